@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for of_one_test in cases.values():
         mark = of_one_test[0].get_closest_marker("sampled")
         assert mark is not None
-        mixed = sorted(of_one_test, key=lambda item: zlib.crc32(item.nodeid.encode()))
+        mixed = sorted(of_one_test, key=lambda item: zlib.crc32(item.name.encode()))
         for place, item in enumerate(mixed):
             if place % mark.args[0]:
                 item.add_marker("nightly")

@@ -24,9 +24,9 @@ from lethe.mechanisms.adassp import moments_sensitivity
 from lethe.mechanisms.base import gaussian_guarantee, require_swap
 from lethe.mechanisms.bounded_range import guarantee_for
 from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee
-from lethe.mechanisms.minimisers.output_perturbation import output_guarantee
+from lethe.mechanisms.minimisers.output_perturbation import output_sensitivity, solver_tolerance
 from lethe.mechanisms.moments import channel_sensitivity, moment_sensitivity
-from lethe.mechanisms.quantiles.located import histogram_guarantee
+from lethe.mechanisms.quantiles.located import histogram_sensitivity
 from lethe.mechanisms.quantiles.quantile import rank_sensitivity
 from lethe.mechanisms.repetitions import repetitions_from_dict
 from lethe.mechanisms.selection import selection_guarantee
@@ -140,7 +140,7 @@ def _channel_moments(
 
 
 def _histograms(neighbours: Neighbours, *, columns: int, noise_std: float) -> Guarantee:
-    return histogram_guarantee(require_count("columns", columns), noise_std, neighbours)
+    return gaussian_guarantee(histogram_sensitivity(columns, neighbours), noise_std)
 
 
 def _mean(neighbours: Neighbours, *, norm: float, noise_std: float) -> Guarantee:
@@ -162,8 +162,11 @@ def _objective(neighbours: Neighbours, *, loss: dict[str, Any], **numbers: Any) 
     return objective_guarantee(_linear(loss), neighbours=neighbours, **numbers)
 
 
-def _output(neighbours: Neighbours, *, loss: dict[str, Any], **numbers: Any) -> Guarantee:
-    return output_guarantee(_linear(loss), neighbours=neighbours, **numbers)
+def _output(neighbours: Neighbours, *, loss: dict[str, Any], records: int, regularisation: float, noise_std: float) -> Guarantee:
+    bound = _linear(loss).row_gradient_bound
+    public: dict[str, Any] = {"records": records, "regularisation": regularisation, "neighbours": neighbours}
+    moved = output_sensitivity(gradient_bound=bound, tolerance=solver_tolerance(bound, require_count("records", records)), **public)
+    return gaussian_guarantee(moved, noise_std)
 
 
 def _linear(content: dict[str, Any]) -> LinearLoss:

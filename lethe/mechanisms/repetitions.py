@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -19,48 +18,9 @@ _ETA, _GAMMA = "a number above -1 and at most 100", "a number above 0 and below 
 _MEAN = "a number above 1 and at most a million"
 
 
-class Repetitions(ABC):
-    """The law of K, the secret number of tries."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def mean(self) -> float:
-        """E[K]."""
-
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """The law as plain data, which `repetitions_from_dict` reads."""
-
-    @abstractmethod
-    def probability(self, count: int) -> float:
-        """P(K = count)."""
-
-    @abstractmethod
-    def hit_probability(self, delta: float) -> float:
-        r"""$1 - E[(1-\delta)^K] \le \delta E[K]$, rounded up: that an event of probability $\delta$ a try happens at least once."""
-
-    @abstractmethod
-    def thinned(self, delta: float) -> Self:
-        r"""The law of K given that such an event never happened: its weights times $(1-\delta)^k$; of the same family."""
-
-    def draw(self, generator: np.random.Generator) -> int:
-        """One K, by inversion."""
-        left, count = float(generator.random()), 0
-        term = self.probability(0)
-        while left >= term:
-            left -= term
-            count += 1
-            term = self.probability(count)
-            if count > self.mean and term < 1e-18:  # what is left of the tail is rounding
-                break
-        return count
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedNegativeBinomial(Repetitions):
-    r"""K in {1, 2, ...} with
+class TruncatedNegativeBinomial:
+    r"""K, the secret number of tries, in {1, 2, ...} with
 
     $$P(K=k) = \frac{(1-\gamma)^k}{\gamma^{-\eta}-1}\prod_{l=0}^{k-1}\frac{l+\eta}{l+1},\qquad
       P(K=k) = \frac{(1-\gamma)^k}{k\log(1/\gamma)}\ (\eta = 0),\qquad
@@ -104,7 +64,7 @@ class TruncatedNegativeBinomial(Repetitions):
         return _mean(self.eta, self.gamma)
 
     def to_dict(self) -> dict[str, Any]:
-        """Its two numbers."""
+        """As plain data, which `repetitions_from_dict` reads."""
         return {"law": "truncated negative binomial", "eta": self.eta, "gamma": self.gamma}
 
     def probability(self, count: int) -> float:
@@ -119,20 +79,23 @@ class TruncatedNegativeBinomial(Repetitions):
         return head * math.exp(rest + count * math.log1p(-self.gamma))
 
     def hit_probability(self, delta: float) -> float:
-        r"""$\frac{1 - (\gamma'/\gamma)^{-\eta}}{1-\gamma^\eta}$ with $\gamma' = \gamma + \delta(1-\gamma)$, and its limit at $\eta = 0$."""
+        r"""$1 - E[(1-\delta)^K] \le \delta E[K]$, rounded up: that an event of probability $\delta$ a try happens at least once.
+
+        $\frac{1 - (\gamma'/\gamma)^{-\eta}}{1-\gamma^\eta}$ with $\gamma' = \gamma + \delta(1-\gamma)$, and its limit at $\eta = 0$.
+        """
         grown = math.log1p(require_probability("delta", delta) * (1.0 - self.gamma) / self.gamma)
         log_gamma = math.log(self.gamma)
         chance = grown / -log_gamma if self.eta == 0.0 else math.expm1(-self.eta * grown) / math.expm1(self.eta * log_gamma)
         return min(round_up(chance, 1e-13), 1.0)
 
     def thinned(self, delta: float) -> TruncatedNegativeBinomial:
-        r"""The same $\eta$, and $\gamma' = \gamma + \delta(1-\gamma)$."""
+        r"""The law given that it never happened, weights times $(1-\delta)^k$: $\eta$ stays, $\gamma' = \gamma + \delta(1-\gamma)$."""
         left = 1.0 - (1.0 - self.gamma) * (1.0 - require_probability("delta", delta))
         return TruncatedNegativeBinomial(eta=self.eta, gamma=min(left, 1.0 - 1e-15))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoissonRepetitions(Repetitions):
+class PoissonRepetitions:
     r"""$K \sim \mathrm{Poisson}(\mu)$: concentrated, but 0 with probability $e^{-\mu}$, and then nothing is chosen.
 
     Args:
@@ -154,7 +117,7 @@ class PoissonRepetitions(Repetitions):
         return self.rate
 
     def to_dict(self) -> dict[str, Any]:
-        """Its rate."""
+        """As plain data, which `repetitions_from_dict` reads."""
         return {"law": "poisson", "rate": self.rate}
 
     def probability(self, count: int) -> float:
@@ -162,12 +125,28 @@ class PoissonRepetitions(Repetitions):
         return math.exp(count * math.log(self.rate) - self.rate - math.lgamma(count + 1.0)) if count >= 0 else 0.0
 
     def hit_probability(self, delta: float) -> float:
-        r"""$1 - e^{-\mu\delta}$."""
+        r"""As of `TruncatedNegativeBinomial`: $1 - e^{-\mu\delta}$."""
         return min(round_up(-math.expm1(-self.rate * require_probability("delta", delta)), 1e-15), 1.0)
 
     def thinned(self, delta: float) -> PoissonRepetitions:
-        r"""Poisson with mean $\mu(1-\delta)$."""
+        r"""As there: Poisson with mean $\mu(1-\delta)$."""
         return PoissonRepetitions(rate=max(self.rate * (1.0 - require_probability("delta", delta)), 1e-300))
+
+
+Repetitions = TruncatedNegativeBinomial | PoissonRepetitions
+
+
+def draw_tries(law: Repetitions, generator: np.random.Generator) -> int:
+    """One K, by inversion."""
+    left, count = float(generator.random()), 0
+    term = law.probability(0)
+    while left >= term:
+        left -= term
+        count += 1
+        term = law.probability(count)
+        if count > law.mean and term < 1e-18:  # what is left of the tail is rounding
+            break
+    return count
 
 
 def repetitions_from_dict(content: Mapping[str, Any]) -> Repetitions:
@@ -177,7 +156,7 @@ def repetitions_from_dict(content: Mapping[str, Any]) -> Repetitions:
         return PoissonRepetitions(**numbers)
     if content.get("law") == "truncated negative binomial" and set(numbers) == {"eta", "gamma"}:
         return TruncatedNegativeBinomial(**numbers)
-    raise outside("repetitions", dict(content), "a law that Repetitions.to_dict writes")
+    raise outside("repetitions", dict(content), "a law that its to_dict writes")
 
 
 def _mean(eta: float, gamma: float) -> float:

@@ -66,7 +66,7 @@ from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
-from lethe.mechanisms.repetitions import PoissonRepetitions, Repetitions, TruncatedNegativeBinomial
+from lethe.mechanisms.repetitions import PoissonRepetitions, Repetitions, draw_tries
 from lethe.run.run import Neighbours
 
 Candidate = TypeVar("Candidate")
@@ -96,7 +96,6 @@ def log_gain(base: Guarantee, repetitions: Repetitions) -> float:
     r"""$L$, rounded up: by how much the choice can raise a privacy loss, the largest $\log f'(q) - \log f'(q')$."""
     if isinstance(repetitions, PoissonRepetitions):
         return round_up(repetitions.rate * _profile(base, 0.0), 1e-15)
-    assert isinstance(repetitions, TruncatedNegativeBinomial)
     gamma = repetitions.gamma
 
     def gap(level: float) -> float:
@@ -151,7 +150,7 @@ def selection_guarantee(base: Guarantee, repetitions: Repetitions, *, delta: flo
     """
     if not isinstance(base, Guarantee):
         raise outside("base", base, "a guarantee of lethe.calculus")
-    if not isinstance(repetitions, TruncatedNegativeBinomial | PoissonRepetitions):
+    if not isinstance(repetitions, Repetitions):
         raise outside("repetitions", repetitions, "a TruncatedNegativeBinomial or PoissonRepetitions")
     if isinstance(base, ApproxDP) and base.delta_bound > 0.0:
         if base.delta_bound == 1.0:
@@ -232,7 +231,7 @@ def choose(
     )
     source = noise_generator(generator)
     best: tuple[Candidate, Result, float] | None = None
-    for _ in range(repetitions.draw(source)):
+    for _ in range(draw_tries(repetitions, source)):
         candidate = candidates[int(source.integers(len(candidates)))]
         result = train(candidate)
         reached = _comparable(score(result))

@@ -21,11 +21,6 @@ _BLOCK = 2**20  # entries: 8 MiB
 _EPS = float(np.finfo(np.float64).eps)
 
 
-def require_table(name: str, values: ArrayLike) -> Array:
-    """A table of finite numbers as float64, shape (m, d), d at least 1, a copy; m = 0 is allowed: every record may be zeroed out."""
-    return _finite(name, _numbers(name, values).astype(np.float64), 0)
-
-
 def as_table(rows: ArrayLike | ExaminedTable) -> Table:
     """A table of real numbers, shape (m, d), not copied, and not looked through for NaN; or one in blocks that was looked through."""
     return rows if isinstance(rows, ExaminedTable) else _numbers("rows", rows)
@@ -127,7 +122,7 @@ def projected_rows(values: Any, *, feature_norm: float, intercept: bool = False)
         intercept: whether to append 1, after the projection; the squared norm is then at most $R^2 + 1$.
     """
     radius = require_positive("feature_norm", feature_norm)
-    table = require_table("features", values)
+    table = _finite("features", _numbers("features", values).astype(np.float64), 0)
     # Through the largest entry, so that squares of 1e200 do not overflow and squares of 1e-200 do not vanish.
     largest = np.abs(table).max(axis=1, keepdims=True)
     unit = table / np.where(largest > 0.0, largest, 1.0)

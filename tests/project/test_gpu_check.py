@@ -26,7 +26,7 @@ def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "no GPU that PyTorch can use was found" in capsys.readouterr().err
 
 
-@pytest.mark.nightly(by_day="test_they_take_the_steps_of_one_process")
+@pytest.mark.nightly(by_day="test_processes_take_the_steps_of_one")
 def test_over_gloo_every_layout_takes_the_steps_by_hand() -> None:
     told = said("--cpu", "--processes", "2", "--width", "16", "--layers", "1", "--batch", "8", "--steps", "5")
     assert told.returncode == 0, told.stderr

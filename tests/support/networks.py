@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,6 @@ RECORDS, COLUMNS, CLASSES = 23, 4, 3
 CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
 # The records' users: 9 with 1 to 6 records each, in no order.
 USERS, IDS = 9, np.array([8, 3, 3, 0, 1, 2, 3, 4, 8, 5, 6, 7, 0, 3, 3, 1, 8, 5, 3, 2, 4, 8, 0])
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """For tensors this small, waking other threads takes longer than the arithmetic, and far longer on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def make_data(dtype: torch.dtype = torch.float64, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import helpers
 import numpy as np
 import pytest
 import torch
@@ -26,17 +27,8 @@ SQUARES = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
 
 
 def make_run(**changes: Any) -> Run:
-    said: dict[str, Any] = {
-        "records": 40,
-        "batches": lethe.batches.Cyclic(8),
-        "passes": 4,
-        "step_size": 0.5,
-        "noise_multiplier": 4.0,
-        "loss": lethe.losses.Logistic(feature_norm=1.0),
-        "release": "last",
-        "neighbours": "replace_one",
-    }
-    return Run(**{**said, **changes})
+    said = {"passes": 4, "noise_multiplier": 4.0, "loss": lethe.losses.Logistic(feature_norm=1.0)}
+    return helpers.make_run(**{"records": 40, "batches": lethe.batches.Cyclic(8), **said, **changes})
 
 
 def test_within_the_ball_every_bit_stays_and_outside_it_is_the_projection() -> None:

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from problems import make_loss, make_problem, make_run
 
 from lethe.accounting.certify import certify
-from lethe.calculus.filters import Odometer
-from lethe.errors import BudgetExceededError, InputError, LetheError
+from lethe.errors import BudgetExceededError, InputError
 from lethe.run.run import Run
 from lethe.train import Fitted
-from lethe.train.core.budgeted_noise import BudgetedNoise, NoisePolicy, Observed, scheduled
+from lethe.train.core.budgeted_noise import NoisePolicy, Observed, scheduled
 from lethe.train.linear.models import LinearPredictor
 
 SLOTTED = ("cyclic", "shuffled_once")
@@ -39,92 +38,6 @@ def accounts(run: Run) -> list[float]:
     slots = run.steps_per_pass if run.batches.design in SLOTTED else 1
     costs = 0.5 * (run.sensitivities / run.noise_stds) ** 2
     return [math.fsum(costs[slot::slots]) for slot in range(slots)]
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.slow
-@pytest.mark.parametrize("design", DESIGNS)
-def test_the_run_stops_before_the_first_step_that_would_overspend(design: str) -> None:
-    """Each step costs 1/2. A budget of 1 pays for 2 steps, or in slots of their own for 2 passes of 4 steps."""
-    run = budgeted_run(1.0, design=design, steps=12)
-    assert 0.5 * (run.sensitivities / run.noise_stds) ** 2 == pytest.approx(0.5)
-    trained = fit(run)
-    assert trained.diagnostics.steps == trained.run.total_steps == (8 if design in SLOTTED else 2)
-    assert trained.run.noise_budget == 1.0
-    assert trained.run.noise_multipliers == pytest.approx(2.0, rel=5e-16)  # a list holds them up to two roundings
-    assert trained.spent == pytest.approx(1.0)
-    assert max(accounts(trained.run)) == pytest.approx(trained.spent)
-    recorded = with_fresh_noise(trained.run)
-    certificate = certify(recorded, 1e-5)
-    assert certificate.epsilon >= certify(recorded.replace(noise_budget=None), 1e-5).epsilon * (1 - 1e-9)
-
-
-def test_the_schedule_that_spends_exactly_runs_to_its_end_and_is_recorded_as_planned() -> None:
-    run = budgeted_run(1.5)  # three passes of 1/2
-    trained = fit(run)
-    assert with_fresh_noise(trained.run) == run
-    assert trained.spent == pytest.approx(1.5)
-    assert (trained.model.weights == fit(run.replace(noise_budget=None)).model.weights).all()  # the filter changes no number
-    assert fit(run.replace(noise_budget=1.5 * (1 - 1e-9))).diagnostics.steps == 8
-
-
-def test_nothing_is_trained_when_the_first_step_costs_too_much() -> None:
-    with pytest.raises(BudgetExceededError, match=r"first step costs rho = 0\.5 of a budget of 0\.3") as caught:
-        fit(budgeted_run(0.3))
-    least = float(str(caught.value.remedy).split("at least ")[1].split(",")[0])
-    assert fit(budgeted_run(0.3, noise_multiplier=least)).diagnostics.steps == 4  # one a slot: the remedy is right
-    with pytest.raises(BudgetExceededError, match="rho = inf"):
-        fit(budgeted_run(0.3, noise_multiplier=0.0))
-
-
-def test_a_silent_step_is_refused_and_ends_the_run() -> None:
-    assert fit(budgeted_run(100.0, noise_multiplier=[2.0] * 5 + [0.0] + [2.0] * 6)).diagnostics.steps == 5
-
-
-def test_what_a_step_costs_is_the_same_for_all_step_sizes() -> None:
-    trained = fit(budgeted_run(1.0, step_size=[0.1 * 1.3**step for step in range(12)]))
-    assert trained.diagnostics.steps == 8
-    assert trained.spent == pytest.approx(1.0)
-
-
-def test_it_is_known_after_a_step_whether_the_budget_reaches_the_next() -> None:
-    noise = BudgetedNoise(budgeted_run(0.6), None)  # each of four accounts pays for one step
-    for step in range(1, 5):
-        assert noise.pays(step, ())
-        assert noise.ends_after(step) == (step == 4)
-    assert not noise.pays(5, ())
-
-
-def test_what_was_spent_is_said_only_under_a_budget() -> None:
-    trained = fit(make_run())
-    assert trained.spent is trained.odometer is None
-    assert fit(budgeted_run(4.0)).odometer is None  # under a seed
-    trained = fit(budgeted_run(4.0), seed=None)
-    assert trained.odometer == Odometer.up_to(4.0)
-    assert trained.spent is not None
-    assert trained.odometer.epsilon(trained.spent, 1e-5) < trained.odometer.epsilon(4.0, 1e-5)
-
-
-def test_the_policy_sees_what_is_public_and_its_noise_is_what_is_recorded() -> None:
-    seen: list[Observed] = []
-
-    def policy(observed: Observed) -> float:
-        seen.append(observed)
-        return 2.0 + observed.step / 7
-
-    trained = fit(budgeted_run(0.85, noise_multiplier=None), policy)
-    steps = trained.diagnostics.steps
-    assert steps == 8
-    assert [observed.step for observed in seen] == list(range(1, steps + 2))  # the last was refused
-    assert {observed.steps_per_pass for observed in seen} == {4}
-    assert [observed.last_multiplier for observed in seen[:3]] == [None, 2 + 1 / 7, 2 + 2 / 7]
-    assert not seen[0].parameters.any()
-    assert seen[0].remaining == pytest.approx(0.85)
-    assert seen[4].remaining == pytest.approx(0.85 - 0.5 * (2 / (2 + 1 / 7)) ** 2)  # slot 0 has paid once
-    assert (seen[-1].parameters == trained.model.weights).all()
-    asked = np.array([2.0 + (step + 1) / 7 for step in range(steps)])
-    assert trained.run.noise_multipliers == pytest.approx(asked, rel=5e-16)
-    assert (trained.run.noise_stds <= 0.4 * asked * (0.6 / 5) * (1 + 1e-15)).all()
 
 
 def test_a_policy_cannot_change_the_iterate() -> None:
@@ -173,20 +86,6 @@ def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget:
 def test_bad_answers_are_refused(answer: object) -> None:
     with pytest.raises(InputError, match=r"returned .* at step 1"):
         fit(budgeted_run(1.0), lambda observed: answer)  # pyright: ignore[reportArgumentType, reportReturnType]
-
-
-def test_a_policy_needs_a_budget_and_a_run_without_noise_needs_a_policy() -> None:
-    with pytest.raises(InputError, match="no noise_budget"):
-        fit(make_run(), lambda observed: 2.0)
-    with pytest.raises(InputError, match="noise_policy: got float"):
-        fit(budgeted_run(1.0), 2.0)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="noise_multiplier: null"):
-        fit(budgeted_run(1.0, noise_multiplier=None))
-
-
-def test_an_overflow_is_not_shown_to_the_policy() -> None:
-    with pytest.raises(LetheError, match="overflowed before step 2"):
-        fit(budgeted_run(1.0, step_size=1e8, clip_norm=5.0), lambda observed: 1.7e300)
 
 
 def test_secret_norms_of_least_squares_are_counted_at_their_bound() -> None:

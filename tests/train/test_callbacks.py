@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,15 @@ import torch
 from convex_heads import make_backbone, make_head, make_records
 from doors import arguments, fit_head, fit_linear
 from helpers import as_planned
-from interrupted import quick_disk
-from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from private_loops import Loop
 from problems import make_problem, make_run
 
-from lethe.errors import CallbackWarning, HypothesisError, InputError
+from lethe.errors import CallbackWarning
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Fitted, fit
 from lethe.train.callbacks.callback import Callback, StepEnd, TrainingEnd
 from lethe.train.core.samplers import draw_batches
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 class Heard(Callback):
@@ -212,35 +205,6 @@ def test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step(
     assert as_planned(fitted.run) == run
 
 
-@pytest.mark.nightly(by_day="test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step")
-def test_a_loop_whose_callback_is_interrupted_has_counted_the_step(tmp_path: Path) -> None:
-    run = make_network_run("cyclic", noise_multiplier=1.0)
-    kept = {"checkpoints": Checkpoints(folder=tmp_path, every=1), "noise_generator": None}
-    heard = Heard()
-    loop = Loop(run, callbacks=[heard, Failing(4, KeyboardInterrupt)], **kept)
-    with pytest.raises(KeyboardInterrupt):
-        loop.whole()
-    assert loop.engine.steps == 4
-    loop.engine.save()
-    loop.engine.close()
-    again = Loop(run, callbacks=heard, **kept)
-    again.whole()
-    assert again.engine.resumed == 4
-    assert heard.steps == of_run(run)
-
-
-def test_a_callback_that_moves_the_parameters_is_found_out() -> None:
-    model = make_network()
-
-    class Moving(Callback):
-        def on_step_end(self, step: StepEnd) -> None:
-            with torch.no_grad():
-                next(model.parameters()).mul_(0.5)
-
-    with pytest.raises(HypothesisError, match="before step 2"):
-        fit(model, CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0), callbacks=Moving())
-
-
 def test_a_policys_noise_is_told_as_it_was_used() -> None:
     """Every iterate is released, and the noise is a function of them; what is spent is what the filter says."""
     run = make_run(release="all", noise_multiplier=None, noise_budget=1.0)
@@ -249,27 +213,3 @@ def test_a_policys_noise_is_told_as_it_was_used() -> None:
     assert [step.noise_multiplier for step in heard.steps] == pytest.approx([5.0 + place for place in range(len(heard.steps))], rel=1e-15)
     assert [step.noise_std for step in heard.steps] == pytest.approx(fitted.run.noise_stds.tolist(), rel=1e-15)
     assert heard.steps[-1].spent == heard.ends[0].spent == fitted.spent
-
-
-@pytest.mark.slow
-def test_a_loop_is_told_of_its_record_once_and_again_when_it_has_gone_on() -> None:
-    heard = Heard()
-    loop = Loop(make_network_run("cyclic", noise_multiplier=1.0), callbacks=heard)
-    for batch in loop.loader:
-        loop.use(batch)
-        if loop.engine.steps == 4:
-            assert loop.engine.recorded_run() == loop.engine.record().run
-    loop.engine.record()
-    loop.engine.recorded_run()
-    assert [end.steps for end in heard.ends] == [4, 9]
-    assert [end.run.total_steps for end in heard.ends] == [9, 9], "before the end the plan is recorded"
-
-
-@pytest.mark.parametrize("strange", [print, "tensorboard", 3, [Heard(), None]])
-def test_what_is_no_callback_is_refused(strange: Any) -> None:
-    with pytest.raises(InputError, match="Callback"):
-        network(make_network_run(noise_multiplier=1.0), callbacks=strange)
-    asking = Heard()
-    asking.private = "yes"  # type: ignore[assignment]
-    with pytest.raises(InputError, match="whose private is True or False"):
-        network(make_network_run(noise_multiplier=1.0), callbacks=asking)

@@ -3,28 +3,17 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from helpers import as_planned, with_fresh_noise
-from interrupted import Spy, make_kept_run, quick_disk, trained
-from networks import CROSS_ENTROPY, flat, make_data, make_network, one_thread
+from interrupted import Spy, make_kept_run, trained
+from networks import flat, make_data, make_network
 from torch import nn
 
 from lethe.errors import InputError, LetheError
-from lethe.train import TrainOptions, fit
 from lethe.train.checkpoints.file import read_checkpoint
-from lethe.train.checkpoints.journal import Journal
-from lethe.train.core.budgeted_noise import BudgetedNoise
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
-
 
 RUN = make_kept_run("cyclic")
 
@@ -154,19 +143,6 @@ def test_a_finished_run_gives_the_same_model_again_and_draws_nothing(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_last_iterate_that_was_taken_early_ends_the_folder(tmp_path: Path) -> None:
-    run, spy = make_kept_run("cyclic", "last"), Spy()
-    spy.kill(5, before=False)
-    assert trained(tmp_path, run, spy) is None
-    journal = Journal(tmp_path / "journal")
-    journal.finish()
-    journal.close()
-    with pytest.raises(InputError, match="is finished before its last step"):
-        trained(tmp_path, run, spy)
-    assert len(spy.steps) == 5
-
-
-@pytest.mark.slow
 def test_no_noise_and_no_state_of_its_generator_is_on_disk(tmp_path: Path) -> None:
     spy, generator = Spy(), torch.Generator().manual_seed(99)
     state = generator.get_state().numpy().tobytes()
@@ -225,24 +201,3 @@ def test_a_budget_counts_what_was_drawn_before_a_kill(tmp_path: Path, step: int,
     assert again.run == result.run
     assert again.spent == result.spent
     assert torch.equal(flat(again.model), flat(result.model))
-
-
-@pytest.mark.slow
-def test_a_budget_that_a_journal_has_overdrawn_is_refused(tmp_path: Path) -> None:
-    spy = Spy()
-    spy.kill(8, before=False)
-    assert trained(tmp_path, BUDGETED, spy) is None
-    paying = patch.object(BudgetedNoise, "pays", lambda budget, step, parameters: step <= 7)
-    with paying, pytest.raises(LetheError, match="pays for 7 steps; 8 were"):
-        trained(tmp_path, BUDGETED, spy)
-
-
-def test_a_policy_is_refused_and_no_folder_is_made(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="given together with noise_policy"):
-        trained(tmp_path / "kept", BUDGETED, noise_policy=lambda observed: 2.0)
-    assert not (tmp_path / "kept").exists()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be made"):
-        trained(tmp_path / "file" / "kept", RUN)
-    with pytest.raises(InputError, match="checkpoints: got 3"):
-        fit(make_network(), CROSS_ENTROPY, make_data(), RUN, options=TrainOptions(checkpoints=3))  # type: ignore[arg-type]

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from doors import arguments
-from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
-from private_loops import Loop
+from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from torch import Tensor, nn
 
 from lethe.train import fit
@@ -21,8 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationW
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    with one_thread():
-        yield
+    yield
     torch.compiler.reset()
 
 
@@ -63,27 +61,3 @@ def fitted(model: nn.Module, loss: Any = CROSS_ENTROPY) -> Tensor:
 @pytest.mark.parametrize("way", WAYS)
 def test_fit_ends_where_the_uncompiled_model_does(way: Callable[..., Any], backend: str) -> None:
     assert torch.equal(fitted(way(make_network(), backend)), fitted(make_network()))
-
-
-@pytest.mark.nightly(by_day="test_fit_ends_where_the_uncompiled_model_does")
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_compiled_loss_is_asked_as_the_loss_itself(backend: str) -> None:
-    assert torch.equal(fitted(make_network(), torch.compile(CROSS_ENTROPY, backend=backend)), fitted(make_network()))
-
-
-@pytest.mark.nightly(by_day="test_fit_ends_where_the_uncompiled_model_does")
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("way", WAYS)
-def test_a_loop_that_evaluates_the_compiled_model_ends_there_too(way: Callable[..., Any], backend: str) -> None:
-    ends: list[Tensor] = []
-    for model in (make_network(), way(make_network(), backend)):
-        loop = Loop(make_network_run("shuffled", noise_multiplier=1.0), model=model)
-        for batch in loop.loader:
-            loop.use(batch)
-            with torch.no_grad():
-                told = model(make_data()[0])  # compiled, between the steps
-            assert told.shape == (RECORDS, 3)
-        loop.engine.recorded_run()
-        ends.append(flat(model))
-    assert torch.equal(*ends)

@@ -1,12 +1,16 @@
-"""Convex heads on frozen features: what is trained, and that it is enforced."""
+"""Convex heads on frozen features: what is trained and certified, and which backbones, heads and data are refused."""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from convex_heads import FEATURES, KINDS, RECORDS, fitted, make_backbone, make_head, make_head_run, make_records, weights_of
+from convex_heads import FEATURES, INPUTS, KINDS, RECORDS, fitted, make_backbone, make_head, make_head_run, make_records, weights_of
 from doors import fit_head, fit_linear
 from helpers import as_planned, with_fresh_noise
 from torch import Tensor, nn
@@ -14,6 +18,7 @@ from torch import Tensor, nn
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.certificate import Certificate
+from lethe.errors import HypothesisError, InputError
 from lethe.run.losses import parse_loss
 
 
@@ -81,31 +86,11 @@ def test_the_certificate_rests_on_nothing_declared_and_is_about_the_last_iterate
     assert repr(result).count("\n") == 0
 
 
-def test_a_backbone_in_train_mode_is_put_in_eval_mode_and_its_statistics_stay() -> None:
-    training, evaluated = make_backbone().train(), make_backbone().eval()
-    before = {name: buffer.clone() for name, buffer in training.named_buffers()}
-    first, second = fitted(training), fitted(evaluated)
-    assert (weights_of(first) == weights_of(second)).all()
-    assert not training.training
-    assert all(torch.equal(before[name], buffer) for name, buffer in training.named_buffers())
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("physical_size", [1, 2, 10, 1000])
 def test_the_result_does_not_depend_on_the_physical_size(physical_size: int) -> None:
     expected = weights_of(fitted(physical_size=RECORDS))
     assert weights_of(fitted(physical_size=physical_size)) == pytest.approx(expected, rel=1e-9)
-
-
-def test_a_table_that_lies_column_by_column_is_taken_as_any_other() -> None:
-    """As frames hand it out; in another order of memory the last bit of a layer may be another."""
-    inputs, targets = make_records("logistic_regression", torch.float64)
-    run = make_head_run("logistic_regression", True)
-    by_rows, by_columns = (
-        fit_head(make_backbone(torch.float64), make_head("logistic_regression", True, torch.float64), (table, targets), run, seed=5)
-        for table in (inputs, inputs.T.contiguous().T)
-    )
-    assert (weights_of(by_rows) == weights_of(by_columns)).all()
 
 
 class WritesOver(nn.Module):
@@ -126,3 +111,127 @@ def test_features_that_are_written_over_are_kept_as_they_were() -> None:
     for head, backbone in zip(heads, (make_backbone(), WritesOver(make_backbone())), strict=True):
         fit_head(backbone, head, make_records(), make_head_run(), seed=5, physical_size=4)
     assert torch.equal(heads[0].weight, heads[1].weight)
+
+
+class Bare(nn.Module):
+    """A function of a batch as a backbone."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.function(inputs)[:, :FEATURES]
+
+
+def shuffled(inputs: Tensor) -> Tensor:
+    return inputs[torch.arange(len(inputs)).flip(0)]
+
+
+MIXING: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda x: x - x.mean(0),
+    "maximum": lambda x: x / x.abs().max(),
+    "next": lambda x: x.roll(1, dims=0),
+    "far": lambda x: x + 0.1 * x.roll(16, dims=0),
+    "first": lambda x: x + x[:1],
+    "sums": lambda x: x.cumsum(0),
+    "backwards": shuffled,
+    "two records": lambda x: torch.cat([x[:7], x[7:8] + x[12:13], x[8:]]) if len(x) > 12 else x,
+    "batch norm": nn.BatchNorm1d(INPUTS, track_running_stats=False, affine=False),
+}
+
+
+@pytest.mark.parametrize("mixing", MIXING.values(), ids=MIXING)
+def test_a_backbone_in_which_records_meet_is_refused(mixing: Callable[[Tensor], Tensor]) -> None:
+    head = make_head()
+    with pytest.raises(HypothesisError, match="features of some records change when other records do"):
+        fitted(Bare(mixing), head)
+    assert torch.equal(head.weight, make_head().weight)
+
+
+def test_random_features_and_written_buffers_are_refused() -> None:
+    with pytest.raises(HypothesisError, match="other features the second time"):
+        fitted(Bare(lambda x: nn.functional.dropout(x, 0.5)))
+
+    class Counting(nn.BatchNorm1d):
+        def forward(self, input: Tensor) -> Tensor:
+            assert self.num_batches_tracked is not None
+            self.num_batches_tracked += len(input)
+            return input[:, :FEATURES]
+
+    with pytest.raises(HypothesisError, match="num_batches_tracked"):
+        fitted(Counting(INPUTS).requires_grad_(False))
+
+
+class Fitting(nn.Module):
+    """Keeps something of the first batch it sees, in an attribute that is no buffer; may refuse to be copied."""
+
+    def __init__(self, kept: Callable[[Tensor], Tensor], after: int = 0, copied: bool = True) -> None:
+        super().__init__()
+        self.kept, self.after, self.copied = kept, after, copied
+        self.state: Tensor | None = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.after -= 1
+        if self.state is None and self.after < 0:
+            self.state = self.kept(inputs)
+        features = inputs.double().expand(-1, INPUTS)[:, :FEATURES]
+        return features if self.state is None else features - self.state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Fitting:
+        if not self.copied:
+            raise TypeError("not to be copied")
+        return Fitting(self.kept, self.after)
+
+
+def mean_of(inputs: Tensor) -> Tensor:
+    return inputs.double().mean()
+
+
+@pytest.mark.parametrize("physical_size", [1, 10, 256])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_backbone_that_keeps_its_first_batch_is_refused(physical_size: int, whole: bool) -> None:
+    inputs = torch.arange(RECORDS)[:, None] if whole else make_records()[0]
+    with pytest.raises(HypothesisError, match="other features when it saw others before"):
+        fitted(Fitting(mean_of), data=(inputs, make_records()[1]), physical_size=physical_size)
+
+
+class Overridden(nn.Linear):
+    """Not a plain linear layer."""
+
+
+def undefined() -> nn.Linear:
+    head = make_head()
+    nn.init.constant_(head.weight, float("nan"))
+    return head
+
+
+def _doubled(module: nn.Module, inputs: Any, outputs: Tensor) -> Tensor:
+    return outputs * 2
+
+
+def hooked() -> nn.Linear:
+    head = make_head()
+    head.register_forward_hook(_doubled)
+    return head
+
+
+def test_a_head_that_is_part_of_the_backbone_is_refused() -> None:
+    head = make_head().requires_grad_(False)
+    with pytest.raises(InputError, match="shares memory with the backbone"):
+        fitted(nn.Sequential(nn.Linear(INPUTS, FEATURES).double().requires_grad_(False), head), head)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"head": lambda: Overridden(FEATURES, 3).double()}, "plain torch.nn.Linear"),
+        ({"head": hooked}, "plain torch.nn.Linear"),
+        ({"head": undefined}, "needs a finite number"),
+        ({"backbone": lambda: Bare(lambda x: x[:, :, None])}, "one vector of 5 real numbers"),
+        ({"backbone": lambda: Fitting(mean_of, copied=False)}, "cannot be copied"),
+    ],
+)
+def test_heads_and_backbones_of_other_kinds_are_refused(options: dict[str, Callable[[], Any]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fitted(**{name: make() for name, make in options.items()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,12 @@ import pytest
 import torch
 from how_many import by_night
 from interrupted import Killed
-from networks import CROSS_ENTROPY, make_data, make_network_run, one_thread
-from processes import Processes, all_raised
+from networks import CROSS_ENTROPY, make_data, make_network_run
+from processes import Processes
 from shared_work import everything, in_a_loop, network, of_noise_alone, sharded, trained
-from test_distributed_training import refuse_difference
 from torch import Tensor
 
 from lethe.calculus.correlated.matrices import as_matrix
-from lethe.errors import InputError
 from lethe.run.noise import LowerTriangular
 from lethe.run.run import Run
 from lethe.train import Checkpoints, TrainOptions, fit
@@ -30,12 +27,6 @@ from lethe.train.network.noise.gaussian import NetworkNoise
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def run_of(folder: Path | None = None, **changes: Any) -> Run:
@@ -54,7 +45,9 @@ def test_two_processes_take_the_steps_of_one(processes: Processes, tmp_path: Pat
     for run, work, make in cases if by_night() else cases[::2]:
         given = ("whole", run, make, {"seed": 5})
         alone = work(0, *given)
-        refuse_difference(processes.run(2, work, *given), alone)
+        for told in processes.run(2, work, *given):
+            assert float((told[0] - alone[0]).norm()) <= 1e-12 * float(alone[0].norm())
+            assert told[1] == alone[1]
         assert alone[1].noise == run.noise
 
 
@@ -162,18 +155,3 @@ def test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step(processes: Pro
             NetworkNoise(stream_generator(5, torch.device("cpu"), OF_STEPS, part, step)).add_to(fresh, 1.0)
             drawn.append(torch.cat([one.reshape(-1) for one in fresh]).numpy())
         assert fewer @ (-np.array(moves) / scale) == pytest.approx(np.array(drawn), abs=1e-9)
-
-
-@pytest.mark.nightly(by_day="test_two_processes_take_the_steps_of_one")
-def test_noise_of_shards_is_not_taken_up_by_another_number_of_processes(processes: Processes, tmp_path: Path) -> None:
-    run, folder = run_of(), str(tmp_path / "kept")
-    assert processes.run(2, kept, run, folder, 1, "all")[0] == "killed"
-    for message in all_raised(processes.run(3, kept, run, folder, None, "all"), InputError):
-        assert "2 processes have kept" in message
-    damaged = next((tmp_path / "kept").glob("noise-*-1.pt"))
-    damaged.write_bytes(damaged.read_bytes()[:-100])
-    told = [str(result) for result in processes.run(2, kept, run, folder, None, "all")]
-    assert any("-1.pt is no checkpoint of this version, or it is damaged" in one for one in told)
-    damaged.unlink()
-    told = [str(result) for result in processes.run(2, kept, run, folder, None, "all")]
-    assert any("-1.pt is gone" in one for one in told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,15 @@ import numpy as np
 import pytest
 import torch
 from helpers import with_fresh_noise
-from interrupted import Killed, Spy, planned_batches, quick_disk, trained
-from networks import CLASSES, COLUMNS, flat, make_network, make_network_run, one_thread
+from interrupted import Killed, Spy, planned_batches, trained
+from networks import flat, make_network, make_network_run
 from private_loops import Loop
-from torch import nn
 
 import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.calculus.correlated.sensitivity import slot_sensitivities
 from lethe.errors import InputError
-from lethe.run.noise import LowerTriangular, lower_triangular
+from lethe.run.noise import LowerTriangular, strategies
 from lethe.run.run import Run
 from lethe.train import Checkpoints
 from lethe.train.network.noise.gaussian import NetworkNoise
@@ -28,12 +26,6 @@ STEPS = 12
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
 BUFFERED = {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]}
 KINDS = ("banded", "buffered", "matrix")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 def run_of(kind: str, folder: Path, **changes: Any) -> Run:
@@ -187,36 +179,9 @@ def test_another_strategy_is_refused(tmp_path: Path) -> None:
             Loop(other, checkpoints=tmp_path / "kept")
     document = run.to_document()
     (tmp_path / "C.npy").write_bytes((tmp_path / "tree.npy").read_bytes())
-    lower_triangular._read.cache_clear()  # another process
+    strategies._read.cache_clear()  # another process
     with pytest.raises(InputError, match="has the hash"):
         Run(**document)
-
-
-class TwoLayers(nn.Module):
-    """The same function whichever of its modules is registered first."""
-
-    def __init__(self, first: str, second: str) -> None:
-        super().__init__()
-        for name in (first, second):
-            self.add_module(name, nn.Linear(COLUMNS, CLASSES, bias=False).double())
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return torch.stack([module(inputs) for module in self.children()]).sum(0)
-
-
-@pytest.mark.nightly(by_day="test_another_strategy_is_refused")
-@pytest.mark.slow
-def test_parameters_in_another_order_are_refused_where_noise_is_kept_by_their_order(tmp_path: Path) -> None:
-    """They would take back one another's noise: C w would be no fresh draw any more."""
-    correlated, other = run_of("banded", tmp_path), TwoLayers("b", "a")
-    for name, run in (("correlated", correlated), ("independent", correlated.uncorrelated)):
-        spy = Spy()
-        spy.kill(6, before=True)
-        assert trained(tmp_path / name, run, spy, model=TwoLayers("a", "b")) is None
-    with pytest.raises(InputError, match=r"b\.weight comes where a\.weight came"):
-        trained(tmp_path / "correlated", correlated, model=other)
-    assert trained(tmp_path / "correlated", correlated, model=TwoLayers("a", "b")) is not None
-    assert trained(tmp_path / "independent", correlated.uncorrelated, model=other) is not None
 
 
 @pytest.mark.slow

@@ -7,22 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from doors import arguments, fit_linear
-from helpers import as_planned
+from doors import fit_linear
 from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import make_problem, make_run
-from torch import nn
 
 import lethe
 from lethe.audit import AuditConfig, Claim, TwoWorldGame
 from lethe.audit.trainers import LinearTraining, audit
-from lethe.errors import InputError, LetheError
-from lethe.influence import PublicData, adjoint_influence
-from lethe.run.losses import Logistic, Softmax
+from lethe.errors import LetheError
+from lethe.run.losses import Softmax
 from lethe.run.losses.linear import LinearLoss
-from lethe.train import fit
 from lethe.train.linear.gradients import LinearModel
 from lethe.train.linear.models import prepare_targets
 
@@ -93,32 +89,6 @@ def test_one_pair_of_models_that_a_clipped_step_brings_apart() -> None:
     assert ratios["envelope"] <= 1.0 - 1e-6
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_what_was_trained_is_what_is_recorded_and_certified(kind: str, dtype: str) -> None:
-    run, problem = make_run(kind, clip_method="envelope", clip_norm=0.3), make_problem(kind)
-    fitted = fit_linear(run, problem.features, problem.targets, classes=problem.classes, seed=0, dtype=dtype)
-    assert as_planned(fitted.run) == run
-    certificate = lethe.certify(run, 1e-5)
-    assert certificate.lipschitz is not None
-    assert certificate.lipschitz.constant == 1.0
-    assert np.isfinite(fitted.model.weights).all()
-
-
-def test_of_several_scores_it_is_not() -> None:
-    problem = make_problem("softmax_regression")
-    clip, envelope, none = (
-        fit_linear(
-            make_run(noise_multiplier=1e-6, release="all", **changes), problem.features, problem.targets, classes=problem.classes, seed=1
-        )
-        for changes in ({"clip_norm": 0.3}, {"clip_norm": 0.3, "clip_method": "envelope"}, {"clip_norm": 3.0, "clip_method": "envelope"})
-    )
-    plain = fit_linear(make_run(noise_multiplier=1e-6, release="all", clip_norm=3.0), problem.features, problem.targets, classes=3, seed=1)
-    assert np.abs(clip.model.weights - envelope.model.weights).max() > 1e-3
-    np.testing.assert_allclose(none.model.weights, plain.model.weights, atol=1e-12)
-
-
 def test_at_the_loss_s_own_bound_nothing_is_searched_or_cut() -> None:
     """The clip norm is the bound itself, rounded inward in training: still no envelope of another bound."""
     problem, bound = make_problem("softmax_regression"), Softmax(feature_norm=1.5).derived_gradient_bound
@@ -150,31 +120,11 @@ def test_a_record_moves_the_model_by_its_bound_and_no_more() -> None:
     assert run.sensitivities[0] == 2.0 * 0.2 / 4
 
 
-@pytest.mark.parametrize("how", ["run", "method"])
-def test_networks_are_refused_with_the_reason(how: str) -> None:
-    loss = Logistic(feature_norm=1.0)
-    run = lethe.Run(
-        records=10, batches={"design": "poisson", "size": 5}, steps=2, step_size=0.1, clip_norm=1.0, noise_multiplier=1.0, release="all",
-        loss=loss, **({"clip_method": "envelope"} if how == "run" else {}),
-    )  # fmt: skip
-    data = torch.randn(10, 3), torch.zeros(10, 1)
-    options: dict[str, Any] = {"method": "envelope"} if how == "method" else {}
-    with pytest.raises(InputError, match="known of linear models only"):
-        fit(nn.Linear(3, 1), nn.BCEWithLogitsLoss(reduction="none"), data, run, **arguments(options))
-
-
 def test_scores_far_beyond_use_end_the_training() -> None:
     problem = make_problem("softmax_regression")
     start = 1e7 * np.eye(4, 3)
     with pytest.raises(LetheError, match="so far apart that rounding hides"):
         fit_linear(make_run(clip_method="envelope"), problem.features, problem.targets, classes=3, initial=start, seed=0)
-
-
-def test_estimates_that_need_the_derivative_of_the_step_are_refused() -> None:
-    problem = make_problem("softmax_regression")
-    data = PublicData(problem.features, problem.targets, statement="drawn at random", classes=3)
-    with pytest.raises(InputError, match="derivative of an envelope"):
-        adjoint_influence(make_run(clip_method="envelope"), data, repeats=2, seed=0)
 
 
 @pytest.mark.slow

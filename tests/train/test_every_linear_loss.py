@@ -1,12 +1,10 @@
 """Every loss that fit_linear trains: its class against differences, its bounds against records, its tensors against its arrays."""
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from acme.loss import PseudoHuber
 from doors import fit_linear
 from helpers import as_planned, with_fresh_noise
 from how_many import examples
@@ -15,10 +13,6 @@ from hypothesis import strategies as st
 from problems import CLASSES, COLUMNS, LOSSES, make_loss, make_problem, make_run
 
 from lethe.accounting.certify import certify
-from lethe.calculus.guarantees import ApproxDP
-from lethe.errors import InputError
-from lethe.mechanisms.minimisers.objective_perturbation import objective_perturbation
-from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
 from lethe.run.losses import LOSSES as REGISTERED
 from lethe.run.losses import parse_loss
 from lethe.run.losses.linear import LinearLoss
@@ -132,24 +126,6 @@ def test_every_kind_is_trained_recorded_and_certified(kind: str) -> None:
     certificate = certify(with_fresh_noise(trained.run), 1e-5)
     assert 0.0 < certificate.epsilon < np.inf
     assert certificate.theorem == "optimal-shift"  # of a convex loss the last iterate
-
-
-def test_a_loss_that_is_new_needs_its_class_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, loss = make_problem("huber"), PseudoHuber(feature_norm=1.5, evidence="enforced")
-    with pytest.raises(InputError, match="PseudoHuber"):
-        make_run(loss=loss)
-    monkeypatch.setitem(REGISTERED, PseudoHuber.kind, PseudoHuber)
-    run = make_run(loss=loss.to_document(), clip_norm=None)
-    trained = fit_linear(run, problem.features, problem.targets, seed=0)
-    assert as_planned(trained.run) == run
-    assert trained.model.mean_loss(problem.features, problem.targets) > 0.0
-    certificate = certify(run, 1e-5)
-    same = certify(run.replace(loss=make_loss("huber", residual_bound=1.0)), 1e-5)
-    assert certificate.epsilon == same.epsilon  # slope at most 1, curvature at most 1
-    target = ApproxDP(1.0, 1e-5)
-    public: dict[str, Any] = {"loss": loss, "regularisation": 1.0, "target": target}
-    for mechanism in (objective_perturbation, output_perturbation):
-        assert mechanism(problem.features, problem.targets, **public).statement.epsilon(1e-5) <= 1.0
 
 
 def test_the_list_is_of_every_linear_loss() -> None:

@@ -1,33 +1,23 @@
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from doors import arguments, fit_linear
+from doors import arguments
 from helpers import DESIGNS, EXACT_SLOT_DESIGNS, as_planned
 from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run, one_thread
-from repository import ROOT
+from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run
 from scipy import stats
 from torch import nn
 
-import lethe
-from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Group, TrainOptions, fit
 from lethe.train.core.samplers import draw_batches
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def batches(seed: int) -> torch.Generator:
@@ -76,42 +66,6 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
     assert float((plain - expected).norm()) > 1e-3
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.slow
-@pytest.mark.parametrize("design", ["cyclic", "poisson", "shuffled"])
-def test_a_linear_network_is_fit_linear(design: str) -> None:
-    features, targets = make_data()
-    features = features / features.norm(dim=1, keepdim=True) * 1.2
-    loss = {"kind": "softmax_regression", "feature_norm": 1.5, "intercept": True, "evidence": "enforced"}
-    run = make_network_run(
-        design, loss=loss, release="last", regulariser=[{"kind": "l1", "strength": 0.01}, {"kind": "ball", "radius": 0.6}]
-    )
-    trained = fit_linear(run, features.numpy(), targets.numpy(), classes=3, seed=5)
-    model = nn.Linear(4, 3).double()
-    nn.init.zeros_(model.weight)
-    nn.init.zeros_(model.bias)
-    network = fit(model, CROSS_ENTROPY, (features, targets), run, options=TrainOptions(seed=5, physical_size=2))
-    assert np.abs(model.weight.detach().numpy().T - trained.model.weights).max() < 1e-8
-    assert np.abs(model.bias.detach().numpy() - trained.model.intercept).max() < 1e-8
-    assert as_planned(trained.run) == run
-    assert network.run.loss.evidence == "declared"  # nothing projected the features
-
-
-@pytest.mark.sampled(16)
-@pytest.mark.slow
-@pytest.mark.parametrize("design", DESIGNS)
-@pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
-def test_recorded_is_planned(design: str, noise_at: str) -> None:
-    schedule = {"schedule": "exponential", "first": 1.5, "ratio": 0.9}
-    for release in ("last", "all"):
-        run = make_network_run(design, noise_at=noise_at, noise_multiplier=schedule, step_size=schedule, release=release)
-        recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(physical_size=4))
-        assert as_planned(recorded.run) == run
-        assert recorded.checked == "checked"
-    epsilon = lethe.certify(recorded.run, delta=1e-5).epsilon
-    assert (epsilon < 1e3) == (noise_at == "every_step" or run.steps_per_pass == 1)  # iterates without noise, all seen, are not private
-
-
 @pytest.mark.slow
 def test_empty_batches_get_noise_and_are_recorded() -> None:
     run = make_network_run(batches={"design": "poisson", "size": 1}, steps=12, noise_multiplier=1.0)
@@ -158,15 +112,6 @@ def test_the_noise_of_a_run_is_the_planned_noise(changes: dict[str, Any], secure
     assert low < float(model.weight.detach().double().square().sum()) / variance < high
     assert high / model.weight.numel() < 1.03
     assert as_planned(recorded.run) == run
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.slow
-@pytest.mark.parametrize("release", ["last", "all"])
-def test_the_proximal_step_comes_after_the_noise(release: str) -> None:
-    run = make_network_run(noise_multiplier=10.0, release=release, regulariser={"kind": "ball", "radius": 0.7})
-    assert float(fitted(run).norm()) == pytest.approx(0.7, rel=1e-12)
-    assert float(fitted(run).norm()) <= 0.7
 
 
 @pytest.mark.sampled(4)
@@ -234,25 +179,6 @@ def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(method: str,
 
 
 @pytest.mark.slow
-def test_frozen_parameters_and_eval_mode_stay() -> None:
-    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 3)).double().eval()
-    for parameter in model[0].parameters():
-        parameter.requires_grad_(False)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    run = make_network_run(noise_multiplier=1.0)
-    with pytest.raises(InputError, match="batch"):
-        fit(model.train(), CROSS_ENTROPY, make_data(), run)
-    result = fit(model.eval(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(physical_size=7))
-    assert result.model is model
-    assert not model.training
-    after = model.state_dict()
-    assert list(after) == list(before)
-    same = {name for name in after if torch.equal(after[name], before[name])}
-    assert same == {"0.weight", "0.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked"}
-    assert as_planned(result.run) == run
-
-
-@pytest.mark.slow
 def test_the_global_generator_is_neither_used_nor_moved_and_no_seed_is_fresh() -> None:
     before = torch.get_rng_state()
     run = make_network_run(noise_multiplier=1.0, steps=3)
@@ -262,21 +188,3 @@ def test_the_global_generator_is_neither_used_nor_moved_and_no_seed_is_fresh() -
     assert torch.equal(before, torch.get_rng_state())
     again = [fitted(run, seed=4, **options) for _ in range(2)]
     assert torch.equal(*again)
-
-
-@pytest.mark.nightly(by_day="test_an_optimiser_gets_the_noisy_mean_gradient")
-@pytest.mark.slow
-def test_the_example_trains_on_a_small_budget() -> None:
-    sys.path.insert(0, str(ROOT / "examples"))
-    try:
-        import train_cnn_on_mnist as example
-    finally:
-        sys.path.pop(0)
-    random = np.random.default_rng(0)
-    data = example.Pictures(
-        torch.from_numpy(random.random((40, 1, 28, 28), dtype=np.float32)), torch.from_numpy(random.integers(10, size=40))
-    )
-    result = example.train(data, batch=8, epochs=1, epsilon=3.0, progress=False)
-    assert result.checked.startswith("checked; the loss is taken of each record")
-    assert 2.9 < lethe.certify(result.run, delta=example.DELTA).epsilon <= 3.0
-    assert 0 <= example.accuracy(result.model, data) <= 1

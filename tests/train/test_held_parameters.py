@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from helpers import with_fresh_noise
-from interrupted import quick_disk
-from networks import COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
+from networks import COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import Tensor, nn
 
@@ -18,12 +15,6 @@ from lethe.errors import HypothesisError, InputError
 from lethe.train import Checkpoints, TrainOptions, fit
 
 RUN = make_network_run(noise_multiplier=1.0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 def in_place(model: Any) -> None:
@@ -158,43 +149,3 @@ def test_what_a_loop_changed_is_not_saved(tmp_path: Any) -> None:
     with pytest.raises(HypothesisError, match="changed by something else"):
         next(batches)
     loop.engine.close()
-
-
-def reads_only(loop: Loop) -> None:
-    assert all(float(parameter.grad.norm()) >= 0 for parameter in loop.model.parameters() if parameter.grad is not None)
-    copy.deepcopy(loop.model.state_dict())
-    with torch.no_grad():
-        loop.model.eval()
-        loop.model(make_data()[0])
-        loop.model.train()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
-def test_honest_loops_pass(make: Any) -> None:
-    loop = Loop(optimizer=lambda parameters: make(parameters, lr=0.5), physical_size=3)
-    scheduler = torch.optim.lr_scheduler.StepLR(loop.optimizer, step_size=1, gamma=0.9)
-    average = torch.optim.swa_utils.AveragedModel(loop.model)
-    for batch in loop.loader:
-        reads_only(loop)
-        loop.engine.backward(batch)
-        reads_only(loop)
-        loop.optimizer.step()
-        reads_only(loop)
-        loop.optimizer.zero_grad(set_to_none=False)
-        scheduler.step()
-        average.update_parameters(loop.model)
-    loop.engine.close()
-    assert with_fresh_noise(loop.engine.recorded_run()) == loop.run
-
-
-def test_hooks_of_the_optimizer_s_own_are_part_of_its_step() -> None:
-    loop = Loop()
-
-    def within(*_: object) -> None:
-        with torch.no_grad():
-            loop.model[0].weight.clamp_(-0.3, 0.3)
-
-    loop.optimizer.register_step_post_hook(within)
-    assert with_fresh_noise(loop.whole()) == loop.run
-    assert float(loop.model[0].weight.detach().abs().max()) <= 0.3

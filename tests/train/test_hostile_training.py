@@ -1,31 +1,25 @@
-"""Attacks on networks, heads and several processes: what was repelled, and what still gets through."""
+"""Attacks on networks, heads and several processes, and what is refused before the first step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from doors import fit_head
-from helpers import as_planned
-from networks import COLUMNS, CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
+from networks import COLUMNS, CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run
 from processes import Processes
 from torch import Tensor, nn
 
-from lethe.errors import HypothesisError, LetheError
+from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.run.run import Run
-from lethe.train import TrainOptions, fit
-from lethe.train.checkpoints.file import Checkpoints
+from lethe.train import PrivacyEngine, TrainOptions, fit
+from lethe.train.clip.clipper import Clipper
+from lethe.train.network.steps import NoisySums
 
 MANY, WIDTH, SIZE = 128, 4, 96
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 class Folded(nn.Module):
@@ -33,26 +27,6 @@ class Folded(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         return rows if len(rows) <= 32 else rows + rows.view(-1, 32, WIDTH).mean(0).repeat(len(rows) // 32, 1)
-
-
-class InShortBatches(nn.Module):
-    """Centres what is left over at the end."""
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return rows if len(rows) == SIZE else rows - rows.mean(0)
-
-
-class CentredAtFirst(nn.Module):
-    """Fits itself to the first batch it sees, and keeps that in a plain attribute."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mean: Tensor | None = None
-
-    def forward(self, rows: Tensor) -> Tensor:
-        if self.mean is None:
-            self.mean = rows.detach().mean(0)
-        return rows - self.mean
 
 
 def make_records(loud: float, place: int = 7) -> tuple[Tensor, Tensor]:
@@ -64,17 +38,7 @@ def make_records(loud: float, place: int = 7) -> tuple[Tensor, Tensor]:
 
 
 def make_run(**changes: Any) -> Run:
-    fields: dict[str, Any] = {
-        "records": MANY,
-        "batches": {"design": "full"},
-        "steps": 1,
-        "step_size": 1.0,
-        "noise_multiplier": 0.0,
-        "release": "last",
-        "neighbours": "replace_one",
-        **changes,
-    }
-    return Run(**fields)
+    return make_network_run("full", **{"records": MANY, "steps": 1, "step_size": 1.0, "neighbours": "replace_one", **changes})
 
 
 def make_zeros() -> nn.Linear:
@@ -84,54 +48,18 @@ def make_zeros() -> nn.Linear:
 
 
 def head_on(backbone: nn.Module, loud: float, place: int = 7, size: int = MANY) -> Tensor:
-    run = make_run(loss={"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"})
+    run = make_run(clip_norm=None, release="last", loss={"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"})
     fitted = fit_head(backbone, make_zeros(), make_records(loud, place), run, physical_size=size)
     return fitted.model.state_dict()["2.weight"].T / float(run.sensitivities[0])
 
 
-def head_on_parts(backbone: nn.Module, loud: float) -> Tensor:
-    return head_on(backbone, loud, MANY - 1, SIZE)
-
-
-def network_on(first: nn.Module, loud: float) -> Tensor:
-    model, run = nn.Sequential(first, make_zeros()), make_run(clip_norm=0.5, release="all")
-    fit(model, CROSS_ENTROPY, make_records(loud), run)
-    return flat(model) / float(run.sensitivities[0])
-
-
-@pytest.mark.parametrize(("train", "layer"), [(head_on, Folded), (head_on_parts, InShortBatches)])
-def test_a_backbone_that_mixes_in_batches_of_one_size_only_is_refused_or_harmless(
-    train: Callable[[nn.Module, float], Tensor], layer: type[nn.Module]
-) -> None:
-    refuse_more_than_a_touch(train, layer)
-
-
-@pytest.mark.parametrize("train", [head_on, network_on])
-def test_a_layer_that_fits_itself_to_its_first_batch_is_refused_or_harmless(train: Callable[[nn.Module, float], Tensor]) -> None:
-    refuse_more_than_a_touch(train, CentredAtFirst)
-
-
-def refuse_more_than_a_touch(train: Callable[[nn.Module, float], Tensor], layer: type[nn.Module]) -> None:
+def test_a_backbone_that_mixes_in_batches_of_one_size_only_is_refused_or_harmless() -> None:
     """One record replaced moves the step by at most the sensitivity, which is the unit here."""
     try:
-        loud, quiet = train(layer(), 1e6), train(layer(), -1e6)
+        loud, quiet = head_on(Folded(), 1e6), head_on(Folded(), -1e6)
     except HypothesisError:
         return
     assert float((loud - quiet).norm()) <= 1 + 1e-9
-
-
-def test_a_float32_network_with_float64_outputs_is_trained() -> None:
-    class Doubled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(80, 50), nn.Linear(50, 3)
-
-        def forward(self, rows: Tensor) -> Tensor:
-            return self.second(torch.tanh(self.first(rows))).double()
-
-    torch.manual_seed(0)
-    data = torch.randn(40, 80), torch.randint(3, (40,))
-    fit(Doubled(), CROSS_ENTROPY, data, make_network_run("full", records=40, steps=1, noise_multiplier=1.0), options=TrainOptions(seed=0))
 
 
 class Reordered(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
@@ -170,37 +98,6 @@ def test_no_record_is_counted_twice_where_each_process_has_its_own_order(process
     assert float((ends[0] - ends[1]).norm()) <= float(run.sensitivities[0]) * (1 + 1e-9)
 
 
-class Killed(Exception):
-    """What ends a training in the middle."""
-
-
-def kept(rank: int, run: Run, folder: str, stop: int | None) -> tuple[Tensor, Run]:
-    def progress(step: int, steps: int) -> None:
-        if step == stop:
-            raise Killed
-
-    model = make_network()
-    checkpoints = Checkpoints(folder=folder, every=2)
-    result = fit(
-        model, CROSS_ENTROPY, make_data(), run, options=TrainOptions(checkpoints=checkpoints, progress=progress, seed=4, physical_size=3)
-    )
-    return flat(model), result.run
-
-
-@pytest.mark.nightly(by_day="test_processes_together_go_on_from_a_checkpoint")
-@pytest.mark.slow
-def test_cut_batches_go_on_with_another_number_of_processes(processes: Processes, tmp_path: Any) -> None:
-    batches = {"design": "poisson", "size": 5, "truncate_at": 7}
-    run = make_network_run("poisson", batches=batches, release="last", noise_multiplier=0.0)
-    ((alone, _),) = processes.run(1, kept, run, str(tmp_path / "alone"), None)
-    folder = str(tmp_path / "kept")
-    for world, stop in ((3, 3), (1, 6)):
-        assert all(isinstance(ended, Killed) for ended in processes.run(world, kept, run, folder, stop))
-    for parameters, recorded in processes.run(2, kept, run, folder, None):
-        assert float((parameters - alone).norm()) <= 1e-12 * float(alone.norm())
-        assert as_planned(recorded) == run
-
-
 def in_single_precision(rank: int, run: Run) -> Tensor:
     model = make_network(torch.float32)
     fit(model, CROSS_ENTROPY, make_data(torch.float32), run, options=TrainOptions(seed=5))
@@ -216,3 +113,78 @@ def test_processes_without_records_add_zeros_of_the_right_type(processes: Proces
     (alone,) = processes.run(1, in_single_precision, run)
     for parameters in processes.run(3, in_single_precision, run):
         assert float((parameters - alone).norm()) <= 1e-6 * float(alone.norm())
+
+
+class Remembers(nn.Module):
+    """Keeps a mean of what it saw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4, dtype=torch.float64))
+        self.layer = nn.Linear(4, 3).double()
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        self.seen = self.seen + rows.detach().mean(0)
+        return self.layer(rows)
+
+
+def test_a_model_that_remembers_is_refused_before_its_first_step() -> None:
+    model = Remembers()
+    before = model.layer.weight.detach().clone()
+    with pytest.raises(HypothesisError, match="writes seen"):
+        fit(model, CROSS_ENTROPY, make_data(), make_network_run("full", noise_multiplier=1.0))
+    assert torch.equal(model.layer.weight, before)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_model_made_in_inference_mode_is_refused(frozen: bool) -> None:
+    model = make_network()
+    with torch.inference_mode():
+        model[0] = nn.Linear(4, 5).double()
+    if frozen:
+        model[0].requires_grad_(False)
+    for train in (
+        lambda: fit(model, CROSS_ENTROPY, make_data(), make_network_run("full", noise_multiplier=1.0)),
+        lambda: Clipper(model, lambda batch: model(batch).sum(1)),
+    ):
+        with pytest.raises(InputError, match=r"parameter 0\.weight was made in inference mode"):
+            train()
+
+
+@pytest.mark.slow
+def test_one_of_several_processes_that_has_not_joined_the_others_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_network_run("full", noise_multiplier=1.0, steps=1)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    model = make_network()
+    own = SGD(model.parameters(), lr=0.5)
+    for train in (lambda: fit(model, CROSS_ENTROPY, make_data(), run), lambda: PrivacyEngine(model, own, len, make_data(), run)):
+        with pytest.raises(InputError, match="one of 2 processes, and no process group is initialised"):
+            train()
+    for alone in ("1", "0", "", "many"):
+        monkeypatch.setenv("WORLD_SIZE", alone)
+        fit(make_network(), CROSS_ENTROPY, make_data(), run)
+
+
+@pytest.mark.slow
+def test_noise_that_drowns_and_parameters_that_overflow_are_refused() -> None:
+    data = make_data(torch.float32)
+    faint = make_network_run(noise_multiplier=1e-14)
+    with pytest.raises(LetheError, match="drowns"):  # in the sums, which are float64
+        fit(make_network(torch.float32), CROSS_ENTROPY, data, faint)
+    fit(make_network(torch.float32), CROSS_ENTROPY, data, faint.replace(noise_multiplier=1e-5))
+    with pytest.raises(LetheError, match="overflowed"):
+        fit(make_network(torch.float32), CROSS_ENTROPY, data, make_network_run(step_size=1e38, noise_multiplier=100.0, steps=3))
+
+
+@pytest.mark.parametrize("fresh", [None, 0.5])
+def test_noise_drowns_by_the_largest_batch_and_by_what_is_drawn_anew(fresh: float | None) -> None:
+    """A Poisson batch of 5 may have all 23 records; of correlated noise a share is drawn anew."""
+    correlated = None if fresh is None else SimpleNamespace(fresh_share=fresh)
+    noise: Any = SimpleNamespace(correlated=correlated, secure=False, add_to=lambda tensors, noise_std: None)
+    least = 1024 * torch.finfo(torch.float64).eps * 23 / (1.0 if fresh is None else fresh)
+    with pytest.raises(LetheError, match="drowns"):
+        NoisySums(make_network_run(noise_multiplier=0.99 * least), noise)(1, [torch.zeros(2).double()])
+    NoisySums(make_network_run(noise_multiplier=1.01 * least), noise)(1, [torch.zeros(2).double()])
+
+
+SGD = torch.optim.SGD

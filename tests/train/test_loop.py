@@ -1,4 +1,3 @@
-import sys
 from typing import Any
 
 import numpy as np
@@ -9,10 +8,9 @@ from helpers import DESIGNS
 from problems import COLUMNS, RECORDS, make_loss, make_problem, make_run
 from scipy import stats
 
-from lethe.errors import InputError, LetheError
+from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Fitted
-from lethe.train.callbacks.progress import reporting
 from lethe.train.linear.models import LinearPredictor
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
@@ -117,18 +115,6 @@ def test_the_same_seed_gives_the_same_weights_and_none_does_not(design: str) -> 
     assert torch.equal(before, torch.get_rng_state())  # the global generator is neither used nor moved
 
 
-def test_own_generators_are_used_apart() -> None:
-    run = make_run(design="shuffled")
-
-    def weights(batch_seed: int, noise_seed: int) -> np.ndarray:
-        batch, noise = torch.Generator().manual_seed(batch_seed), torch.Generator().manual_seed(noise_seed)
-        return fit(run, seed=None, batch_generator=batch, noise_generator=noise).model.weights
-
-    assert (weights(1, 2) == weights(1, 2)).all()
-    assert not np.array_equal(weights(1, 2), weights(3, 2))
-    assert not np.array_equal(weights(1, 2), weights(1, 3))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_shapes_and_report(kind: str, intercept: bool) -> None:
@@ -177,32 +163,6 @@ def test_it_learns_what_can_be_learned(kind: str) -> None:
     assert trained.model.mean_loss(features, targets) < 0.3 < np.log(classes)  # the loss at zero weights
 
 
-@pytest.mark.slow
-def test_least_squares_finds_the_line_and_has_no_accuracy() -> None:
-    random = np.random.default_rng(0)
-    features = random.uniform(-0.5, 0.5, size=(60, 2))
-    targets = features @ [0.5, -0.3] + 0.2
-    loss = {"kind": "least_squares", "feature_norm": 1.0, "residual_bound": 5.0, "intercept": True}
-    run = Run(
-        records=60,
-        batches={"design": "full"},
-        passes=3000,
-        step_size=0.9,
-        noise_multiplier=0.0,
-        loss=loss,
-        release="last",
-        neighbours="replace_one",
-    )
-    trained = fit_linear(run, features, targets, seed=0)
-    assert trained.model.weights.ravel() == pytest.approx([0.5, -0.3], abs=1e-6)  # contraction 1 - 0.9/12 or less a step, 3000 steps
-    assert trained.model.intercept == pytest.approx([0.2], abs=1e-6)
-    assert trained.model.predict(features) == pytest.approx(targets, abs=1e-6)
-    assert trained.model.score(features, targets) == trained.model.mean_loss(features, targets) < 1e-10
-    assert trained.model.score_name == "mean truncated loss"
-    with pytest.raises(InputError, match="accuracy"):
-        trained.model.accuracy(features, targets)
-
-
 def test_prediction_projects_as_training_did() -> None:
     trained = fit(make_run("least_squares", loss=make_loss("least_squares", intercept=True)))
     row = np.array([[3.0, 0.0, 0.0, 4.0]])  # norm 5, projected to 1.5
@@ -213,21 +173,6 @@ def test_prediction_projects_as_training_did() -> None:
         trained.model.predict(np.zeros((2, 3)))
     with pytest.raises(InputError, match=r"features\[0, 0\]"):
         trained.model.predict(np.full((1, 4), np.nan))
-
-
-def test_float32_is_close_to_float64() -> None:
-    run = make_run(noise_multiplier=0.0)
-    # 12 steps of relative rounding 6e-8, with weights below 1
-    assert fit(run, dtype="float32").model.weights == pytest.approx(fit(run).model.weights, abs=1e-5)
-    assert fit(run, dtype=torch.float32).model.weights.dtype == np.float64
-
-
-def test_initial_is_where_training_starts() -> None:
-    run = make_run(noise_multiplier=0.0, step_size=1e-12, loss=make_loss("softmax_regression", intercept=True))
-    initial = np.arange(15.0).reshape(5, 3)
-    trained = fit(run, initial=initial)
-    assert trained.model.weights == pytest.approx(initial[:4], abs=1e-10)  # 12 steps of at most 0.6e-12
-    assert trained.model.intercept == pytest.approx(initial[4], abs=1e-10)
 
 
 def test_progress_tells_steps_and_nothing_else_and_an_interrupt_propagates() -> None:
@@ -242,56 +187,3 @@ def test_progress_tells_steps_and_nothing_else_and_an_interrupt_propagates() -> 
     assert seen == [(step, 12) for step in range(1, 13)]
     with pytest.raises(KeyboardInterrupt):
         fit(make_run(), progress=progress)
-
-
-def test_a_bar_on_standard_error_at_a_terminal_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    fit(make_run(), progress=True)
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with reporting(True, 12) as finished:
-        for step in range(1, 13):
-            finished(step, 12)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "training" in err
-    assert "100%" in err
-
-
-def test_overflow_is_an_error_and_not_a_model() -> None:
-    with pytest.raises(LetheError, match="overflowed"):
-        fit(make_run(noise_multiplier=1e60), seed=0, dtype="float32")  # beyond float32's range
-
-
-SAME = torch.Generator()
-
-
-@pytest.mark.parametrize(
-    ("changes", "options", "message"),
-    [
-        ({"noise_multiplier": None}, {}, "noise_multiplier: null"),
-        ({"records": 24}, {}, "the run says 24; the features have 23 rows"),
-        ({"loss": {"kind": "convex", "smoothness": 1.0}}, {"classes": 3}, "a loss of a linear model"),
-        ({"regulariser": {"kind": "simplex", "total": 1.0}}, {}, "simplex"),
-        ({}, {"classes": None}, "classes: got None"),
-        ({}, {"classes": 2}, "it needs a class, a whole number from 0 to 1"),
-        ({}, {"seed": -1}, "seed: got -1"),
-        ({}, {"noise_generator": torch.Generator()}, "together with a generator"),
-        ({}, {"seed": None, "noise_generator": SAME, "batch_generator": SAME}, "same state"),
-        ({}, {"seed": None, "noise_generator": torch.Generator(), "batch_generator": torch.Generator()}, "same state"),
-        ({}, {"device": "meta"}, "device: got 'meta'"),
-        ({}, {"seed": None, "noise_generator": 3}, "generator of the noise: got int"),
-        ({}, {"seed": None, "batch_generator": 3}, "batch_generator: got 3"),
-        ({}, {"initial": np.zeros((3, 3))}, "initial: got shape"),
-        ({}, {"initial": np.full((4, 3), np.nan)}, r"initial\[0, 0\]"),
-        ({}, {"initial": np.full((4, 3), 1e200)}, "the norm of the iterates has no bound"),
-        ({}, {"dtype": "float16"}, "dtype: got 'float16'"),
-        ({}, {"dtype": "int64"}, "dtype"),
-        ({}, {"device": "abacus"}, "device: got 'abacus'"),
-        ({}, {"progress": 3}, "progress: got 3"),
-    ],
-)
-def test_bad_input_is_refused(changes: dict[str, Any], options: dict[str, Any], message: str) -> None:
-    run = make_run(**changes)
-    problem = make_problem("softmax_regression")
-    with pytest.raises(InputError, match=message):
-        fit_linear(run, problem.features, problem.targets, **{"classes": 3, "seed": 0, **options})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import erfc, sqrt
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from repository import ROOT
 from torch import Tensor, nn
 
 from lethe.calculus.correlated.matrices import as_matrix
-from lethe.errors import InputError, LetheError
-from lethe.train import Fitted, PrivacyEngine, TrainOptions, fit
+from lethe.train import Fitted, TrainOptions, fit
 from lethe.train.clip.clipper import Clipper
 from lethe.train.core.generators import fresh_generator
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
@@ -58,41 +56,6 @@ def test_fit_takes_the_steps_written_out_by_hand(design: str, where: str) -> Non
     assert float((flat(fitted.model).cpu() - expected).abs().max()) < 1e-12
 
 
-def test_a_loop_of_one_s_own_takes_them_too() -> None:
-    run, data, model = make_network_run("cyclic"), make_data(), make_network().to(GPU)
-    expected = by_hand(make_network(), data, run, torch.Generator())
-    engine = PrivacyEngine(
-        model,
-        torch.optim.SGD(model.parameters(), lr=0.5),
-        lambda batch: CROSS_ENTROPY(model(batch[0].to(GPU)), batch[1].to(GPU)),
-        data,
-        run,
-    )
-    optimizer, loader = torch.optim.SGD(model.parameters(), lr=0.5), engine.batches()
-    for batch in loader:
-        engine.backward(batch)
-        optimizer.step()
-        optimizer.zero_grad()
-    assert float((flat(model).cpu() - expected).abs().max()) < 1e-12
-
-
-@contextmanager
-def gpu_by_default() -> Iterator[None]:
-    torch.set_default_device("cuda")
-    try:
-        yield
-    finally:
-        torch.set_default_device(None)
-
-
-@pytest.mark.parametrize("design", ["poisson", "shuffled", "cyclic", "full"])
-def test_it_trains_where_the_gpu_is_the_default_device(design: str) -> None:
-    run, data = make_network_run(design, noise_multiplier=1.0), on_gpu(*make_data())
-    with gpu_by_default():
-        fitted = fit(make_network().to(GPU), CROSS_ENTROPY, data, run)
-    assert bool(flat(fitted.model).isfinite().all())
-
-
 def noise_of(run: Any, *, dtype: torch.dtype = torch.float32, width: int = 1000, **options: Any) -> Tensor:
     """What one step moved parameters without a gradient by, in units of what the run says it adds to a sum."""
     model = nn.Linear(4, width, bias=False).to(GPU, dtype)
@@ -110,13 +73,6 @@ def test_the_noise_has_the_run_s_standard_deviation(options: dict[str, Any]) -> 
     assert len(found) == 200_000
     assert float(found.std()) == pytest.approx(2.0, rel=6 / sqrt(2 * len(found)))
     assert abs(float(found.mean())) < 6 * 2.0 / sqrt(len(found))
-
-
-@pytest.mark.filterwarnings("ignore:private. no record contributed")
-def test_two_trainings_draw_other_noise() -> None:
-    run = make_network_run("full", steps=1, noise_multiplier=2.0)
-    first, second = noise_of(run), noise_of(run)
-    assert abs(float(np.corrcoef(first.numpy(), second.numpy())[0, 1])) < 6 / sqrt(len(first))
 
 
 def test_the_gpu_s_normals_have_the_tails_of_a_gaussian() -> None:
@@ -212,35 +168,6 @@ def test_in_batches_of_one_shape_a_record_does_not_change_how_others_are_rounded
         found.append(torch.cat([tensor.double().flatten() for tensor in clipper.take().values()]))
         tokens[31] = torch.randint(gpu_check.WORDS, (16,), device=GPU)
     assert all(float((one - found[0]).norm()) < 1e-6 * 0.1 for one in found)
-
-
-def test_compiled_layers_are_exact() -> None:
-    run, data = make_network_run("cyclic"), make_data()
-    expected = by_hand(make_network(), data, run, torch.Generator())
-    model = make_network().to(GPU)
-    model[0].compile()
-    fitted = fit(model, CROSS_ENTROPY, data, run)
-    assert float((flat(fitted.model).cpu() - expected).abs().max()) < 1e-12
-
-
-def test_a_model_that_mixes_records_is_refused() -> None:
-    class Centred(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 3)
-
-        def forward(self, given: Tensor) -> Tensor:
-            return self.layer(given - given.mean(0))
-
-    with pytest.raises(LetheError, match="record"):
-        fit(Centred().double().to(GPU), CROSS_ENTROPY, make_data(), make_network_run("cyclic"))
-
-
-def test_a_numpy_generator_of_noise_is_refused() -> None:
-    """It draws on the CPU."""
-    run = make_network_run("cyclic", noise_multiplier=1.0)
-    with pytest.raises(InputError, match="cuda"):
-        fit(make_network().to(GPU), CROSS_ENTROPY, make_data(), run, options=TrainOptions(noise_generator=np.random.default_rng(0)))
 
 
 def test_over_nccl_every_layout_takes_the_steps_by_hand() -> None:

@@ -1,36 +1,31 @@
-"""One door to training: each kind of model goes through `fit`, comes out as a `Fitted`, and refuses what it does not understand by name."""
+"""One door to training: each kind of model goes through `fit`, with losses as people write them, and comes out as a `Fitted`."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from doors import arguments, fit_head, fit_linear
-from networks import CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
-from problems import make_loss, make_problem, make_run
-from torch import nn
+from doors import arguments
+from networks import CLASSES, COLUMNS, CROSS_ENTROPY, flat, make_data, make_network, make_network_run
+from problems import make_problem, make_run
+from torch import Tensor, nn
+from torch.nn import functional
 
 import lethe
 from lethe.calculus.filters import Odometer
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
-from lethe.run.losses import Softmax, parse_loss
 from lethe.run.run import Run
-from lethe.train import Checkpoints, Fitted, Group, Head, Linear, PrivacyEngine, ProximalGroup, TrainOptions, fit
+from lethe.train import Checkpoints, Fitted, Group, Head, Linear, ProximalGroup, TrainOptions, fit
 from lethe.train.linear.models import LinearPredictor
 
 KIND = "softmax_regression"
 PROBLEM = make_problem(KIND)
 TABLE = PROBLEM.features, PROBLEM.targets
-LOSS = parse_loss(make_loss(KIND, evidence="declared"))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def make_head() -> Head:
@@ -46,18 +41,6 @@ def through(model: Any, run: Run | None = None, loss: Any = None, **options: Any
         return fit(model, CROSS_ENTROPY if loss is None else loss, make_data(), run, **arguments(options))
     data = TABLE if isinstance(model, Linear) else tuple(torch.tensor(part) for part in TABLE)
     return fit(model, loss, data, make_run(release="all") if run is None else run, **arguments(options))
-
-
-def test_the_shorthands_are_the_door() -> None:
-    run = make_run()
-    short, long = fit_linear(run, *TABLE, classes=3, seed=1), fit(Linear(classes=3), run.loss, TABLE, run, options=TrainOptions(seed=1))
-    assert (short.model.weights == long.model.weights).all()
-    heads = fit_head(*vars_of(make_head()), tuple(torch.tensor(part) for part in TABLE), run, seed=1), through(make_head(), run, seed=1)
-    assert torch.equal(*(head.model.state_dict()["2.weight"] for head in heads))
-
-
-def vars_of(head: Head) -> tuple[nn.Module, nn.Linear]:
-    return head.backbone, head.head
 
 
 @pytest.mark.slow
@@ -130,28 +113,105 @@ def test_options_of_networks_are_refused_by_name_elsewhere(option: str) -> None:
     assert torch.equal(before, head.head.weight)
 
 
-@pytest.mark.parametrize("other", [CROSS_ENTROPY, "softmax", Softmax(feature_norm=1.5), Softmax(feature_norm=1.4, evidence="enforced"), 3])
-def test_another_loss_than_the_run_s_is_refused(other: Any) -> None:
-    for model in (Linear(classes=3), make_head()):
-        with pytest.raises(InputError, match=r"^loss: got"):
-            through(model, loss=other)
-    through(Linear(classes=3), loss=make_run().loss)
-    with pytest.raises(InputError, match="loss: got"):
-        through(make_network(), loss=make_run().loss)
+RUN = make_network_run(noise_multiplier=1.0)
+FEATURES, LABELS = make_data()
+REAL = FEATURES[:, :1] + 0.1
 
 
-@pytest.mark.parametrize("data", [TABLE[0], TABLE[:1], (*TABLE, TABLE[1]), None, {"features": TABLE[0], "targets": TABLE[1]}])
-def test_a_linear_model_needs_a_table_and_targets(data: Any) -> None:
-    with pytest.raises(InputError, match=r"needs the pair \(features, targets\)"):
-        fit(Linear(classes=3), None, data, make_run())
+def trained(loss: Any, targets: Tensor, outputs: int, **options: Any) -> Tensor:
+    """The parameters after a seeded training of a linear model."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Linear(COLUMNS, outputs).double()
+    return flat(fit(model, loss, (FEATURES, targets), RUN, **arguments({"seed": 0, **options})).model)
 
 
-def test_what_is_no_model_no_optimiser_and_no_run_is_refused() -> None:
-    run = make_network_run(noise_multiplier=1.0)
-    with pytest.raises(InputError, match="model: got str"):
-        fit("cnn", CROSS_ENTROPY, make_data(), run)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match=r"optimizer: got NoneType; it needs a torch\.optim\.Optimizer"):
-        PrivacyEngine(make_network(), None, len, make_data(), run)  # pyright: ignore[reportArgumentType]
-    for model, loss in ((Linear(classes=3), None), (Linear(classes=3), LOSS), (make_head(), None), (make_head(), LOSS)):
-        with pytest.raises(InputError, match=r"needs a lethe\.Run"):
-            through(model, "run", loss)  # pyright: ignore[reportArgumentType]
+ONE_OUTPUT = [nn.BCEWithLogitsLoss, nn.MSELoss]
+
+
+@pytest.mark.parametrize("options", [{}, {"physical_size": 4}])
+@pytest.mark.parametrize("kind", ONE_OUTPUT)
+def test_losses_of_one_output_are_taken_as_they_come(kind: Any, options: dict[str, Any]) -> None:
+    targets = REAL.sigmoid()
+    plain = kind(reduction="none")
+    by_hand = trained(lambda outputs, wanted: plain(outputs, wanted)[:, 0], targets, 1, **options)
+    assert torch.equal(trained(plain, targets, 1, **options), by_hand)
+
+
+WEIGHTS = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+MEANS: dict[str, tuple[Any, Callable[[Tensor, Tensor], Tensor], Tensor, int]] = {
+    "cross entropy": (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(reduction="none"), LABELS, CLASSES),
+    "with weights of classes": (
+        nn.CrossEntropyLoss(weight=WEIGHTS),
+        nn.CrossEntropyLoss(weight=WEIGHTS, reduction="none"),
+        LABELS,
+        CLASSES,
+    ),
+    "its function": (functional.cross_entropy, nn.CrossEntropyLoss(reduction="none"), LABELS, CLASSES),
+    "of several numbers": (
+        nn.MSELoss(),
+        lambda outputs, wanted: (outputs - wanted).square().mean(1),
+        FEATURES[:, :2].contiguous(),
+        2,
+    ),
+    "of one number": (nn.HuberLoss(), lambda outputs, wanted: nn.HuberLoss(reduction="none")(outputs, wanted)[:, 0], REAL, 1),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"physical_size": 1}])
+@pytest.mark.parametrize("name", MEANS)
+def test_a_mean_of_pytorch_s_own_is_each_record_s(name: str, options: dict[str, Any]) -> None:
+    mean, own, targets, outputs = MEANS[name]
+    assert torch.equal(trained(mean, targets, outputs, **options), trained(own, targets, outputs, **options))
+    assert getattr(mean, "reduction", "mean") == "mean"  # the user's own is as it was
+
+
+class Halved(nn.CrossEntropyLoss):
+    """What a class of the user's own computes nobody knows."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return super().forward(input, target) / 2
+
+
+@pytest.mark.parametrize(
+    "loss", [Halved(), lambda outputs, wanted: functional.cross_entropy(outputs, wanted), nn.CrossEntropyLoss(reduction="sum")]
+)
+def test_other_means_hide_the_records(loss: Any) -> None:
+    with pytest.raises(InputError, match=r"losses: got shape \(\).*a mean hides the records"):
+        fit(make_network(), loss, (FEATURES, LABELS), RUN)
+
+
+def test_the_mean_over_classes_of_many_positions_is_refused() -> None:
+    """Positions that do not count, or count more, would enter it otherwise than PyTorch's."""
+    model = nn.Sequential(nn.Linear(COLUMNS, 6), nn.Unflatten(1, (3, 2))).double()
+    with pytest.raises(InputError, match=r"losses: got shape \(\d+, 2\)"):
+        fit(model, nn.CrossEntropyLoss(), (FEATURES, LABELS[:, None].expand(-1, 2).contiguous()), RUN)
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.MSELoss(reduction="none")])
+def test_a_table_of_all_outputs_with_all_targets_is_refused(loss: Any) -> None:
+    run = make_network_run("full", noise_multiplier=1.0)
+    for flattened in (False, True):
+        model = nn.Sequential(nn.Linear(COLUMNS, 1), *([nn.Flatten(0)] if flattened else [])).double()
+        with pytest.raises(InputError, match=r"(?s)of every output with every target.*targets\[:, None\]"):
+            fit(model, loss, (FEATURES, REAL if flattened else REAL[:, 0].contiguous()), run)
+
+
+class Tempered(nn.Module):
+    """A loss with a temperature of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3, dtype=torch.float64))
+
+    def forward(self, outputs: Any, targets: torch.Tensor) -> torch.Tensor:
+        return CROSS_ENTROPY(outputs * self.scale, targets)
+
+
+@pytest.mark.parametrize("physical_size", [None, 1])
+def test_parameters_of_a_loss_are_trained_by_nobody_and_refused(physical_size: int | None) -> None:
+    tempered = Tempered()
+    with pytest.raises(InputError, match="parameters of its own"):
+        fit(make_network(), tempered, make_data(), RUN, options=TrainOptions(physical_size=physical_size))
+    fit(make_network(), tempered.requires_grad_(False), make_data(), RUN, options=TrainOptions(physical_size=physical_size))

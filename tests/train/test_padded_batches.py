@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 from doors import arguments, fit_head
-from private_loops import losses_of
+from helpers import make_run
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 import lethe
 from lethe.errors import HypothesisError, InputError
-from lethe.train import Fitted, PrivacyEngine, fit
+from lethe.train import Fitted, fit
 from lethe.train.data.map_style import MapStyleSource
 
 RECORDS, WORDS = 24, 7
@@ -74,17 +74,8 @@ def of_words(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def run(**changes: Any) -> lethe.Run:
-    fields: dict[str, Any] = {
-        "records": RECORDS,
-        "batches": lethe.batches.Cyclic(8),
-        "passes": 1,
-        "step_size": 0.1,
-        "clip_norm": 1.0,
-        "noise_multiplier": 1.0,
-        "release": "all",
-        "neighbours": "replace_one",
-    }
-    return lethe.Run(**{**fields, **changes})
+    steps = {"passes": 1, "step_size": 0.1, "clip_norm": 1.0, "noise_multiplier": 1.0, "release": "all", "loss": {"kind": "unknown"}}
+    return make_run(**{"records": RECORDS, "batches": lethe.batches.Cyclic(8), **steps, **changes})
 
 
 def source(**options: Any) -> MapStyleSource:
@@ -113,28 +104,6 @@ def test_fit_refuses_a_loss_that_counts_the_padding() -> None:
 def test_it_is_looked_at_in_batches_that_worker_processes_read() -> None:
     with pytest.raises(InputError, match="padded"):
         fit(Mean(masked=False), entropies, source(num_workers=1), run())
-
-
-def loop(model: nn.Module, criterion: Callable[[Any, Tensor], Tensor], given: Callable[[Any], Any] = tuple) -> None:
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
-    engine = PrivacyEngine(model, optimizer, losses_of(model, criterion), source(), run())
-    loader = engine.batches()
-    for batch in loader:
-        engine.backward(given(batch))
-        optimizer.step()
-
-
-@pytest.mark.slow
-def test_a_loop_is_refused_what_depends_on_the_padding() -> None:
-    for model, criterion in ((Mean(masked=False), entropies), (Tagger(), of_words)):
-        with pytest.raises(InputError, match="padded"):
-            loop(model, criterion)
-    loop(Mean(masked=True), entropies)
-
-
-def test_records_that_the_loop_changed_are_compared_at_the_length_of_the_batch() -> None:
-    """They are not those that could be collated alone."""
-    loop(Mean(masked=True), entropies, lambda batch: (batch[0].clone(), batch[1]))
 
 
 class Pooled(Mean):

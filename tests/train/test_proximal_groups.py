@@ -1,7 +1,6 @@
 """Regularisers of single layers: the recursion by hand, what is certified of it, and what is refused."""
 
 import math
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,12 +8,11 @@ import pytest
 import torch
 from doors import arguments
 from helpers import with_fresh_noise
-from networks import CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run
 from torch import nn
 
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP
-from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.run.regularisers import L1, L2, Ball, GroupL1
 from lethe.run.run import Run
 from lethe.train import ProximalGroup, TrainOptions, fit
@@ -22,12 +20,6 @@ from lethe.train import ProximalGroup, TrainOptions, fit
 FIRST = ProximalGroup(regularisers=(L1(strength=0.04), Ball(radius=0.8)), parameters=("0.weight", "0.bias"))
 LAST = ProximalGroup(regularisers=(GroupL1(strength=0.05), L2(strength=0.3)), parameters=("3.weight",))
 FALLING = {"schedule": "exponential", "first": 0.8, "ratio": 0.9}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def proximal_by_hand(model: nn.Module, step_size: float) -> None:
@@ -63,36 +55,6 @@ def test_each_step_ends_with_each_groups_proximal_step(physical_size: int | None
     assert float((got - trained(run, proximal_groups=None)).abs().max()) > 0.05
 
 
-@pytest.mark.nightly(by_day="test_each_step_ends_with_each_groups_proximal_step")
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "optimizer", [lambda p: torch.optim.Adam(p, lr=0.05), lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9)], ids=["adam", "momentum"]
-)
-def test_after_an_optimiser_it_is_the_euclidean_step_with_the_runs_step_size(optimizer: Callable[[Any], torch.optim.Optimizer]) -> None:
-    run = make_network_run("full", step_size=FALLING, steps=5)
-    model = make_network()
-    moved = optimizer(list(model.parameters()))
-    for step_size in run.step_sizes.tolist():
-        before = [parameter.detach().clone() for parameter in model.parameters()]
-        by_hand(model, make_data(), run.replace(steps=1, step_size=1.0), torch.Generator())
-        with torch.no_grad():
-            for parameter, old in zip(model.parameters(), before, strict=True):
-                parameter.grad = old - parameter
-                parameter.copy_(old)
-        moved.step()
-        proximal_by_hand(model, step_size)
-    other = make_network()
-    fit(
-        other,
-        CROSS_ENTROPY,
-        make_data(),
-        run,
-        optimizer=optimizer(list(other.parameters())),
-        options=TrainOptions(proximal_groups=[FIRST, LAST]),
-    )
-    assert float((flat(other) - flat(model)).abs().max()) < 1e-8  # Adam divides small gradients by small roots
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True])
@@ -114,56 +76,3 @@ def test_it_is_post_processing_recorded_and_certified_as_composition() -> None:
     certificate = certify(with_fresh_noise(recorded), 1e-5)
     assert certificate.theorem == "composition"
     assert certificate.epsilon == pytest.approx(GDP(math.sqrt(3) / 2.0).epsilon(1e-5))  # 9 steps in 4 slots: one is met thrice
-
-
-ALL = ProximalGroup(regularisers=(L2(strength=1.0),))
-REFUSED: tuple[tuple[str, dict[str, Any], Any, type[LetheError], str], ...] = (
-    ("last iterate", {"release": "last"}, [FIRST], HypothesisError, "plain SGD steps"),
-    ("own regulariser", {"regulariser": L2(strength=1.0)}, [FIRST], InputError, "belong to the plain recursion"),
-    ("overlap", {}, [FIRST, ProximalGroup(regularisers=(L2(strength=1.0),), parameters=("0.bias",))], InputError, "in a group twice"),
-    (
-        "unknown name",
-        {},
-        [ProximalGroup(regularisers=(L2(strength=1.0),), parameters=("9.weight",))],
-        InputError,
-        "not one that is trained",
-    ),
-    ("no names", {}, [ProximalGroup(regularisers=(L2(strength=1.0),), parameters=())], InputError, "got no names"),
-    ("names as text", {}, [ProximalGroup(regularisers=(ALL.regularisers), parameters="0.bias")], InputError, "needs names"),  # pyright: ignore[reportArgumentType]
-    ("no regularisers", {}, [ProximalGroup(regularisers=(), parameters=("0.bias",))], InputError, "at least one"),
-    ("bare regulariser", {}, [ProximalGroup(regularisers=L2(strength=1.0))], InputError, "in a tuple"),  # pyright: ignore[reportArgumentType]
-    ("no regulariser at all", {}, [ProximalGroup(regularisers=(3.0,))], InputError, "no proximal step"),  # pyright: ignore[reportArgumentType]
-    ("no list", {}, FIRST, InputError, "needs a list of ProximalGroup"),
-)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(("changes", "groups", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-@pytest.mark.parametrize("by_optimizer", [False, True])
-def test_refusals(changes: dict[str, Any], groups: Any, error: type[LetheError], message: str, by_optimizer: bool) -> None:
-    model = make_network()
-    before = flat(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5) if by_optimizer and not changes else None
-    run = make_network_run(noise_multiplier=1.0, **changes)
-    with pytest.raises(error, match=message):
-        fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, options=TrainOptions(proximal_groups=groups))
-    assert torch.equal(flat(model), before)
-
-
-def test_averages_of_a_pass_are_refused() -> None:
-    changes: dict[str, Any] = {"passes": 3, "noise_at": "pass_ends", "pass_weights": 1.0}
-    with pytest.raises(InputError, match="pass_weights"):
-        trained(make_network_run("cyclic", noise_multiplier=1.0, **changes))
-
-
-@pytest.mark.nightly(by_day="test_each_step_ends_with_each_groups_proximal_step")
-@pytest.mark.slow
-def test_frozen_parameters_are_refused_and_left_alone() -> None:
-    model = make_network()
-    bias = model.get_parameter("0.bias").requires_grad_(False)
-    before = bias.detach().clone()
-    run = make_network_run(noise_multiplier=1.0)
-    with pytest.raises(InputError, match=r"'0\.bias' is not one that is trained"):
-        fit(model, CROSS_ENTROPY, make_data(), run, options=TrainOptions(proximal_groups=[FIRST]))
-    fit(model, CROSS_ENTROPY, make_data(), run, options=TrainOptions(proximal_groups=[ALL]))  # all: all that are trained
-    assert torch.equal(bias, before)

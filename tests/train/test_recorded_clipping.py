@@ -1,35 +1,26 @@
 """What a training did to gradients and batches is in the run that it records, and so in its certificate."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from doors import arguments, fit_linear
-from helpers import as_planned, with_fresh_noise
-from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run, one_thread
+from doors import arguments
+from helpers import with_fresh_noise
+from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from private_loops import Loop
-from problems import make_problem, make_run
 from torch import nn
 
 import lethe
-from lethe.errors import HypothesisError, InputError
+from lethe.errors import HypothesisError
 from lethe.run.run import Run
 from lethe.train import TrainOptions, fit
 from lethe.train.clip.groups import Group
 from lethe.train.clip.rules.registry import per_layer
-from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 
 GROUPS = (Group(parameters=("0.*",), clip_norm=0.24), Group(parameters=("*",), clip_norm=0.32))
 NORMS = (0.24, 0.32)
 CUT = {"design": "poisson", "size": 5, "truncate_at": 7}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def by_fit(run: Run, **options: Any) -> tuple[Run, nn.Module]:
@@ -61,14 +52,6 @@ def test_arguments_are_recorded_and_a_run_that_says_them_is_trained_alike(train:
     assert Run.from_document(recorded.to_document()) == recorded
     for word in ("clip_method", "clip_groups"):
         assert (word in recorded.to_document()) == (getattr(said, word) != getattr(plan, word))
-
-
-@pytest.mark.nightly(by_day="test_arguments_are_recorded_and_a_run_that_says_them_is_trained_alike")
-@pytest.mark.slow
-def test_methods_differ_in_what_they_train() -> None:
-    models = [by_fit(make_network_run(clip_method=method, clip_norm=5.0))[1] for method in ("clip", "normalise", "automatic")]
-    weights = [next(model.parameters()) for model in models]
-    assert not any(torch.equal(weights[i], weights[j]) for i in range(3) for j in range(i))
 
 
 @pytest.mark.sampled(2)
@@ -114,47 +97,6 @@ def test_cut_batches_are_trained_on_one_shape_and_recorded(train: Any) -> None:
     assert "cut at 7 records" in lethe.certify(recorded, 0.999, allow_large_delta=True).explain()
 
 
-@pytest.mark.parametrize("design", ["poisson", "balls_in_bins"])
-def test_linear_models_are_trained_on_cut_batches_too(design: str) -> None:
-    run = make_run(design=design)
-    problem = make_problem(run.loss.kind)
-    cap = run.batch_size + 1
-    cut = run.replace(batches=run.batches.model_copy(update={"truncate_at": cap}))
-    drawn = [len(batch) for batch in draw_batches(run, torch.Generator().manual_seed(5))]
-    kept = [len(batch) for batch in draw_batches(cut, torch.Generator().manual_seed(5))]
-    assert max(drawn) > cap == max(kept)
-
-    def trained(one: Run) -> Any:
-        return fit_linear(
-            one, problem.features, problem.targets, classes=problem.classes,
-            batch_generator=torch.Generator().manual_seed(5), noise_generator=torch.Generator().manual_seed(6),
-        )  # fmt: skip
-
-    assert as_planned(trained(cut).run) == cut
-    assert not (trained(cut).model.weights == trained(run).model.weights).all()
-
-
-@pytest.mark.parametrize("changes", [{"clip_method": "normalise"}, {"clip_groups": [0.06, 0.08]}, {"clip_groups": [0.1]}])
-def test_linear_models_refuse_other_clipping(changes: dict[str, Any]) -> None:
-    run = make_run(clip_norm=0.1, **changes)
-    problem = make_problem(run.loss.kind)
-    with pytest.raises(InputError, match="linear models are clipped by projection"):
-        fit_linear(run, problem.features, problem.targets, classes=problem.classes)
-
-
-def test_a_batch_above_the_cap_is_not_of_the_design() -> None:
-    run = make_network_run(batches=CUT, steps=1, noise_multiplier=1.0)
-    for size, regular in ((7, True), (8, False)):
-        recorder = Recorder(run, seeded=False)
-        recorder.note(step_size=0.5, noise_std=float(run.noise_stds[0]), batch=torch.arange(size))
-        if regular:
-            assert recorder.run(run, enforced=False) == run
-        else:
-            with pytest.raises(HypothesisError, match="not of the design"):
-                recorder.run(run, enforced=False)
-    assert RECORDS > 8
-
-
 def test_fit_and_the_engine_record_the_norms_of_the_layers() -> None:
     run = make_network_run(noise_multiplier=1.0)
     model = make_network()
@@ -169,15 +111,3 @@ def test_fit_and_the_engine_record_the_norms_of_the_layers() -> None:
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
     own, _ = by_engine(run, clip_groups="per_layer")
     assert own.clip_groups == norms
-
-
-def test_other_words_and_runs_are_refused() -> None:
-    run = make_network_run(noise_multiplier=1.0)
-    with pytest.raises(InputError, match="'per_layer', or None"):
-        fit(make_network(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(clip_groups="per_leaf"))
-    with pytest.raises(InputError, match="the run says"):
-        fit(
-            make_network(), CROSS_ENTROPY, make_data(), run.replace(clip_groups=[0.01, 0.01]), options=TrainOptions(clip_groups="per_layer")
-        )
-    with pytest.raises(InputError, match=r"torch\.nn\.Module"):
-        fit("model", CROSS_ENTROPY, make_data(), run, options=TrainOptions(clip_groups="per_layer"))  # pyright: ignore

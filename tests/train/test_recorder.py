@@ -5,18 +5,16 @@ import numpy as np
 import pytest
 import torch
 from doors import fit_linear
-from helpers import DESIGNS, EXACT_DESIGNS, EXACT_SLOT_DESIGNS, SCHEDULES, as_planned
+from helpers import DESIGNS, SCHEDULES, as_planned
 from hypothesis import given
 from hypothesis import strategies as st
 from networks import make_network_run
-from problems import RECORDS, executed, make_loss, make_problem, make_run
+from problems import executed, make_problem, make_run
 
 from lethe.errors import HypothesisError
 from lethe.run.run import Run
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
-
-KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 
 
 def recorded(run: Run) -> Run:
@@ -32,35 +30,6 @@ def test_recorded_is_planned(design: str, noise_at: str, length: dict[str, int])
     for schedule in [one for one in SCHEDULES if not isinstance(one, list)]:
         plan = make_run(design=design, noise_at=noise_at, step_size=schedule, noise_multiplier=schedule, **length)
         assert as_planned(recorded(plan)) == plan
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("clip_norm", [None, 0.1, 50.0])
-@pytest.mark.parametrize(
-    "regulariser", [None, {"kind": "ridge", "strength": 0.2}, [{"kind": "l1", "strength": 0.01}, {"kind": "ball", "radius": 2.0}]]
-)
-def test_recorded_is_planned_for_every_model(kind: str, clip_norm: float | None, regulariser: Any) -> None:
-    plan = make_run(kind, clip_norm=clip_norm, regulariser=regulariser, loss=make_loss(kind, intercept=True))
-    assert as_planned(recorded(plan)) == plan
-
-
-def test_recorded_is_planned_with_lists_and_without_any_noise() -> None:
-    sizes = [0.1 * (step + 1) for step in range(12)]
-    plan = make_run(step_size=sizes, noise_multiplier=[0.0, 1.0, 1 / 3] * 4)
-    assert as_planned(recorded(plan)) == plan
-    plan = make_run(noise_multiplier=[1.0, 0.0, 2.0], noise_at="pass_ends", release="all", neighbours="zero_out")
-    assert as_planned(recorded(plan)) == plan
-    silent = make_run(noise_multiplier=0.0)
-    assert as_planned(recorded(silent)) == silent
-
-
-def test_a_declared_norm_is_recorded_as_enforced_because_the_trainer_projects() -> None:
-    plan = make_run(loss=make_loss("softmax_regression", evidence="declared"))
-    run = recorded(plan)
-    assert run != plan
-    assert run.loss.evidence == "enforced"
-    assert as_planned(run).replace(loss=plan.loss) == plan
 
 
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
@@ -133,21 +102,6 @@ def test_a_random_batch_that_its_design_never_draws_is_refused(batches: dict[str
         recorder.run(plan, enforced=False)
 
 
-def test_nothing_executed_is_no_run() -> None:
-    with pytest.raises(HypothesisError, match="no step"):
-        Recorder(make_run(), seeded=False).run(make_run(), enforced=True)
-
-
-def test_equal_batches_need_not_be_the_same_objects() -> None:
-    plan = make_run(design="shuffled_once", loss=make_loss("softmax_regression"))
-    recorder = Recorder(plan, seeded=False)
-    for batch, noise_std in zip(draw_batches(plan, torch.Generator().manual_seed(0)), plan.noise_stds.tolist(), strict=True):
-        assert isinstance(batch, torch.Tensor)
-        recorder.note(step_size=0.4, noise_std=noise_std, batch=batch.clone())
-    assert recorder.run(plan, enforced=True) == plan
-    assert plan.records == RECORDS
-
-
 @pytest.mark.slow
 @given(stds=st.lists(st.floats(1e-6, 1e6), min_size=12, max_size=12), size=st.floats(1e-3, 10.0), clip_norm=st.floats(0.1, 10.0))
 def test_a_recorded_list_never_claims_more_noise_than_was_added(stds: list[float], size: float, clip_norm: float) -> None:
@@ -188,19 +142,3 @@ def test_cut_anywhere_recorded_is_planned(design: str, changes: dict[str, Any], 
             assert recorder.steps == step
         note(recorder, run, step, batch)
     assert through_a_file(recorder, run).run(run, enforced=False) == run
-
-
-@pytest.mark.parametrize("design", EXACT_DESIGNS)
-@pytest.mark.parametrize("cut", [0, 5, 6])
-def test_a_batch_that_is_not_of_the_design_is_seen_before_and_after_the_cut(design: str, cut: int) -> None:
-    run = make_network_run(design, noise_multiplier=1.0)
-    drawn = list(draw_batches(run, torch.Generator().manual_seed(1)))
-    # In a later pass the records of another step, or fewer of them: for designs of fixed batches a record that meets two steps of a pass.
-    drawn[5] = drawn[4] if design in EXACT_SLOT_DESIGNS else torch.arange(4)
-    recorder = Recorder(run, seeded=False)
-    for step, batch in enumerate(drawn):
-        if step == cut:
-            recorder = through_a_file(recorder, run)
-        note(recorder, run, step, batch)
-    with pytest.raises(HypothesisError, match="the batch of step 6 is not of the design"):
-        recorder.run(run, enforced=False)

@@ -1,6 +1,5 @@
 """Training that was killed and taken up again: every noisy release is counted, none is repeated, no noise is used twice."""
 
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,13 @@ from helpers import as_planned
 from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interrupted import DESIGNS, Killed, Spy, make_kept_run, planned_batches, quick_disk, trained
-from networks import CROSS_ENTROPY, flat, make_data, make_network, one_thread
+from interrupted import DESIGNS, Killed, Spy, make_kept_run, planned_batches, trained
+from networks import CROSS_ENTROPY, flat, make_data, make_network
 from torch import nn
 
 from lethe.run.run import Run
 from lethe.train.checkpoints.checkpointing import Checkpointing
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 def noisy_steps(run: Run) -> list[int]:
@@ -190,19 +183,3 @@ def test_a_journal_written_after_the_noise_would_be_seen(tmp_path: Path, monkeyp
     monkeypatch.setattr(Checkpointing, "after", too_late)
     spy, _ = until_finished(tmp_path, make_kept_run("cyclic"), [(5, False)], 3)
     assert len(set(spy.steps)) < len(spy.steps)
-
-
-@pytest.mark.slow
-def test_iterates_are_saved_only_where_the_run_has_noise(tmp_path: Path) -> None:
-    saved: list[int] = []
-    save = Checkpointing.save
-
-    def noted(self: Checkpointing, step: int) -> None:
-        saved.append(step)
-        save(self, step)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Checkpointing, "save", noted)
-        trained(tmp_path / "ends", make_kept_run("pass_ends"), every=3)
-        trained(tmp_path / "steps", make_kept_run("shuffled"), every=7)
-    assert saved == [0, 4, 8, 12, 16, 20, 0, 7, 14, 20]

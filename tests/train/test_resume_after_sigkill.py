@@ -1,21 +1,58 @@
 """Processes that are killed at random times, again and again, until the run is through: its record counts every noisy release."""
 
+from __future__ import annotations
+
 import json
+import os
 import random
 import signal
 import time
 from itertools import groupby
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from forked import forking
 from helpers import as_planned
 from how_many import by_night
-from interrupted import make_kept_run, planned_batches
-from killed_processes import child
+from interrupted import Spy, make_kept_run, planned_batches, trained
+from private_loops import Loop
 
 import lethe
+from lethe.run.run import Run
+from lethe.train import Checkpoints
+
+
+def child(folder: Path, how: str, name: str, release: str, every: int) -> None:
+    """Train to the end, and leave the recorded run; the spy's log is opened for appending alone."""
+    torch.set_num_threads(1)
+    run = make_kept_run(name, release, noise_multiplier=1.0)
+    log = os.open(folder / "spied", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    spy = Spy(lambda step, records: _write(log, f"{step} {json.dumps(records)}\n"))
+    _write(log, "process\n")
+    if how == "fit":
+        result = trained(folder / "kept", run, spy, every=every)
+        assert result is not None
+        recorded = result.run
+    else:
+        recorded = _looped(folder / "kept", run, spy, every)
+    (folder / "recorded.json").write_text(json.dumps(recorded.to_document()))
+
+
+def _looped(folder: Path, run: Run, spy: Spy, every: int) -> Run:
+    with spy.watching():
+        options: dict[str, Any] = {"noise_generator": None, "physical_size": 4, "isolation": "declared"}
+        loop = Loop(run, checkpoints=Checkpoints(folder=folder, every=every), **options)
+        for batch in loop.loader:
+            loop.use(batch)
+        return loop.engine.recorded_run()
+
+
+def _write(descriptor: int, line: str) -> None:
+    os.write(descriptor, line.encode())
+
 
 CASES = [
     ("fit", "cyclic", "all"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import pytest
 import torch
 from doors import arguments, fit_head, fit_linear
 from helpers import make_run, with_fresh_noise
-from interrupted import Spy, make_kept_run, quick_disk, trained
-from networks import CLASSES, COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
+from interrupted import Spy, make_kept_run, trained
+from networks import CLASSES, COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import nn
 
@@ -21,7 +21,6 @@ import lethe
 from lethe.calculus.upward_formatting import shown
 from lethe.run.run import Run
 from lethe.train import fit
-from lethe.train.checkpoints.journal import Journal
 
 SEEDS: dict[str, Callable[[], dict[str, Any]]] = {
     "seed": lambda: {"seed": 0},
@@ -29,12 +28,6 @@ SEEDS: dict[str, Callable[[], dict[str, Any]]] = {
     "unknown noise": lambda: {"noise_generator": torch.Generator()},  # nobody can tell how it was seeded
     "both": lambda: {"noise_generator": torch.Generator().manual_seed(0), "batch_generator": torch.Generator().manual_seed(1)},
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 def linear(run: Run, **randomness: Any) -> Run:
@@ -92,10 +85,6 @@ def test_known_batches_are_no_harm_where_they_are_no_secret(trainer: str) -> Non
         assert recorded.seeded == seeded, design
 
 
-def test_a_run_that_says_seeded_is_taken_at_its_word() -> None:
-    assert linear(make_run(batches={"design": "cyclic", "size": 20}, passes=2, seeded=True)).seeded
-
-
 def kept(folder: Path, run: Run, randomness: dict[str, Any], *, kill: int = 0) -> Run | None:
     """A training in a folder, killed after so many steps (0: never); what it recorded."""
     spy = Spy()
@@ -104,21 +93,6 @@ def kept(folder: Path, run: Run, randomness: dict[str, Any], *, kill: int = 0) -
     options: Any = {"batch_generator": None, "noise_generator": None, **randomness}
     ended = trained(folder, run, spy, **options)
     return None if ended is None else ended.run
-
-
-@pytest.mark.nightly(by_day="test_three_starts_of_which_the_second_was_seeded_and_saved_nothing")
-@pytest.mark.slow
-@pytest.mark.parametrize(("first", "second"), [("seed", "fresh"), ("fresh", "seed"), ("noise", "fresh"), ("fresh", "fresh")])
-@pytest.mark.parametrize("release", ["all", "last"])
-def test_what_was_drawn_before_an_interruption_counts(tmp_path: Path, first: str, second: str, release: str) -> None:
-    run, given = make_kept_run("cyclic", release=release), {**SEEDS, "fresh": dict}
-    assert kept(tmp_path, run, given[first](), kill=3) is None
-    ended = kept(tmp_path, run, given[second]())
-    assert ended is not None
-    assert ended.seeded == (first != second)
-    journal = Journal(tmp_path / "journal")
-    assert bool(journal.noise_starts) == ended.seeded
-    journal.close()
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
-"""Training with a user as the unit: by hand, with one record each as with records, resumed, refused elsewhere."""
+"""Training with a user as the unit, by fit and in loops: by hand, with one record each as with records, resumed."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,17 @@ import pytest
 import torch
 from doors import arguments
 from helpers import DESIGNS
-from networks import CLASSES, CROSS_ENTROPY, IDS, RECORDS, USERS, by_hand, flat, make_data, make_network, make_network_run, make_users_run
-from torch import Tensor, nn
+from networks import CROSS_ENTROPY, IDS, RECORDS, USERS, by_hand, flat, make_data, make_network, make_network_run, make_users_run
+from private_loops import Loop, losses_of
+from torch import Tensor
 from torch.utils.data import Dataset
 
 import lethe
 from lethe.errors import InputError
-from lethe.train import Checkpoints, Head, Linear, TrainOptions, fit
-from lethe.train.data.batches import BatchStream
+from lethe.run.run import Run
+from lethe.train import Checkpoints, PrivacyEngine, TrainOptions, fit
+from lethe.train.core.training_records import ORDER
+from lethe.train.core.training_records import USERS as SAID_OF_USERS
 from lethe.train.data.users import Members, owners_of
 
 
@@ -157,44 +161,58 @@ def test_training_goes_on_with_the_same_users_only(tmp_path: Path) -> None:
     assert again.diagnostics.steps == run.total_steps
 
 
-@pytest.mark.parametrize(
-    ("changes", "options", "said"),
-    [
-        ({}, {}, "the run says user; it needs users"),
-        ({"unit": "record", "records": RECORDS}, {"users": IDS}, "the run says record; users are given"),
-        ({"unit": "record", "records": RECORDS}, {"records_per_user": 2}, "records_per_user: given without users"),
-        ({}, {"users": IDS[:-1]}, "got 22 ids for 23 records"),
-        ({"records": 10}, {"users": IDS}, "the data are of 9 users"),
-        ({"records": RECORDS}, {"users": IDS}, "the data are of 9 users"),
-        ({}, {"users": IDS.astype(float)}, "types float"),
-        ({}, {"users": "who"}, "names a column, and these data, a tuple, have no such"),
-        ({}, {"users": IDS, "records_per_user": 0}, "records_per_user = 0"),
-        ({}, {"users": IDS, "views": 0}, "views = 0"),
-    ],
-)
-def test_what_does_not_fit_is_refused_before_training(changes: dict[str, Any], options: dict[str, Any], said: str) -> None:
+SEEDED: dict[str, Any] = {"seed": 5, "batch_generator": None, "noise_generator": None}
+
+
+def users_run(design: str = "poisson", **changes: Any) -> Run:
+    return make_users_run(design, **{"noise_multiplier": 1.0, **changes})
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(15)
+@pytest.mark.parametrize(("physical_size", "most"), [(None, None), (2, None), (1, None), (2, 2), (1, 2)])
+@pytest.mark.parametrize("design", ["full", "shuffled", "poisson"])
+def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most: int | None) -> None:
+    run = users_run(design)
+    options: dict[str, Any] = {"physical_size": physical_size, "users": IDS, "records_per_user": most}
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments({"seed": 5, **options}))
+    loop = Loop(run, **SEEDED, **options)
+    recorded = loop.whole()
+    # Within one layer rows are added in another order where all rows of a user pass through the model together.
+    torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-13 if physical_size == 1 else 0)
+    assert recorded == fitted.run
+    assert {*(claim.detail for claim in SAID_OF_USERS), ORDER.detail} <= set(loop.engine.declared)
+
+
+@pytest.mark.slow
+def test_a_user_is_clipped_once_and_batches_without_users_take_their_steps() -> None:
+    """One user with 1000 rows of one kind is worth one unit of C: no more than a user with one of them."""
+    moved: list[Tensor] = []
+    for copies in (1, 1000):
+        features, targets = make_data()
+        features, targets = features[:1].repeat(copies, 1), targets[:1].repeat(copies)
+        run = make_network_run("full", records=1, unit="user", steps=1)
+        loop = Loop(run.replace(noise_multiplier=0.0), data=(features, targets), users=np.zeros(copies, dtype=int))
+        before = flat(loop.model)
+        loop.whole()
+        moved.append(flat(loop.model) - before)
+    assert float(moved[0].norm()) == pytest.approx(0.5 * 0.4, rel=1e-8)  # the record's gradient is longer than C
+    torch.testing.assert_close(moved[1], moved[0], rtol=1e-8, atol=1e-12)
+    seldom = users_run(batches={"design": "poisson", "size": 1}, steps=30, noise_multiplier=0.0)
+    loop = Loop(seldom, users=IDS, **SEEDED)
+    empty = 0
+    for batch in loop.loader:
+        empty += not bool(loop.engine.counted.any())
+        loop.use(batch)
+    assert empty
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), seldom, options=TrainOptions(users=IDS, seed=5))
+    torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-14)
+
+
+def test_without_a_run_a_batch_size_counts_users() -> None:
     model = make_network()
-    before = flat(model)
-    with pytest.raises(InputError, match=said):
-        fit(model, CROSS_ENTROPY, make_data(), make_users_run().replace(**changes), **arguments(options))
-    assert torch.equal(flat(model), before)
-
-
-def test_where_nobody_groups_records_users_are_refused() -> None:
-    features, targets = make_data()
-    loss = lethe.losses.Softmax(feature_norm=1.0)
-    convex = make_users_run("cyclic", loss=loss, noise_multiplier=1.0)
-    with pytest.raises(InputError, match="unit: user; a linear model's trainer"):
-        fit(Linear(classes=CLASSES), None, (features[:USERS], targets[:USERS]), convex)
-    with pytest.raises(InputError, match="unit: user; the trainer of a Head"):
-        fit(Head(nn.Identity(), nn.Linear(4, CLASSES, bias=False)), None, (features[:USERS], targets[:USERS]), convex)
-    with pytest.raises(InputError, match="users: a Linear does not know it"):
-        fit(
-            Linear(classes=CLASSES),
-            None,
-            (features, targets),
-            convex.replace(unit="record", records=RECORDS),
-            options=TrainOptions(users=IDS),
-        )
-    with pytest.raises(InputError, match="unit: user; a stream of records"):
-        BatchStream(make_users_run(), (features[:USERS],))
+    words: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-3, "epochs": 2, "batch_size": 3}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    engine = PrivacyEngine(model, optimizer, losses_of(model), make_data(), **words, options=TrainOptions(users=IDS))
+    run = engine.run
+    assert (run.unit, run.records, run.batch_size, run.total_steps) == ("user", USERS, 3, 2 * math.ceil(USERS / 3))

@@ -212,9 +212,8 @@ def objective_noise_std(
 ) -> float:
     r"""The smallest $\sigma$, from above, for which `objective_guarantee` meets the target.
 
-    Args:
-        loss, records, weights, regularisation, neighbours: as `objective_guarantee`.
-        target: $(\epsilon, \delta)$ with $\delta > 0$; of other kinds of guarantee the mechanism has none.
+    Args, and the number of weights: as `objective_perturbation`.
+    Raises:
         CalibrationError: the determinants alone cost $\epsilon$ or more: the regularisation is too small.
     """
     goal = require_target(target)

@@ -89,6 +89,7 @@ def output_perturbation(
         neighbours: replace_one or zero_out.
         records: n, public; needed for zero_out, where zeroed-out records count and are not among the rows.
         generator: None where privacy matters; a given one makes the statement `seeded`, and void.
+    Raises:
         LetheError: the solver met its rounding before its tolerance; nothing is released then.
     """
     model, noise = require_linear_loss(loss), noise_generator(generator)
@@ -117,27 +118,12 @@ def output_perturbation(
 
 
 def output_derivation(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> Derivation:
-    """The numbers that `output_guarantee` follows from.
+    """The numbers that the guarantee follows from.
 
     Args: as `output_perturbation`, and the noise.
     """
     numbers = {"records": int(records), "regularisation": float(regularisation), "noise_std": float(noise_std)}
     return derivation("output perturbation", loss=loss.to_document(), **numbers)
-
-
-def output_guarantee(
-    loss: LinearLoss, *, records: int, regularisation: float, noise_std: float, neighbours: Neighbours = "replace_one"
-) -> Guarantee:
-    r"""The guarantee of `output_perturbation` with noise of this size, in units of the weights.
-
-    Args: as `output_perturbation`, and the noise.
-    """
-    bound = require_linear_loss(loss).row_gradient_bound
-    tolerance = solver_tolerance(bound, require_count("records", records))
-    sensitivity = output_sensitivity(
-        records=records, regularisation=regularisation, gradient_bound=bound, neighbours=neighbours, tolerance=tolerance
-    )
-    return gaussian_guarantee(sensitivity, noise_std)
 
 
 def shared_findings(loss: LinearLoss, regularisation: float) -> tuple[Finding, ...]:

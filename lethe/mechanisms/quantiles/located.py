@@ -29,7 +29,7 @@ import numpy as np
 
 from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.domains import require_count
-from lethe.calculus.guarantees import GDP, Guarantee, NotPrivate
+from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_down, round_up
 from lethe.certificates.findings import holds
@@ -109,22 +109,6 @@ def histogram_sensitivity(columns: int, neighbours: object) -> float:
     return round_up(math.sqrt(require_swap(neighbours) * require_count("columns", columns)), 4e-16)
 
 
-def histogram_noise_std(columns: int, target: GDP, neighbours: Neighbours) -> float:
-    r"""$\sigma$ of a count, in records, rounded up; the target is what the counts of all d columns may cost together.
-
-    Args: as `located_quantiles`.
-    """
-    return gaussian_noise_std(histogram_sensitivity(columns, neighbours), target)
-
-
-def histogram_guarantee(columns: int, noise_std: float, neighbours: Neighbours) -> GDP | NotPrivate:
-    r"""$(\Delta/\sigma)$-GDP, rounded up, for the counts of d columns with noise $\sigma$.
-
-    Args: as `located_quantiles`, and the noise.
-    """
-    return gaussian_guarantee(histogram_sensitivity(columns, neighbours), noise_std)
-
-
 def noisy_counts(
     counts: Array, *, noise_std: float, neighbours: Neighbours, records: int, name: str, generator: np.random.Generator | None = None
 ) -> tuple[Array, Statement]:
@@ -157,7 +141,8 @@ def located_cost(columns: int, target: GDP, neighbours: Neighbours) -> Guarantee
 
     Args: as `located_quantiles`.
     """
-    return joined([(histogram_guarantee(columns, noise_std, neighbours), 1) for noise_std in _noises(columns, target, neighbours)])
+    sensitivity = histogram_sensitivity(columns, neighbours)
+    return joined([(gaussian_guarantee(sensitivity, noise_std), 1) for noise_std in _noises(columns, target, neighbours)])
 
 
 def located_quantiles(
@@ -240,7 +225,7 @@ def _stated(statements: list[Statement], name: str, *, signed: bool) -> Statemen
 
 def _noises(columns: int, target: GDP, neighbours: Neighbours) -> list[float]:
     parts = [GDP(round_down(target.mu * math.sqrt(share), 1e-14)) for share in _SHARES]
-    return [histogram_noise_std(columns, part, neighbours) for part in parts]
+    return [gaussian_noise_std(histogram_sensitivity(columns, neighbours), part) for part in parts]
 
 
 def _bins(units: float) -> int:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from lethe.accounting.derivations import computed
 from lethe.calculus.guarantees import GDP
+from lethe.mechanisms.base import gaussian_noise_std
 from lethe.mechanisms.quantiles import located
 from lethe.mechanisms.quantiles.located import (
     LARGEST,
     SMALLEST,
     ColumnsInMemory,
-    histogram_noise_std,
     histogram_sensitivity,
     located_cost,
     located_quantiles,
@@ -82,7 +82,7 @@ def test_the_sensitivity_is_attained_in_every_histogram() -> None:
 def test_the_noise_is_what_the_statement_says(neighbours: Any, columns: int) -> None:
     """All counts one standard deviation up: one per cent less noise would be more mu than stated."""
     counts, target = np.zeros((columns, 5)), GDP(0.3)
-    noise_std = histogram_noise_std(columns, target, neighbours)
+    noise_std = gaussian_noise_std(histogram_sensitivity(columns, neighbours), target)
     settings: dict[str, Any] = {"noise_std": noise_std, "neighbours": neighbours, "records": 100, "name": "counts"}
     added = noisy_counts(counts, generator=Constant(1.0), **settings)[0]
     moved = math.sqrt(columns * (2.0 if neighbours == "replace_one" else 1.0))
@@ -104,6 +104,25 @@ def test_three_histograms_cost_the_target_as_was_planned(neighbours: Any, column
     assert located_cost(columns, GDP(0.4), neighbours) == found.statement.guarantee
     assert computed(found.statement).guarantee == found.statement.guarantee
     assert {finding.evidence for finding in found.statement.findings} == {"enforced"}
+
+
+@BOTH
+def test_columns_are_counted_once_for_each_noisy_histogram(neighbours: Any) -> None:
+    """Columns are asked for their counts once for each histogram, and a release with a generator says so."""
+
+    class Counted(ColumnsInMemory):
+        asked = 0
+
+        def counts(self, edges: np.ndarray) -> np.ndarray:
+            self.asked += 1
+            return super().counts(edges)
+
+    columns = Counted(np.random.default_rng(0).standard_normal((400, 2)))
+    found = located_quantiles(columns, tails=(0.05, 0.05), target=GDP(0.3), neighbours=neighbours)
+    assert columns.asked == 3
+    assert not found.statement.seeded
+    seeded = located_quantiles(columns, tails=(0.05, 0.05), target=GDP(0.3), neighbours=neighbours, generator=np.random.default_rng(0))
+    assert seeded.statement.seeded
 
 
 SHAPES: dict[str, Any] = {

@@ -7,34 +7,11 @@ from typing import Any
 
 import dask.dataframe as dd
 import pytest
-from partitioned_records import COLUMNS, frame
+from partitioned_records import COLUMNS, Payments, frame
 
 from lethe.estimators import LogisticRegression, PrivateMean, PrivateStandardScaler, Ridge
 from lethe.estimators.options import EstimatorOptions
 from lethe.partitions import dask_table
-
-
-class Told:
-    """A ledger that tells in which order it was asked."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def reserve_release(self, planned: Any, *, most: float | None = None) -> int:
-        self.events.append("reserved")
-        return 1
-
-    def start_release(self, number: int) -> None:
-        self.events.append("started")
-
-    def settle_release(self, number: int, stated: Any) -> None:
-        self.events.append("settled")
-
-    def void_run(self, number: int, reason: str) -> None:
-        self.events.append("given back")
-
-    def address(self) -> dict[str, Any]:
-        raise NotImplementedError
 
 
 class Broken(Exception):
@@ -42,7 +19,7 @@ class Broken(Exception):
 
 
 # Each with the passes that only look: whether the table can be used, and whose its rows are.
-FITS: dict[str, tuple[Callable[[Told, Any], Any], int]] = {
+FITS: dict[str, tuple[Callable[[Payments, Any], Any], int]] = {
     "norm released": (lambda ledger, table: LogisticRegression(options=EstimatorOptions(passes=2), ledger=ledger).fit(table, "label"), 1),
     "range and norm released": (
         lambda ledger, table: Ridge(options=EstimatorOptions(mechanism="adassp"), ledger=ledger).fit(table, "label"),
@@ -66,7 +43,7 @@ def test_nothing_is_released_that_was_not_reserved_and_a_broken_fit_stays_counte
     people = frame()[[*COLUMNS, "label"]].assign(visits=lambda rows: rows.index // 3)
 
     def fitted(breaks: int) -> list[str]:
-        told = Told()
+        told = Payments()
 
         def progress(number: int, done: int, blocks: int) -> None:
             if done == blocks:
@@ -84,11 +61,11 @@ def test_nothing_is_released_that_was_not_reserved_and_a_broken_fit_stays_counte
     whole = fitted(0)
     passes = sum(event.startswith("pass") for event in whole)
     looked = [f"pass {number}" for number in range(1, looks + 1)]
-    assert whole[: looks + 2] == [*looked, "reserved", "started"]
-    assert whole[-1] == "settled"
+    assert whole[: looks + 2] == [*looked, "reserve", "start"]
+    assert whole[-1] == "settle"
     assert passes > looks
     for breaks in {*range(1, looks + 2), passes}:
         events = fitted(breaks)
         assert events[-1] == "broken"
-        assert not {"settled", "given back"} & set(events)
-        assert ("started" in events) == (breaks > looks)
+        assert not {"settle", "void"} & set(events)
+        assert ("start" in events) == (breaks > looks)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from doors import fit_head, fit_linear
-from partitioned_records import COLUMNS, frame, in_blocks, records, written
+from partitioned_records import COLUMNS, Payments, frame, in_blocks, records, written
 from torch import nn
 
 import lethe
@@ -251,40 +251,13 @@ def test_arithmetic_elsewhere_than_where_blocks_are_read_is_refused(monkeypatch:
         fit_linear(a_run(), in_blocks(2, "label"))
 
 
-class Spender:
-    """What pays, and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def reserve_run(self, run: Any) -> int:
-        self.told.append("reserve")
-        return 1
-
-    def receipt_of(self, number: int) -> str:
-        return str(number)
-
-    def resume_run(self, receipt: str, run: Any) -> int | None:
-        return int(receipt)
-
-    def start_run(self, number: int, run: Any, *, resumed: bool) -> bool:
-        self.told.append("start")
-        return True
-
-    def settle_run(self, number: int, run: Any, record: Any) -> None:
-        self.told.append("settle")
-
-    def void_run(self, number: int, reason: str) -> None:
-        self.told.append("void")
-
-
 def test_what_was_reserved_is_given_back_where_a_block_cannot_be_used() -> None:
-    spender = Spender()
+    spender = Payments()
     with pytest.raises(InputError, match="row 200 holds nan"):
         fit_linear(a_run(), with_nan(), ledger=spender)
-    assert spender.told == ["reserve", "void"]
+    assert spender.events == ["reserve", "void"]
     fit_linear(a_run(DESIGNS["full"]), in_blocks(2, "label"), ledger=spender)
-    assert spender.told[2:] == ["reserve", "start", "settle"]
+    assert spender.events[2:] == ["reserve", "start", "settle"]
 
 
 def test_an_interrupt_ends_the_training_and_leaves_the_head_as_it_was() -> None:

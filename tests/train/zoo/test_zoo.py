@@ -144,7 +144,7 @@ PAGES = {"architectures.md": table, "train.md": summary}
 
 
 def test_the_pages_show_the_zoo() -> None:
-    """If this fails: python tests/train/zoo/test_zoo.py writes the pages anew."""
+    """If this fails: PYTHONPATH=tests/support python tests/train/zoo/test_zoo.py writes the pages anew."""
     assert len(ZOO) >= 60
     assert {member.how for member in ZOO.values()} == set(WAYS)
     assert all(any(re.search(rf"\b{name}\b", member, re.IGNORECASE) for member in ZOO) for name in NAMED.split("|"))

@@ -1,0 +1,286 @@
+"""What leaves the order of a loop of one's own, or mixes records in it: refused, and no parameter moves; or exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
+from private_loops import Loop, losses_of
+from torch import Tensor, nn
+from torch.optim import SGD
+
+import lethe
+from lethe.errors import InputError, LetheError
+from lethe.train import PrivacyEngine, fit
+
+
+def first(loop: Loop) -> Any:
+    loop.batches = iter(loop.loader)  # pyright: ignore[reportAttributeAccessIssue]
+    return next(loop.batches)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def backward(loop: Loop) -> Any:
+    """The first batch, used."""
+    batch = first(loop)
+    loop.engine.backward(batch)
+    return batch
+
+
+def plain_backward(loop: Loop, batch: Any) -> None:
+    losses_of(loop.model)(batch).mean().backward()
+
+
+def gradient_replaced(loop: Loop) -> None:
+    backward(loop)
+    loop.model[0].weight.grad = torch.ones_like(loop.model[0].weight)
+    loop.optimizer.step()
+
+
+def batch_left_out(loop: Loop) -> None:
+    for batch in loop.loader:
+        if loop.engine.steps != 1:
+            loop.use(batch)
+
+
+def step_left_out(loop: Loop) -> None:
+    for batch in loop.loader:
+        loop.engine.backward(batch)
+
+
+def unfrozen() -> Loop:
+    model = make_network()
+    model[0].requires_grad_(False)
+    loop = Loop(model=model, optimizer=lambda own: torch.optim.SGD(own, lr=0.5))
+    model[0].requires_grad_(True)
+    return loop
+
+
+def out_of_memory(*_: object) -> None:
+    raise torch.OutOfMemoryError
+
+
+def an_error_within(loop: Loop) -> None:
+    batch = first(loop)
+    handle = loop.model[0].register_forward_hook(out_of_memory)
+    with pytest.raises(torch.OutOfMemoryError):
+        loop.engine.backward(batch)
+    handle.remove()
+    loop.engine.backward(batch)
+
+
+FOREIGN = "is not the noisy gradient"
+REFUSED: dict[str, tuple[Callable[[Loop], Any], str]] = {
+    "a step without backward": (lambda loop: (first(loop), loop.optimizer.step()), "no private gradient for step 1"),
+    "a plain backward": (lambda loop: (plain_backward(loop, first(loop)), loop.optimizer.step()), FOREIGN),
+    "a plain backward besides": (lambda loop: plain_backward(loop, backward(loop)), FOREIGN),
+    "a gradient that is lost": (lambda loop: (backward(loop), loop.optimizer.zero_grad(), loop.optimizer.step()), "is gone"),
+    "a gradient that is replaced": (gradient_replaced, FOREIGN),
+    "two steps": (lambda loop: (backward(loop), loop.optimizer.step(), loop.optimizer.step()), "no private gradient for step 2"),
+    "a step before any batch": (lambda loop: loop.optimizer.step(), "no private gradient for step 1"),
+    "a closure": (lambda loop: (backward(loop), loop.optimizer.step(lambda: torch.zeros(()))), "closure"),
+    "a batch that is left out": (batch_left_out, "a batch of step 2 was left out"),
+    "a step that is left out": (step_left_out, "step 1 was not taken"),
+    "a batch that is used twice": (lambda loop: loop.engine.backward(backward(loop)), "used already"),
+    "other records": (lambda loop: (first(loop), loop.use(make_data())), "got a batch of 23 rows"),
+    "no batch": (lambda loop: loop.use(make_data()), "no batch has been taken"),
+    "more steps": (lambda loop: (loop.whole(), loop.optimizer.step()), "all 9 steps of the run are used up"),
+    "the loop again": (lambda loop: (loop.whole(), loop.whole()), "those of all 9 steps were delivered"),
+    "a record in the middle of a step": (lambda loop: (backward(loop), loop.engine.recorded_run()), "of step 1 was not used"),
+    "a record of nothing": (lambda loop: loop.engine.recorded_run(), "no step was executed"),
+    "layers that were frozen": (lambda _: unfrozen().whole(), "are not those that training began with"),
+    "an error in the middle of a batch": (an_error_within, "interrupted within step 1"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("physical_size", [None, 50])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_leaves_the_order_is_refused(name: str, physical_size: int | None) -> None:
+    refused(name, Loop(make_network_run(noise_multiplier=1.0, batches={"design": "poisson", "size": 12}), physical_size=physical_size))
+
+
+def refused(name: str, loop: Loop) -> None:
+    """And no parameter moves without a private gradient."""
+    spoil, message = REFUSED[name]
+    with pytest.raises(LetheError, match=message):
+        spoil(loop)
+    if "backward" in name or "gradient" in name:
+        assert torch.equal(flat(loop.model), flat(make_network()))
+
+
+def test_a_plain_backward_within_a_logical_batch_is_refused_and_leaves_nothing() -> None:
+    loop = Loop(make_network_run("full", noise_multiplier=1.0), physical_size=10)
+    batch = first(loop)
+    loop.engine.backward(batch)
+    with pytest.raises(InputError, match="is not the noisy gradient"):
+        plain_backward(loop, batch)
+    assert not any(parameter.grad is not None for parameter in loop.model[:1].parameters())
+
+
+def test_after_close_the_optimiser_is_free() -> None:
+    model = make_network()
+    optimizer = SGD(model.parameters(), lr=0.5)
+    engine = PrivacyEngine(model, optimizer, losses_of(model), make_data(), make_network_run(noise_multiplier=1.0))
+    engine.close()
+    losses_of(model)(make_data()).mean().backward()
+    optimizer.step()
+
+
+RECORDS, SIZE, CLIP, WIDE = 24, 8, 0.1, 40
+FREE = {"records": RECORDS, "batches": lethe.batches.Cyclic(SIZE), "steps": 6, "step_size": 1.0, "clip_norm": CLIP, "noise_multiplier": 0.0}
+RUN = lethe.Run(**FREE, release="all", neighbours="zero_out")
+
+
+def network(width: int = WIDE) -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(width, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+
+
+def numbers(width: int = WIDE) -> tuple[Tensor, Tensor]:
+    return torch.randn(RECORDS, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1)), torch.arange(RECORDS) % 3
+
+
+def standing(model: nn.Module) -> tuple[torch.optim.Optimizer, list[Tensor]]:
+    """An optimiser that leaves the parameters where they are, and the mean gradients that it is given."""
+    parameters = list(model.parameters())
+    optimizer, given = torch.optim.SGD(parameters, lr=0.0), list[Tensor]()
+    optimizer.register_step_pre_hook(
+        lambda *_: given.append(torch.cat([parameter.grad.flatten() for parameter in parameters if parameter.grad is not None]))
+    )
+    return optimizer, given
+
+
+def clipped(model: nn.Module, losses: Callable[[Tensor, Tensor], Tensor], rows: Tensor, targets: Tensor) -> Tensor:
+    """The sum of the clipped gradients of records alone, by plain autograd."""
+    total = torch.zeros(sum(parameter.numel() for parameter in model.parameters()), dtype=torch.float64)
+    for row, target in zip(rows.split(1), targets.split(1), strict=True):
+        loss = losses(model(row.clone()), target.clone()).sum()
+        gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
+        total += gradient * min(1.0, CLIP / float(gradient.norm()))
+    return total
+
+
+def in_a_loop(within: Callable[[Tensor], Tensor], *, rows: Tensor | None = None, run: lethe.Run = RUN, calls: int = 1) -> None:
+    """A loop whose function of the batch does something to the records before they go into the model."""
+    records = numbers()[0] if rows is None else rows
+    model = nn.Sequential(nn.Flatten(), network(records[0].numel()))
+
+    def losses(batch: Any) -> Tensor:
+        return CROSS_ENTROPY(torch.stack([model(within(batch[0])) for _ in range(calls)]).sum(0), batch[1])
+
+    loop = Loop(run, model=model, losses=losses, data=(records, numbers()[1]), optimizer=lambda own: torch.optim.SGD(own, lr=0.0))
+    assert loop.whole().total_steps == loop.engine.steps == run.total_steps
+
+
+PICTURES = torch.rand(RECORDS, 4, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+BYTES = (torch.arange(1, 1 + RECORDS)[:, None, None, None] * PICTURES * 10).to(torch.uint8)
+MIXING: dict[str, tuple[Tensor | None, Callable[[Tensor], Tensor]]] = {
+    "mixup": (None, lambda rows: 0.7 * rows + 0.3 * rows[torch.randperm(len(rows))]),
+    "cutmix": (None, lambda rows: torch.cat([rows[:, :10], rows.flip(0)[:, 10:30], rows[:, 30:]], dim=1)),
+    "over the largest": (None, lambda rows: rows / rows.abs().max()),
+    "mixup of pictures": (PICTURES, lambda rows: (0.7 * rows + 0.3 * rows.flip(0)).movedim(-1, 1)),
+    "bytes over the largest": (BYTES, lambda rows: rows.movedim(-1, 1).double() / rows.max()),
+}
+OWN: dict[str, Callable[[Tensor], Tensor]] = {
+    "scaled and shifted": lambda rows: 2 * rows + 1,
+    "noisy": lambda rows: rows + torch.randn_like(rows),
+    "erased in part": lambda rows: torch.where(torch.rand_like(rows) > 0.5, rows, 0.0),
+    "its own norm": lambda rows: rows / rows.norm(dim=1, keepdim=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:std\\(\\).*degrees of freedom")
+@pytest.mark.parametrize("kind", MIXING)
+def test_records_that_a_function_of_the_batch_mixes_are_refused(kind: str) -> None:
+    torch.manual_seed(0)
+    rows, within = MIXING[kind]
+    with pytest.raises(LetheError):
+        in_a_loop(within, rows=rows)
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_what_a_loop_makes_of_each_record_by_itself_is_taken(kind: str) -> None:
+    in_a_loop(OWN[kind])
+
+
+def masking(outputs: Tensor, targets: Tensor) -> Tensor:
+    targets[targets == 2] = 1
+    return CROSS_ENTROPY(outputs, targets)
+
+
+def doubling(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs[:, 0] - targets.mul_(2)).square()
+
+
+def masking_by_the_batch(outputs: Tensor, targets: Tensor) -> Tensor:
+    targets[targets == targets.max()] = 1
+    return CROSS_ENTROPY(outputs, targets)
+
+
+def test_a_loss_that_writes_into_its_targets_is_exact_or_refused() -> None:
+    """What it writes may be written again; what grows each time is not the same batch any more."""
+    model, (rows, targets) = network(), numbers()
+    optimizer, given = standing(model)
+    fit(model, masking, (rows, targets.clone()), RUN, optimizer=optimizer)
+    for step, mean in enumerate(given):
+        some = slice(SIZE * (step % 3), SIZE * (step % 3 + 1))
+        assert float((SIZE * mean - clipped(network(), masking, rows[some], targets[some])).norm()) < 1e-8
+    with pytest.raises(LetheError, match="the loss of record"):
+        fit(network(), doubling, (rows, targets.double()), RUN)
+    with pytest.raises(LetheError, match="depends on the other records"):
+        fit(network(), masking_by_the_batch, numbers(), RUN)
+
+
+class Slow(torch.optim.SGD):
+    """Goes half of the way back after every second step; its step calls that of its class."""
+
+    def step(self, closure: Any = None) -> Any:
+        told = super().step(closure)
+        own = [parameter for group in self.param_groups for parameter in group["params"]]
+        self.taken = getattr(self, "taken", 0) + 1
+        with torch.no_grad():
+            for parameter, slow in zip(own, self.__dict__.setdefault("slow", [one.detach().clone() for one in own]), strict=True):
+                if self.taken % 2 == 0:
+                    parameter.copy_(slow.lerp_(parameter, 0.5))
+        return told
+
+
+def test_an_optimiser_whose_step_calls_that_of_its_class_takes_one_step() -> None:
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # whose step has hooks of its own from now on
+    loop = Loop(optimizer=lambda parameters: Slow(parameters, lr=0.1))
+    assert loop.whole().total_steps == loop.engine.steps == loop.run.total_steps
+
+
+class Spoilt(torch.optim.SGD):
+    """Puts other gradients in before the step of its class."""
+
+    def step(self, closure: Any = None) -> Any:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = torch.ones_like(parameter)
+        return super().step(closure)
+
+
+class Failing(torch.optim.SGD):
+    """Fails in the middle of its step."""
+
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        raise OSError("no space left")
+
+
+def test_gradients_that_come_in_the_middle_of_a_step_or_after_one_that_failed_are_refused() -> None:
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))])
+    with pytest.raises(LetheError, match=r"its \.grad is not the noisy gradient"):
+        Loop(optimizer=lambda parameters: Spoilt(parameters, lr=0.1)).whole()
+    loop = Loop(optimizer=lambda parameters: Failing(parameters, lr=0.1))
+    with pytest.raises(OSError, match="no space"):
+        loop.whole()
+    for parameter in loop.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    with pytest.raises(LetheError, match=r"its \.grad is not the noisy gradient|no private gradient"):
+        loop.optimizer.step()

@@ -1,0 +1,234 @@
+"""Several processes over gloo, whole, in DistributedDataParallel or in shards (fully_shard), against one process with the same seed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import as_planned
+from networks import by_hand, make_data, make_network_run
+from processes import Processes
+from scipy import stats
+from shared_work import (
+    Told,
+    in_a_loop,
+    kept,
+    loudest,
+    network,
+    of_noise_alone,
+    trained,
+)
+from torch import Tensor
+
+from lethe.run.run import Run
+from lethe.train import Group
+from lethe.train.distributed.workers import Workers
+
+pytestmark = pytest.mark.slow  # starting processes takes seconds
+
+SEED = 5  # its Poisson batches of nominal size 1 are now and then empty, single and larger
+USERS = {"records": 9, "batches": {"design": "poisson", "size": 3}, "unit": "user"}
+OF_USERS: dict[str, Any] = {"users": [8, 3, 3, 0, 1, 2, 3, 4, 8, 5, 6, 7, 0, 3, 3, 1, 8, 5, 3, 2, 4, 8, 0], "records_per_user": 2}
+LARGE = {"batches": {"design": "poisson", "size": 14}, "steps": 4}  # several micro-batches of two records in each process
+SMALL = {"batches": {"design": "poisson", "size": 1}, "steps": 12}
+LAST = {"release": "last", "regulariser": {"kind": "ridge", "strength": 0.1}}
+AVERAGED = {"release": "last", "passes": 3, "noise_at": "pass_ends", "pass_weights": [0.0, 1.0, 2.0, 1.5]}
+GROUPS = {"clip_groups": [Group(parameters=("0.*",), clip_norm=0.24), Group(parameters=("*",), clip_norm=0.32)]}
+SGD, ADAM = torch.optim.SGD, torch.optim.Adam
+CASES: list[tuple[Any, str, int, str, dict[str, Any], Any, dict[str, Any]]] = [
+    (trained, "whole", 2, "shuffled", {}, SGD, {"physical_size": 2}),
+    (trained, "whole", 3, "poisson", SMALL, None, {"physical_size": 2}),
+    (trained, "whole", 2, "cyclic", LAST, None, {}),
+    (trained, "whole", 3, "cyclic", AVERAGED, None, {}),
+    (trained, "whole", 2, "shuffled", {"noise_at": "pass_ends", "steps": 8}, ADAM, {}),
+    (trained, "whole", 3, "poisson", {}, None, GROUPS),
+    (trained, "whole", 2, "balls_in_bins", {}, None, {}),
+    (trained, "whole", 3, "poisson", USERS, None, OF_USERS),
+    (trained, "whole", 2, "cyclic", {}, None, {"views": 2, "physical_size": 2}),
+    (in_a_loop, "whole", 2, "shuffled", {}, ADAM, {"physical_size": 2}),
+    (in_a_loop, "ddp", 3, "poisson", USERS, SGD, OF_USERS),
+    (in_a_loop, "ddp", 2, "poisson", SMALL, ADAM, {"physical_size": 2}),
+    (trained, "all", 3, "poisson", SMALL, ADAM, {"physical_size": 2}),
+    (trained, "all", 1, "poisson", SMALL, ADAM, {}),
+    (trained, "frozen", 2, "poisson", SMALL, SGD, {}),
+    (trained, "all", 2, "poisson", USERS, None, OF_USERS),
+    (trained, "columns", 2, "shuffled", {}, SGD, {}),
+    (trained, "some", 2, "poisson", LARGE, ADAM, {"physical_size": 2}),
+    (in_a_loop, "all", 3, "poisson", LARGE, ADAM, {"physical_size": 2}),
+    (in_a_loop, "all", 2, "poisson", USERS, SGD, {**OF_USERS, "physical_size": 1}),
+    (in_a_loop, "some", 3, "shuffled", {}, SGD, {}),
+]
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("noise_multiplier", [0.0, 1.0])
+@pytest.mark.parametrize(("work", "how", "world", "design", "changes", "make", "options"), CASES)
+def test_processes_take_the_steps_of_one(
+    processes: Processes,
+    work: Any,
+    how: str,
+    world: int,
+    design: str,
+    changes: dict[str, Any],
+    make: Any,
+    options: dict[str, Any],
+    noise_multiplier: float,
+) -> None:
+    """With noise too where nothing is in shards, whose noise is each process's own."""
+    whole = how in ("whole", "ddp")
+    run = make_network_run(design, **{"noise_multiplier": noise_multiplier if whole else 0.0, **changes})
+    options = {"seed": SEED, **options}
+    parameters, recorded, checked = work(0, how, run, make, options)
+    assert checked == "checked"
+    assert recorded.noise_stds.tolist() == run.noise_stds.tolist()
+    together = processes.run(world, work, how, run, make, options)
+    for told in together:
+        assert isinstance(told, tuple), told
+        assert torch.equal(told[0], together[0][0])
+        assert float((told[0] - parameters).norm()) <= (1e-12 if whole else 1e-9) * float(parameters.norm())
+        assert told[1] == recorded
+        assert told[2] == "checked" or changes is SMALL  # whose shares are seldom of two records
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("physical_size", [None, 3])
+def test_it_is_the_recursion_by_hand(processes: Processes, physical_size: int | None) -> None:
+    """An oracle that shares nothing with the engine: a record dropped, or clipped in parts, would show."""
+    run = make_network_run("without_replacement", noise_multiplier=0.0)
+    options = {"batch_generator": torch.Generator().manual_seed(3).get_state(), "physical_size": physical_size}
+    expected = by_hand(network(), make_data(), run, torch.Generator().manual_seed(3))
+    for got, recorded, _ in processes.run(3, trained_from_state, run, options):
+        assert float((got - expected).abs().max()) < 1e-9
+        assert as_planned(recorded) == run
+
+
+def trained_from_state(rank: int, run: Run, options: dict[str, Any]) -> Told:
+    """Every process has a generator of its own; process 0's state counts."""
+    generator = torch.Generator().manual_seed(100 + rank)
+    if rank == 0:
+        generator.set_state(options["batch_generator"])
+    return trained(rank, "whole", run, None, {**options, "batch_generator": generator})
+
+
+def test_secure_noise_and_fresh_entropy_are_the_same_in_all(processes: Processes) -> None:
+    run = make_network_run(noise_multiplier=[1.0, 0.0, 2.0], steps=3)
+    for secure in (True, False):
+        results = processes.run(2, trained, "whole", run, None, {"secure": secure})
+        assert all(torch.equal(result[0], results[0][0]) for result in results)
+        again = processes.run(2, trained, "whole", run, None, {"secure": secure})
+        assert not torch.equal(again[0][0], results[0][0])
+        assert all(result[1] == run for result in results)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("release", "make", "secure"), [("last", None, False), ("all", None, False), ("all", torch.optim.SGD, False), ("all", None, True)]
+)
+def test_noise_is_added_once(processes: Processes, release: str, make: Any, secure: bool) -> None:
+    """Once a process would be three times the variance; once and divided among them a third."""
+    run = make_network_run(noise_multiplier=[1.0, 2.0, 0.5], steps=3, release=release)
+    weights = [one.shard[-1] for one in processes.run(3, of_noise_alone, "whole", run, make, {"secure": secure})]
+    variance = sum((0.5 * multiplier * 0.4 / 5) ** 2 for multiplier in (1.0, 2.0, 0.5))
+    low, high = stats.chi2.interval(1 - 1e-9, weights[0].numel())
+    for weight in weights:
+        assert low < float(weight.double().square().sum()) / variance < high
+        assert torch.equal(weight, weights[0])
+    assert high / weights[0].numel() < 1.03  # a standard deviation that is 1.5 % off would show
+
+
+def exchanged(rank: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Tensors of both types, of no, few and many numbers, contiguous and not, added up; and others taken from process 0."""
+    tensors = tensors_of(rank)
+    Workers.current().add_up(tensors, parameters=[torch.ones(3)])
+    theirs = tensors_of(rank)
+    Workers.current().from_root(theirs)
+    return tensors, theirs
+
+
+def tensors_of(rank: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(rank)
+    shapes = ((), (0, 3), (7,), (2, 3), (1100, 1000), (5, 4), (3,))
+    dtypes = (torch.float32, torch.float64, torch.float64, torch.float32, torch.float32, torch.float64, torch.float64)
+    drawn = [torch.randn(shape, generator=generator, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    return [tensor.t().contiguous().t() if tensor.dim() == 2 and len(tensor) == 5 else tensor for tensor in drawn]
+
+
+def test_process_0_alone_has_the_sums_and_all_have_what_it_makes_of_them(processes: Processes) -> None:
+    results = processes.run(3, exchanged)
+    sums = [sum(parts) for parts in zip(*(tensors_of(rank) for rank in range(3)), strict=True)]
+    for got, expected in zip(results[0][0], sums, strict=True):
+        assert torch.allclose(got, expected, rtol=0, atol=8 * torch.finfo(got.dtype).eps)  # of three terms below 6, in another order
+    for added, _ in results[1:]:
+        assert not any(bool(tensor.any()) for tensor in added)
+    for _, theirs in results:
+        assert all(torch.equal(got, expected) for got, expected in zip(theirs, tensors_of(0), strict=True))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("release", "noise_multiplier"), [("last", 0.0), ("all", 1.0)])
+def test_processes_together_go_on_from_a_checkpoint(processes: Processes, tmp_path: Path, release: str, noise_multiplier: float) -> None:
+    run = make_network_run("shuffled", release=release, noise_multiplier=noise_multiplier)
+    given = (run, os.fspath(tmp_path / "kept")), ("raise", torch.optim.SGD if release == "all" else None, "whole")
+    assert all(isinstance(one, KeyError) for one in processes.run(2, kept, *given[0], 5, *given[1]))
+    results = processes.run(2, kept, *given[0], None, *given[1])
+    assert torch.equal(results[0][0], results[1][0])
+    assert all(recorded.seeded and as_planned(recorded) == run for _, recorded in results)
+    if release == "last":  # the steps after the checkpoint are taken again
+        expected = by_hand(network(), make_data(), run, torch.Generator().manual_seed(3))
+        assert float((results[0][0] - expected).abs().max()) < 1e-9
+
+
+@pytest.mark.nightly(by_day="test_layers_in_bfloat16_keep_to_the_clip_norm")
+def test_a_policy_of_precision_is_kept(processes: Processes) -> None:
+    """Layers compute in bfloat16, on float32 shards; one process and two agree to the rounding of bfloat16."""
+    run = make_network_run("shuffled", steps=4)
+    told = [processes.run(world, trained, "bf16", run, None, {"seed": SEED}, torch.float32)[0] for world in (1, 2)]
+    assert not any(isinstance(one, Exception) for one in told), told
+    exact = trained(0, "bf16", run, None, {"seed": SEED}, torch.float32)[0]
+    start = torch.cat([parameter.detach().reshape(-1) for parameter in network(torch.float32).parameters()])
+    assert all(one[0].dtype == torch.float32 for one in told)
+    assert float((told[0][0] - told[1][0]).norm()) < 1e-2 * float((exact - start).norm())
+    assert 1e-6 < float((told[0][0] - exact).norm()) < 0.05 * float((exact - start).norm())
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("how", ["ddp", "sharded"])
+def test_no_unclipped_gradient_is_ever_exchanged(processes: Processes, how: str) -> None:
+    for sizes, reduced in processes.run(2, loudest, how, True):
+        # 23 records of norm 0.4, parameters, and what the processes tell each other, such as numbers of bytes.
+        assert max(sizes.values()) < 1e5, sizes
+        assert any(("reduce_" if how == "ddp" else "reduce_scatter") in name for name in sizes)
+        assert not reduced
+    for sizes, reduced in processes.run(2, loudest, how, False):  # this would be seen
+        assert reduced if how == "ddp" else max(sizes.values()) > 1e6
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("make", "secure"), [(None, False), (torch.optim.SGD, True)])
+def test_the_shards_noises_together_are_one_gaussian(processes: Processes, make: Any, secure: bool) -> None:
+    run = make_network_run(noise_multiplier=[1.0, 2.0, 0.5], steps=3)
+    told = processes.run(3, of_noise_alone, "some", run, make, {"secure": secure})
+    shards, (first, *others) = [one.shard[-1] for one in told], [one.whole[-1] for one in told]
+    assert [len(shard) for shard in shards] == [84, 84, 83]  # of 251 rows
+    weights = torch.cat(shards)
+    assert all(torch.equal(one.shards, weights) for one in told)
+    assert all(torch.equal(first, other) for other in others)  # whole in all: drawn once
+    noise = torch.cat([weights.reshape(-1), first.reshape(-1)]).double()
+    variance = sum((0.5 * multiplier * 0.4 / 5) ** 2 for multiplier in (1.0, 2.0, 0.5))
+    low, high = stats.chi2.interval(1 - 1e-9, noise.numel())
+    assert low < float(noise.square().sum()) / variance < high
+    assert high / noise.numel() < 1.0201  # a standard deviation that is 1 % off would show
+    assert low / noise.numel() > 0.9801
+    for shard in (*shards, first):
+        assert stats.kstest(shard.double().reshape(-1).numpy() / np.sqrt(variance), "norm").pvalue > 1e-9
+        own_low, own_high = stats.chi2.interval(1 - 1e-9, shard.numel())
+        assert own_low < float(shard.double().square().sum()) / variance < own_high
+    twice = noise.numel() - noise.unique().numel()
+    assert twice == 0 or (secure and twice < 1000)  # on a grid some meet by chance; of equal streams 75000 would
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        pair = torch.stack([shards[one][:83].reshape(-1), shards[other][:83].reshape(-1)]).double()
+        assert abs(float(torch.corrcoef(pair)[0, 1])) < 6 / np.sqrt(pair.shape[1])

@@ -1,0 +1,230 @@
+"""What clipped sums keep, in all three ways: parts of a batch, orders, groups, units, methods, what is not finite; and what is left."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+
+import pytest
+import torch
+from lawful_sums import CLIP, RECORDS, Model, added, batch_of, clipped, flat, losses_of, near, truth
+from torch import Tensor, nn
+
+from lethe.errors import InputError, RecordByRecordWarning
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import METHODS, Group
+
+F64 = torch.float64
+
+WAYS = ("fast", "vmap", "alone")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_sum_is_that_of_records_alone(way: str) -> None:
+    model, batch = Model(way), batch_of()
+    rows = truth(model, batch)
+    assert bool((rows.norm(dim=1) > CLIP).any())
+    near(added(model, batch, way=way), clipped(rows))
+    near(added(model, batch, clip=1e9), rows.sum(0))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("memory", [None, 0])
+def test_parts_of_a_batch_add_up_to_it_in_any_order(way: str, memory: int | None) -> None:
+    model, batch = Model(way), batch_of()
+    whole = added(model, batch, gradient_memory=memory)
+    near(added(model, batch[:3], batch[3:4], batch[4:], gradient_memory=memory), whole)
+    near(added(model, batch[torch.tensor([4, 2, 6, 0, 1, 5, 3])], gradient_memory=memory), whole)
+
+
+def test_taking_the_sums_begins_anew() -> None:
+    model = Model()
+    clipper = Clipper(model, losses_of(model), CLIP)
+    assert not any(tensor.any() for tensor in clipper.take().values())
+    assert (clipper.measured, clipper.contributed) == (None, None)
+    for _ in range(2):
+        clipper.add(batch_of())
+        sums = clipper.take()
+        assert list(sums) == list(model.parameters())
+        near(flat(sums), clipped(truth(model, batch_of())))
+        assert not any(tensor.requires_grad for tensor in sums.values())
+    assert (clipper.measured, clipper.contributed) == (True, True)
+    assert clipper.add(batch_of(0)).shape == (0,)
+    assert not any(tensor.any() for tensor in clipper.take().values())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_losses_come_back_one_a_record(way: str) -> None:
+    model, batch = Model(way), batch_of()
+    clipper = Clipper(model, losses_of(model))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecordByRecordWarning)
+        given = clipper.add(batch)
+    near(given, torch.cat([losses_of(model)(batch[record : record + 1]) for record in range(RECORDS)]).detach())
+    assert not given.requires_grad
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_group_is_clipped_by_itself(way: str) -> None:
+    model, batch = Model(way), batch_of()
+    groups = (Group(parameters=("mix.*",), clip_norm=0.05), Group(parameters=("*",), clip_norm=0.4))
+    rows, first = truth(model, batch), torch.zeros(0, dtype=torch.bool)
+    for name, parameter in model.named_parameters():
+        first = torch.cat([first, torch.full((parameter.numel(),), name.startswith("mix"))])
+    expected = clipped(rows * first, 0.05) + clipped(rows * ~first, 0.4)
+    near(added(model, batch, clip=groups, way=way), expected)
+    with pytest.raises(InputError, match="belongs to no group"):
+        Clipper(model, losses_of(model), groups[:1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_is_what_it_says(method: str) -> None:
+    model, batch = Model(), batch_of()
+    rows = truth(model, batch)
+    norms = rows.norm(dim=1, keepdim=True)
+    factors = {"clip": (CLIP / norms).clamp(max=1), "normalise": CLIP / norms, "automatic": CLIP / (norms + 0.01)}
+    near(added(model, batch, method=method), (rows * factors[method]).sum(0))
+
+
+UNITS = [[0, 3], [1], [2, 4, 5], [6]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("memory", [None, 0])
+def test_units_are_clipped_by_the_gradient_of_the_mean_of_their_losses(way: str, memory: int | None) -> None:
+    model, batch = Model(way), batch_of()
+    near(added(model, batch, way=way, units=UNITS, gradient_memory=memory), clipped(truth(model, batch, UNITS)))
+    near(added(model, batch, units=UNITS, clip=1e9), truth(model, batch, UNITS).sum(0))
+    near(added(model, batch, units=[[record] for record in range(RECORDS)]), added(model, batch))
+    near(added(model, batch, units=UNITS[:2]), clipped(truth(model, batch, UNITS[:2])))  # rows of no unit do not count
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_that_do_not_count_add_nothing(way: str) -> None:
+    model, batch = Model(way), batch_of()
+    counted = torch.tensor([True, False, True, True, False, False, True])
+    near(added(model, batch, way=way, counted=counted), clipped(truth(model, batch[counted])))
+    assert not added(model, batch, counted=torch.zeros(RECORDS, dtype=torch.bool)).any()
+
+
+def test_parameters_are_frozen_and_freed_between_steps() -> None:
+    model, batch = Model(), batch_of()
+    clipper = Clipper(model, losses_of(model), CLIP)
+    for frozen in ((model.mix.weight, model.scale), (), (model.table.weight,)):
+        for parameter in model.parameters():
+            parameter.requires_grad_(not any(parameter is other for other in frozen))
+        clipper.add(batch)
+        sums = clipper.take()
+        assert sums.keys() == {parameter for parameter in model.parameters() if parameter.requires_grad}
+        near(flat(sums), clipped(truth(model, batch)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_left_on_the_model(way: str, fails: bool) -> None:
+    model = nn.ModuleDict({"model": Model(way), "recurrent": nn.LSTM(6, 6, batch_first=True).to(F64)})
+    inner = model["model"]
+    before = [parameter.grad for parameter in model.parameters()]
+    mark = inner.scale.grad = torch.full_like(inner.scale, 3.0)
+
+    def losses(tokens: Tensor) -> Tensor:
+        hidden = model["recurrent"](inner.table(tokens))[0]
+        if fails and len(tokens) > 1:
+            raise MemoryError
+        return losses_of(inner)(tokens) + hidden.square().mean((1, 2))
+
+    clipper = Clipper(model, losses, CLIP)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecordByRecordWarning)
+        if fails:
+            with pytest.raises(MemoryError):
+                clipper.add(batch_of())
+        else:
+            clipper.add(batch_of())
+    assert inner.scale.grad is mark
+    assert bool((mark == 3.0).all())
+    inner.scale.grad = None
+    assert [parameter.grad for parameter in model.parameters()] == before
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    for module in model.modules():
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
+        assert not any(hooks)
+        assert "forward" not in vars(module)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_batch_is_not_held_after_it_was_added() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)).to(F64)
+    clipper = Clipper(model, lambda batch: model(batch).square().sum(1))
+    for _ in range(3):
+        clipper.add(torch.randn(57, 4, dtype=F64))
+        gc.collect()
+        assert not any(isinstance(one, Tensor) and one.dim() > 1 and len(one) == 57 for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("isolation", ["checked", "enforced", "declared"])
+@pytest.mark.parametrize("positions", [None, 6])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_they_contribute_nothing_and_the_others_as_without_them(isolation: str, positions: int | None, value: float) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2)).double()
+
+    def losses(batch: Tensor) -> Tensor:
+        return model(batch).flatten(1).square().mean(1)
+
+    records = torch.randn(5, *([] if positions is None else [positions]), 3, dtype=torch.float64)
+    without = Clipper(model, losses, 0.3, isolation=isolation)
+    without.add(records[2:])
+    expected = without.take()
+    records[:2] = value
+    clipper = Clipper(model, losses, 0.3, isolation=isolation)
+    clipper.add(records)
+    found = clipper.take()
+    assert max(float(tensor.abs().max()) for tensor in expected.values()) > 1e-3
+    assert all(torch.allclose(found[parameter], expected[parameter], rtol=1e-12, atol=1e-15) for parameter in expected)
+    assert clipper.ways == without.ways
+    records[:] = value
+    clipper.add(records)
+    assert not any(bool(tensor.any()) for tensor in clipper.take().values())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("counted", [None, [True, True, True, False]])
+def test_a_record_whose_loss_alone_is_not_finite_contributes_nothing(value: float, counted: list[bool] | None) -> None:
+    model = nn.Linear(3, 1, dtype=torch.float64)
+    clipper = Clipper(model, lambda batch: model(batch[0])[:, 0] + batch[1], 0.3, isolation="declared")
+    records, offsets = torch.randn(4, 3, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+    mask = None if counted is None else torch.tensor(counted)
+    clipper.add((records[1:], offsets[1:]), counted=None if mask is None else mask[1:])
+    expected = clipper.take()
+    offsets[0] = value
+    clipper.add((records, offsets), counted=mask)
+    found = clipper.take()
+    assert all(torch.allclose(found[parameter], expected[parameter], rtol=1e-12, atol=1e-15) for parameter in expected)
+
+
+class Positions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places, self.head = nn.Embedding(20, 4), nn.Embedding(6, 4), nn.Linear(4, 20)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.words(tokens) + self.places(torch.arange(tokens.shape[1])[None]))
+
+
+@pytest.mark.parametrize("records", [5, 6, 7])
+def test_a_table_of_as_many_positions_as_records_is_no_other_than_one_of_fewer(records: int) -> None:
+    torch.manual_seed(0)
+    model = Positions().double()
+    clipper = Clipper(model, lambda tokens: model(tokens).square().flatten(1).mean(1), 0.01)
+    tokens = torch.randint(20, (records, 6))
+    clipper.add(tokens)
+    assert clipper.ways == {"fast"}
+    found, total = clipper.take(), {parameter: torch.zeros_like(parameter.detach()) for parameter in model.parameters()}
+    for record in tokens:
+        own = torch.autograd.grad(model(record[None]).square().mean(), list(model.parameters()))
+        norm = torch.stack([part.norm() for part in own]).norm()
+        for parameter, part in zip(model.parameters(), own, strict=True):
+            total[parameter] += part.detach() * min(1.0, 0.01 / float(norm))
+    assert all(torch.allclose(found[parameter], tensor, rtol=1e-5, atol=1e-9) for parameter, tensor in total.items())

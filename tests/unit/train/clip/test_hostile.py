@@ -1,0 +1,307 @@
+"""Models and losses in which records meet: refused, or trained record by record, every time; and what only looks like it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hostile_models import HOSTILE, LOSSES, RECORDS, Between, batches, centred, forget, rows, squares, trained
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from lethe.errors import HypothesisError, InputError, LetheError, RecordByRecordWarning
+from lethe.train.clip import check as look
+from lethe.train.clip.clipper import Clipper
+
+APART = {"in_the_backward_pass": "vmap", "saved_coarsely": "alone"}
+"""Those whose records meet in the backward pass of a batch only: they are trained, each alone."""
+FIRST, LATER = 8, 12
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_records_that_meet_in_a_model_are_found(name: str) -> None:
+    for seed in range(2):
+        forget()
+        torch.manual_seed(seed)
+        if name in APART:
+            assert APART[name] in trained(Between(HOSTILE[name]), batches(seed)).ways
+            continue
+        with pytest.raises(LetheError, match=r"depends on the other records|keeps what it saw|writes|as a batch of one"):
+            trained(Between(HOSTILE[name]), batches(seed))
+
+
+@pytest.mark.nightly(by_day="test_records_that_meet_in_a_model_are_found")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTILE)
+def test_none_is_unseen_of_twenty(name: str) -> None:
+    for seed in range(20):
+        forget()
+        torch.manual_seed(seed)
+        try:
+            clipper = trained(Between(HOSTILE[name]), batches(seed))
+        except LetheError:
+            continue
+        assert APART.get(name) in clipper.ways
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_records_that_meet_in_a_loss_are_found(name: str) -> None:
+    for seed in range(3):
+        forget()
+        torch.manual_seed(seed)
+        try:
+            assert trained(Between(), batches(seed), LOSSES[name]).ways != {"fast"}
+        except LetheError as error:
+            assert re.search(r"depends on the other records|keeps what it saw", str(error))  # noqa: PT017 - either will do
+
+
+@pytest.mark.parametrize(("records", "pair"), [(5, (4, 0)), (8, (2, 1))])
+def test_one_record_that_is_moved_by_another_is_found_in_the_first_batch_or_the_next(records: int, pair: tuple[int, int]) -> None:
+    def between(model: Any, hidden: Tensor) -> Tensor:
+        if len(hidden) <= max(pair):
+            return hidden
+        moved = hidden.clone()
+        moved[pair[0]] += hidden[pair[1]]
+        return moved
+
+    for seed in range(5):
+        with pytest.raises(InputError, match="depends on the other records"):
+            trained(Between(between), batches(seed, 8, records))
+
+
+@pytest.mark.parametrize("begins", [2, 3])
+def test_a_model_that_begins_to_centre_later_is_found_in_the_fourth_batch(begins: int) -> None:
+    number = 0
+
+    def between(model: Any, hidden: Tensor) -> Tensor:
+        return centred(hidden) if number >= begins else hidden
+
+    model = Between(between)
+    clipper = Clipper(model, lambda batch: squares(model(batch)), 0.1)
+    for number in range(3):
+        clipper.add(rows(number))
+    number = 3
+    with pytest.raises(InputError, match="depends on the other records"):
+        clipper.add(rows(3))
+
+
+def test_a_batch_half_as_large_again_is_looked_at() -> None:
+    model = Between(lambda model, hidden: centred(hidden) if len(hidden) > LATER else hidden)
+    clipper = trained(model, batches(0, 4, FIRST))  # the fifth is no power of two
+    with pytest.raises(InputError, match="depends on the other records"):
+        clipper.add(rows(3, LATER + 1))
+
+
+@pytest.mark.parametrize("change", ["mode", "parameters"])
+def test_the_first_batch_after_a_change_is_looked_at(change: str) -> None:
+    state = {"mixing": False}
+    model = Between(lambda model, hidden: centred(hidden) if state["mixing"] else hidden).eval()
+    clipper = trained(model, batches(0, 2))
+    state["mixing"] = True
+    if change == "mode":
+        model.train()
+    else:
+        model.last.bias.requires_grad_(False)
+    with pytest.raises(InputError, match="depends on the other records"):
+        clipper.add(rows(5))
+
+
+def test_a_check_that_failed_is_made_again() -> None:
+    model = Between(HOSTILE["over the detached maximum"])
+    clipper = Clipper(model, lambda batch: squares(model(batch)))
+    for seed in range(3):
+        with pytest.raises(InputError, match="depends on the other records"):
+            clipper.add(rows(seed))
+    assert not any(tensor.any() for tensor in clipper.take().values())
+
+
+@pytest.mark.parametrize("name", ["over the detached maximum", "normalised", "in-batch negatives"])
+def test_records_cannot_meet_where_it_is_enforced(name: str) -> None:
+    """The sum is that of records alone, whatever the model makes of a batch."""
+    model = Between(HOSTILE[name])
+    clipper = Clipper(model, lambda batch: squares(model(batch)), 1e9, isolation="enforced")
+    if name == "normalised":  # of one record alone it is refused by torch itself
+        with pytest.raises(ValueError, match="more than 1 value"):
+            clipper.add(rows(0))
+        return
+    clipper.add(rows(0))
+    sums = clipper.take()
+    alone = torch.stack([squares(model(row[None])) for row in rows(0)]).sum()
+    for parameter, gradient in zip(sums, torch.autograd.grad(alone, list(sums)), strict=True):
+        torch.testing.assert_close(sums[parameter], gradient, rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("isolation", ["enforced", "declared"])
+def test_nothing_is_compared_where_it_is_not_to_be(isolation: str) -> None:
+    clipper = trained(
+        Between(HOSTILE["with_a_buffer"] if isolation == "declared" else lambda model, hidden: hidden), batches(0), isolation=isolation
+    )
+    assert not clipper.checked
+    assert trained(Between(), batches(0)).checked
+
+
+class Words(nn.Module):
+    """Attends over padding where it should not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(9, 4).double(), nn.Linear(4, 2).double()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.table(tokens).mean(1))
+
+
+def test_padding_that_leaks_is_found_by_records_that_were_collated_alone() -> None:
+    torch.manual_seed(0)
+    whole = torch.randint(1, 9, (RECORDS, 6))
+    lengths = torch.arange(RECORDS) % 5 + 1
+    padded = whole * (torch.arange(6) < lengths[:, None])
+    model = Words()
+    clipper = Clipper(model, lambda batch: squares(model(batch)))
+    with pytest.raises(InputError, match="depends on how far its batch is padded"):
+        clipper.add(padded, collated={record: padded[record : record + 1, : int(lengths[record])] for record in range(RECORDS)})
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(2, 3, num_layers=2, dropout=0.5, batch_first=True).double()
+
+    def forward(self, given: Tensor) -> Tensor:
+        return self.layer(given.view(-1, 2, 2))[0]
+
+
+def kept(model: Any, hidden: Tensor) -> Tensor:
+    model.table = torch.arange(float(WIDTH)).double().sin()  # of its shape alone
+    return hidden * model.table
+
+
+WIDTH = 5
+HONEST: dict[str, Callable[[], nn.Module]] = {
+    "a table made for a shape": lambda: Between(kept),
+    "a squeeze of nothing": lambda: Between(lambda model, hidden: hidden.squeeze(2) if hidden.dim() > 2 else hidden),
+    "a head of zeros": lambda: Between(zero_head=True),
+    "what it saw last, for a picture": lambda: Between(lambda model, hidden: setattr(model, "seen", hidden.detach()) or hidden),
+    "old weight norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3).double())),
+    "dropout": lambda: nn.Sequential(nn.Linear(4, 8).double(), nn.Dropout(0.5), nn.Linear(8, 2).double()),
+    "noise": lambda: Between(lambda model, hidden: hidden + 0.1 * torch.randn_like(hidden)),
+    "noise of a shape": lambda: Between(lambda model, hidden: hidden + torch.randn(len(hidden), WIDTH, dtype=hidden.dtype)),
+    "recurrent layers that drop": Recurrent,
+    "batch normalisation in eval mode": lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)).double().eval(),
+    "a lock": lambda: Locked(),
+}
+
+
+class Locked(Between):
+    """Holds what cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_what_mixes_nothing_is_trained_in_the_fast_way(name: str) -> None:
+    for seed in range(3):
+        torch.manual_seed(seed)
+        clipper = trained(HONEST[name](), batches(seed))
+        assert clipper.ways == {"fast"}
+        assert clipper.checked
+
+
+def test_gradients_that_a_hook_clamps_are_those_of_records_alone() -> None:
+    def between(model: Any, hidden: Tensor) -> Tensor:
+        if hidden.requires_grad:
+            hidden.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+        return hidden
+
+    model = Between(between)
+    clipper = Clipper(model, lambda batch: squares(model(batch)), 1e9)
+    with pytest.warns(RecordByRecordWarning, match=r"under torch\.func\.vmap.*the gradient of record"):
+        clipper.add(rows(0))
+    alone = [torch.autograd.grad(squares(model(row[None])).sum(), model.first.weight)[0] for row in rows(0)]
+    torch.testing.assert_close(clipper.take()[model.first.weight], torch.stack(alone).sum(0))
+
+
+@pytest.mark.parametrize(("name", "kept"), [("with_one_record_of_the_first_batch", "memory"), ("with_a_scale_of_the_first_batch", "scale")])
+def test_what_the_first_batch_leaves_is_found_by_a_model_that_saw_nothing(name: str, kept: str) -> None:
+    """In whichever attribute; where a batch is one record, it hides nothing from the next."""
+    model = Between(HOSTILE[name])
+    clipper = Clipper(model, lambda batch: squares(model(batch)))
+    clipper.add(rows(0, 1))
+    with pytest.raises(HypothesisError, match=f"it keeps {kept}"):
+        clipper.add(rows(1))
+
+
+def test_the_losses_of_all_records_are_compared_with_those_of_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The few that are looked at alone are none of the pair that meets."""
+
+    def between(model: Any, hidden: Tensor) -> Tensor:
+        return torch.cat([hidden[:1] + hidden[-1:], hidden[1:]]) if len(hidden) == RECORDS else hidden
+
+    monkeypatch.setattr(look, "sample", lambda usable, count: list(usable) if count == RECORDS else [3, 4, 5])
+    model = Between(between)
+    with pytest.raises(InputError, match=r"record 0 is .* in half of it: it depends on the other records"):
+        Clipper(model, lambda batch: squares(model(batch))).add(rows(0))
+
+
+def test_layers_that_came_to_mix_later_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double().eval()
+    clipper = trained(model, batches(0, 1))
+    model.train()
+    with pytest.raises(InputError, match="normalises a record by the others"):
+        clipper.add(rows(1))
+
+
+class Counting(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+MODES: dict[str, Callable[[], Any]] = {
+    "flops": lambda: FlopCounterMode(display=False),
+    "profiler": lambda: torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
+    "anomalies": lambda: torch.autograd.detect_anomaly(check_nan=False),
+    "dispatch": Counting,
+    "one thread": lambda: torch.autograd.set_multithreading_enabled(False),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolation", ["checked", "enforced"])
+@pytest.mark.parametrize("name", MODES)
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+def test_modes_of_torch_around_a_step_change_nothing(name: str, isolation: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.1), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 2)).double().eval()
+    sums: list[list[Tensor]] = []
+    for mode in (MODES[name], None):
+        clipper = Clipper(model, lambda batch: squares(model(batch)), isolation=isolation)
+        if mode is None:
+            clipper.add(rows(0))
+        else:
+            with mode():
+                clipper.add(rows(0))
+        sums.append(list(clipper.take().values()))
+    assert all(torch.equal(one, other) for one, other in zip(*sums, strict=True))
+
+
+def test_parameters_of_other_modules_are_refused_and_get_no_gradient() -> None:
+    body, head = nn.Linear(4, 3), nn.Linear(3, 1)
+    clipper = Clipper(body, lambda rows: head(body(rows))[:, 0])
+    with pytest.raises(InputError, match=r"parameter of shape \(1, 3\) that requires grad and is not the model's"):
+        clipper.add(torch.randn(5, 4))
+    assert head.weight.grad is None
+    head.requires_grad_(False)
+    clipper.add(torch.randn(5, 4))

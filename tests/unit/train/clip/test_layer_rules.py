@@ -1,0 +1,312 @@
+"""Every layer with a rule, and some without, in every situation that a rule may meet; and what a single rule has beside."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from rules_oracle import F64, check, fast_parts, folded, losses_of, output_of
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
+
+from lethe.train.clip.parts.part import MaterialisedGradients
+from lethe.train.clip.rules import convolution
+from lethe.train.clip.rules.convolution import Correlations, Use
+
+
+class Conv1D(nn.Module):
+    """As transformers has it: a weight of shape (inputs, outputs)."""
+
+    __module__ = "transformers.pytorch_utils"
+    __qualname__ = "Conv1D"
+
+    def __init__(self, outputs: int, inputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, given: Tensor) -> Tensor:
+        return given @ self.weight + self.bias
+
+
+class Scaled(nn.Module):
+    """Of its own: a parameter, a list of them and a layer within."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(4))
+        self.shifts = nn.ParameterList([torch.randn(4), torch.randn(())])
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, given: Tensor, *, other: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        hidden = self.inner(given * self.scale + self.shifts[0]).tanh()
+        return hidden * self.shifts[1], hidden if other is None else hidden + other
+
+
+def kept(layer: nn.Module, *shape: int) -> nn.Module:
+    """With running statistics of something, in eval mode."""
+    with torch.no_grad():
+        layer(torch.randn(8, *shape))
+    return layer.eval()
+
+
+# torch says once per process that it has no faster way then.
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
+TABLE = 5
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    **{f"linear of {shape}": (lambda: nn.Linear(4, 3), shape) for shape in ((4,), (1, 4), (5, 4), (2, 3, 4), (40, 4))},
+    "linear without bias": (lambda: nn.Linear(4, 3, bias=False), (5, 4)),
+    "a wide linear": (lambda: nn.Linear(64, 64), (3, 64)),
+    "Conv1D": (lambda: Conv1D(3, 4), (5, 4)),
+    "layer norm": (lambda: nn.LayerNorm(4), (4,)),
+    "layer norm without bias": (lambda: nn.LayerNorm(4, bias=False), (5, 4)),
+    "layer norm of two": (lambda: nn.LayerNorm((5, 4), eps=0.1), (2, 5, 4)),
+    "rms norm": (lambda: nn.RMSNorm(4), (5, 4)),
+    "rms norm of two": (lambda: nn.RMSNorm((5, 4), eps=0.1), (5, 4)),
+    "group norm": (lambda: nn.GroupNorm(2, 4), (4,)),
+    "group norm of places": (lambda: nn.GroupNorm(4, 4, eps=0.1), (4, 3, 2)),
+    "instance norm": (lambda: nn.InstanceNorm1d(4, affine=True), (4, 5)),
+    "instance norm 3d": (lambda: nn.InstanceNorm3d(4, affine=True, eps=0.1), (4, 3, 2, 2)),
+    "batch norm": (lambda: kept(nn.BatchNorm1d(4), 4), (4,)),
+    "batch norm 2d": (lambda: kept(nn.BatchNorm2d(4, eps=0.1), 4, 3, 2), (4, 3, 2)),
+    "instance norm that keeps": (lambda: kept(nn.InstanceNorm1d(4, affine=True, track_running_stats=True), 4, 5), (4, 5)),
+    "instance norm that keeps all": (lambda: kept(nn.InstanceNorm1d(4, affine=True, momentum=None), 4, 5), (4, 5)),
+    "no rule": (lambda: nn.PReLU(4), (4, 3)),
+    "a layer of its own": (Scaled, (5, 4)),
+    "parametrised": (
+        lambda: nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 3)), parametrizations.orthogonal(nn.Linear(3, 3))),
+        (4,),
+    ),
+    "convolution": (lambda: nn.Conv1d(5, 4, 3), (5, 6)),
+    "convolution of a point": (lambda: nn.Conv1d(4, 4, 1), (4, 4)),
+    "transposed convolution": (lambda: nn.ConvTranspose1d(4, 6, 3, groups=2), (4, 3)),
+    "attention": (lambda: nn.MultiheadAttention(4, 2, add_bias_kv=True, batch_first=True), (5, 4)),
+    "attention, parametrised": (lambda: _normed(nn.MultiheadAttention(4, 2, batch_first=True)), (5, 4)),
+    "lstm": (lambda: nn.LSTM(4, 4, proj_size=2, batch_first=True), (5, 4)),
+    "gru": (lambda: nn.GRU(4, 4, batch_first=True), (5, 4)),
+    "rnn": (lambda: nn.RNN(4, 4, batch_first=True), (5, 4)),
+    "lstm cell": (lambda: nn.LSTMCell(4, 3), (4,)),
+    "gru cell": (lambda: nn.GRUCell(4, 3), (4,)),
+    "rnn cell": (lambda: nn.RNNCell(4, 3, bias=False, nonlinearity="relu"), (4,)),
+    **{f"embedding of {shape}": (lambda: nn.Embedding(TABLE, 4, padding_idx=-1), shape) for shape in ((), (6,), (2, 3))},
+    "sparse embedding": (lambda: nn.Embedding(TABLE, 4, sparse=True, padding_idx=2), (6,)),
+    **{f"bag, {mode}": (lambda mode=mode: nn.EmbeddingBag(TABLE, 4, mode=mode, padding_idx=1), (6,)) for mode in ("sum", "mean", "max")},
+}
+
+
+def _normed(layer: nn.MultiheadAttention) -> nn.Module:
+    parametrizations.weight_norm(layer.out_proj)
+    return layer
+
+
+def case(name: str, dtype: torch.dtype = F64, records: int = 3) -> tuple[nn.Module, Tensor]:
+    """The layer, with parameters that are no whole numbers, and a batch."""
+    torch.manual_seed(0)
+    make, shape = CASES[name]
+    layer = make()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    if any(isinstance(layer, kind) for kind in (nn.Embedding, nn.EmbeddingBag)):
+        batch = torch.randint(TABLE, (records, *shape))
+        batch.view(records, -1)[1] = 1  # nothing but padding
+        return layer.to(dtype), batch
+    return layer.to(dtype), torch.randn(records, *shape, dtype=dtype)
+
+
+@pytest.mark.parametrize("memory", [2**23, 0])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_records_alone(name: str, memory: int) -> None:
+    layer, batch = case(name)
+    check(layer, lambda batch: output_of(layer, batch), batch, memory=memory)
+    layer, batch = case(name, torch.float32)
+    check(layer, lambda batch: output_of(layer, batch), batch, memory=memory, rel=5e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_frozen_parameters_have_no_part(name: str) -> None:
+    layer, batch = case(name)
+    for trained, _ in list(layer.named_parameters()):
+        for other, parameter in layer.named_parameters():
+            parameter.requires_grad_(other == trained)
+        check(layer, lambda batch: output_of(layer, batch), batch)
+
+
+@pytest.mark.parametrize("layout", ["blocks", "interleaved"])
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if "cell" not in name and name not in ("a layer of its own", "attention, parametrised")]
+)
+def test_two_rows_a_record(name: str, layout: str) -> None:
+    layer, batch = case(name, records=6)
+    folded(layer, batch.unflatten(0, (3, 2)), layout)
+    if isinstance(layer, nn.Conv1d | nn.ConvTranspose1d):
+        folded(layer, batch.unflatten(0, (3, 2)), layout, memory=0)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(("embedding", "sparse", "bag"))])
+def test_layers_that_are_computed_again(name: str) -> None:
+    layer, batch = case(name)
+    for reentrant in (True, False):
+
+        def outputs(batch: Tensor, reentrant: bool = reentrant) -> Any:
+            return checkpoint(lambda hidden: output_of(layer, hidden), batch.clone().requires_grad_(), use_reentrant=reentrant)
+
+        check(layer, outputs, batch)
+
+
+@pytest.mark.parametrize("name", ["a wide linear", "convolution", "transposed convolution", "attention", "lstm", "gru"])
+def test_rounded_as_autocast_rounds(name: str) -> None:
+    layer, batch = case(name, torch.float32)
+
+    def losses() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return losses_of(output_of(layer, batch))
+
+    parts = fast_parts(layer, losses, 3)
+    layer.zero_grad()
+    losses().sum().backward()
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None
+        rows = parts[name].rows()
+        assert rows.dtype == torch.float32
+        # A gradient that is 0 but for rounding, such as of a key's bias, is compared with the size of the others.
+        size = max(float(parameter.grad.abs().max()), 0.5)
+        torch.testing.assert_close(rows.sum(0).view_as(parameter), parameter.grad, rtol=0, atol=0.04 * size)
+
+
+WITHOUT = [(nn.MultiheadAttention(4, 2), (3, 4)), (nn.GRU(3, 4), (3, 3)), (nn.GRUCell(3, 4), (3,)), (nn.Conv2d(2, 3, 2), (2, 4, 4))]
+
+
+@pytest.mark.parametrize(("layer", "shape"), WITHOUT)
+def test_a_record_without_its_dimension_is_not_followed(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    with pytest.raises(NotImplementedError, match="dimension of records"):
+        fast_parts(layer, lambda: torch.stack([output_of(layer, torch.randn(shape)).sum() for _ in range(3)]), 3)
+
+
+def test_losses_that_hold_gradients_are_not_followed() -> None:
+    """Such as a penalty: the gradients in a layer's output that come first are not those of the losses."""
+    layer, batch = nn.Linear(4, 1), torch.randn(3, 4, requires_grad=True)
+
+    def losses() -> Tensor:
+        output = layer(batch)
+        (slope,) = torch.autograd.grad(output.square().sum(), batch, create_graph=True)
+        return output[:, 0] + slope.square().sum(1)
+
+    with pytest.raises(RuntimeError, match="taken twice"):
+        fast_parts(layer, losses, 3)
+
+
+def test_records_along_the_second_dimension() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.PReLU()).double()
+    for steps, layout in ((5, "blocks"), (3, "second"), (6, "second")):
+        check(model, lambda batch: model(batch.transpose(0, 1)).transpose(0, 1), torch.randn(3, steps, 4, dtype=F64), layout=layout)
+
+
+def test_how_a_layer_is_called() -> None:
+    linear, table, scaled = nn.Linear(4, 3, dtype=F64), nn.Embedding(5, 4, dtype=F64), Scaled().double()
+    batch = torch.randn(3, 5, 4, dtype=F64)
+    check(linear, lambda batch: linear(input=batch), batch)
+    check(table, lambda batch: table(input=batch.int()), torch.randint(5, (3, 6)))
+    check(scaled, lambda batch: scaled(batch[0], other=batch[1]), [batch, batch.flip(0)])
+    check(scaled, lambda batch: scaled(batch)[1], batch)
+    bilinear = nn.ModuleList([nn.Linear(4, 4), nn.Bilinear(4, 4, 3)]).double()
+    check(bilinear, lambda batch: bilinear[1](bilinear[0](batch), batch), batch[:, 0])
+
+
+def test_weights_that_layers_share() -> None:
+    table, output, bag = nn.Embedding(5, 4, dtype=F64), nn.Linear(4, 5, bias=False, dtype=F64), nn.EmbeddingBag(5, 4, dtype=F64)
+    output.weight = bag.weight = table.weight
+    check(nn.ModuleList([table, output]), lambda batch: output(table(batch).tanh()), torch.randint(5, (3, 6)))
+    check(nn.ModuleList([table, bag]), lambda batch: [bag(batch), table(batch)], torch.randint(5, (3, 6)))
+
+
+def test_positions_that_are_the_same_for_all_records() -> None:
+    layer = nn.ModuleList([nn.Embedding(7, 4), nn.Embedding(4, 4), nn.Linear(4, 2)]).double()
+
+    def outputs(batch: Tensor) -> Tensor:
+        return layer[2]((layer[0](batch) + layer[1](torch.arange(batch.shape[1]))).tanh())
+
+    check(layer, outputs, torch.randint(7, (3, 4)))
+    check(layer, outputs, torch.randint(7, (3, 3)), layout="shared")
+
+
+def test_the_first_of_equal_rows_of_a_bag_is_the_largest() -> None:
+    layer = nn.EmbeddingBag(4, 3, mode="max", dtype=F64)
+    with torch.no_grad():
+        layer.weight[1] = layer.weight[2]
+    check(layer, layer, torch.tensor([[2, 1, 1], [1, 2, 0], [1, 1, 1]]))
+
+
+WIDE = [
+    (nn.Conv2d(24, 24, 3, padding=1), (24, 4, 4)),
+    (nn.Conv2d(32, 32, 3, padding=1, groups=2), (32, 4, 4)),
+    (nn.Conv2d(16, 16, 3, padding=1, groups=16), (16, 1, 1)),
+    (nn.ConvTranspose2d(24, 24, 3), (24, 2, 2)),
+]
+OF_PLACES = [
+    (nn.Conv1d(64, 64, 3, padding=1), (64, 6)),
+    (nn.Conv1d(64, 64, 9, stride=2), (64, 25)),
+    (nn.Conv2d(48, 48, (3, 1), padding=(1, 0), padding_mode="circular"), (48, 3, 2)),
+    (nn.Conv2d(64, 64, (5, 3), dilation=(1, 2)), (64, 9, 9)),
+    (nn.Conv3d(96, 96, 3, padding=1), (96, 3, 3, 3)),
+    (nn.ConvTranspose2d(48, 48, 3), (48, 3, 3)),
+]
+
+
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+class TestConvolutionsThatAreNotKept:
+    def part(self, layer: nn.Module, batch: Tensor) -> Correlations:
+        part = fast_parts(layer, lambda: losses_of(layer(batch)), 3, memory=0)["weight"]
+        assert isinstance(part, Correlations)
+        return part
+
+    @pytest.mark.parametrize(("layer", "shape"), WIDE)
+    def test_windows_of_one_record_at_a_time(
+        self, layer: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(convolution, "_WINDOWS", 1)
+        monkeypatch.setattr(convolution, "_WINDOWS_AT_MOST", 1)
+        batch = torch.randn(3, *shape, dtype=dtype)
+        self.part(layer.to(dtype), batch)
+        check(layer, layer, batch, memory=0, rel=1e-9 if dtype == F64 else 1e-5)
+
+    @pytest.mark.parametrize(("layer", "shape"), OF_PLACES)
+    def test_norms_of_products_of_places_take_no_windows(
+        self, layer: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        part = self.part(layer.to(dtype), torch.randn(3, *shape, dtype=dtype))
+        part.replace(lambda tensor: tensor.double())
+        exact = part.rows().flatten(1).square().sum(1)
+        part.replace(lambda tensor: tensor.to(dtype))
+        monkeypatch.setattr(Use, "windows", None)
+        torch.testing.assert_close(part.squares(), exact, rtol=1e-9, atol=0)
+
+
+def test_what_is_smaller_than_its_factors_is_formed_at_once() -> None:
+    layer, batch = nn.Conv2d(3, 4, 3, padding=1), torch.randn(3, 3, 12, 12)
+    assert isinstance(fast_parts(layer, lambda: losses_of(layer(batch)), 3, memory=0)["weight"], MaterialisedGradients)
+
+
+@pytest.mark.parametrize("memory", [2**23, 0])
+def test_convolutions_that_are_used_twice_or_share_a_weight(memory: int) -> None:
+    batch = torch.randn(3, 24, 4, dtype=F64)
+    for groups in (1, 2, 24):
+        layer = nn.Conv1d(24, 24, 3, padding=1, groups=groups, dtype=F64)
+        check(layer, lambda batch, layer=layer: layer(layer(batch).tanh()), batch[:, :, :2], memory=memory)
+        check(layer, lambda batch, layer=layer: [layer(batch), layer(batch[:, :, :2])], batch, memory=memory)
+    layers: list[Any] = [nn.Conv1d(24, 24, 3), nn.Conv1d(24, 24, 3, dilation=2, padding=1, stride=2)]
+    layers += [nn.ConvTranspose1d(24, 24, 3, padding=1), nn.Conv1d(48, 24, 3, groups=2, padding=1)]  # kernels that move differently
+    model = nn.ModuleList(layers).double()
+    for layer in layers:
+        layer.weight = layers[0].weight
+    check(model[:3], lambda batch: [layer(batch) for layer in layers[:3]], batch, memory=memory)
+    pair = nn.ModuleList([layers[0], layers[3]])
+    check(pair, lambda batch: [layers[0](batch), layers[3](torch.cat([batch, batch], 1))], batch, memory=memory)
+
+
+def test_an_output_size_and_channels_last() -> None:
+    layer = nn.ConvTranspose2d(2, 3, 3, stride=2, padding=1, dtype=F64)
+    check(layer, lambda batch: layer(batch, output_size=(8, 7)), torch.randn(3, 2, 4, 4, dtype=F64))
+    last = nn.Conv2d(3, 4, 3, padding=1, dtype=F64).to(memory_format=torch.channels_last)
+    check(last, last, torch.randn(3, 3, 5, 5, dtype=F64).to(memory_format=torch.channels_last))

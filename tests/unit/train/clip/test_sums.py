@@ -1,0 +1,218 @@
+"""Squared norms, weights and sums over records: what rounding and vanishing take from them is counted."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from contextlib import suppress
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import lethe
+from lethe.errors import InputError
+from lethe.train.clip import groups, in_float64, sums
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import METHODS, Group
+from lethe.train.clip.in_float64 import squares_of
+from lethe.train.clip.parts.part import MaterialisedGradients
+from lethe.train.clip.sum_error import largest_batch, margin_of, shorter, sum_error
+from lethe.train.clip.sums import ClippedSums
+
+RECORD, RECORDS, WIDTH = 4, 9, 6
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("width", [1, 511, 512, 1024, 5000])
+@pytest.mark.parametrize("size", [0.0, 1e-40, 1e-22, 1e-13, 1.0, 1e16, 1e30])
+def test_squared_norms_at_any_size(width: int, size: float) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(3, width) * size
+    torch.testing.assert_close(squares_of(rows), rows.double().square().sum(1), rtol=22 * 2.0**-23, atol=0)
+
+
+def test_squares_that_vanish_beside_rows_of_zeros_are_taken_anew() -> None:
+    rows = torch.zeros(6, 300)
+    rows[1, 3], rows[4, 299], rows[5] = 1e-30, 1e30, 1e-25
+    for at_once in (1, 2**18):
+        with patch("lethe.train.clip.in_float64._AT_ONCE", at_once):
+            torch.testing.assert_close(squares_of(rows), rows.double().square().sum(1), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("width", [8, 255, 256, 300, 511, 5000, 2**16])
+@pytest.mark.parametrize("across", [False, True])
+def test_squares_of_equal_numbers_that_all_round_one_way(width: int, across: bool) -> None:
+    sizes = torch.linspace(0.5, 1.5, 301)
+    rows = sizes[:, None].repeat(1, width)
+    rows = rows.T.contiguous().T if across else rows
+    torch.testing.assert_close(squares_of(rows), width * sizes.double().square(), rtol=22 * 2.0**-23, atol=0)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_gradients_of_half_precision_are_measured_in_float32(kind: torch.dtype) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(3, 1000).to(kind)
+    torch.testing.assert_close(MaterialisedGradients(rows).squares(), rows.double().square().sum(1), rtol=22 * 2.0**-23, atol=0)
+
+
+def test_float32_gradients_of_float64_parameters_are_given_the_room_of_float32() -> None:
+    """Of the type that norms are rounded in."""
+    coarse = sums.clip_weights(torch.ones(1).double(), groups.as_groups(1.0)[0], METHODS["normalise"], numbers=1, dtype=torch.float32)
+    fine = sums.clip_weights(torch.ones(1).double(), groups.as_groups(1.0)[0], METHODS["normalise"], numbers=1, dtype=torch.float64)
+    assert 1 - float(coarse) == pytest.approx(32 * 2.0**-23, rel=1e-3)
+    assert 0 < 1 - float(fine) < 1e-14
+
+
+@pytest.mark.parametrize("kinds", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
+def test_a_group_is_given_the_room_of_its_coarsest_gradients(kinds: tuple[torch.dtype, torch.dtype]) -> None:
+    parameters = {nn.Parameter(torch.zeros(1, dtype=kind)): MaterialisedGradients(torch.ones(1, 1, dtype=kind)) for kind in kinds}
+    summed = sums.ClippedSums(groups.as_groups(1.0), METHODS["normalise"])
+    names = {parameter: str(place) for place, parameter in enumerate(parameters)}
+    summed.add(parameters, names, torch.zeros(1), None)
+    for total in summed.sums.values():
+        assert 1 - float(total) * math.sqrt(2) == pytest.approx(32 * 2.0**-23, rel=1e-2)
+
+
+@pytest.mark.parametrize("sizes", [(10**6, 1), (1, 10**6)])
+def test_squares_of_float64_are_given_one_rounding_more_for_each_number_of_the_group(sizes: tuple[int, int]) -> None:
+    parameters = {nn.Parameter(torch.zeros(size).double()): MaterialisedGradients(torch.eye(1, size).double()) for size in sizes}
+    summed = sums.ClippedSums(groups.as_groups(1.0), METHODS["normalise"])
+    names = {parameter: str(place) for place, parameter in enumerate(parameters)}
+    summed.add(parameters, names, torch.zeros(1), None)
+    for total in summed.sums.values():
+        assert 1 - float(total[0]) * math.sqrt(2) == pytest.approx((sum(sizes) + 64) / 2 * 2.0**-52, rel=1e-3)
+
+
+@pytest.mark.parametrize("width", [3, 2**17, 2**18 + 5])
+def test_records_are_never_added_in_less_than_float64(width: int) -> None:
+    rows, weights = torch.ones(2, width), torch.tensor([1.0, 2.0**-40], dtype=torch.float64)
+    assert bool((in_float64.weighed(weights, rows) == 1 + 2.0**-40).all())
+    exact = in_float64.products_added(weights, rows[:, None, :3], rows[:, None, :4])
+    assert bool((exact == 1 + 2.0**-40).all())
+
+
+def test_what_may_have_vanished_counts_as_there() -> None:
+    """Each of n numbers below the smallest normal one may be missing from what was measured."""
+    group, tiny = groups.as_groups(1.0)[0], torch.finfo(torch.float32).tiny
+    for squared in (0.0, 1e-70):
+        weights = sums.clip_weights(
+            torch.tensor([squared], dtype=torch.float64), group, METHODS["normalise"], numbers=9, dtype=torch.float32
+        )
+        assert float(weights) <= 1 / math.sqrt(4 * 9 * tiny) * (1 + 1e-6)
+
+
+def test_a_record_that_is_not_finite_adds_nothing_where_some_do_not_count() -> None:
+    parameter = nn.Parameter(torch.zeros(1))
+    summed = sums.ClippedSums(groups.as_groups(1.0), METHODS["normalise"])
+    part, counted = MaterialisedGradients(torch.tensor([[math.nan], [2.0], [-3.0]])), torch.tensor([True, True, False])
+    summed.add({parameter: part}, {parameter: "weight"}, torch.zeros(3), counted)
+    assert float(summed.take([parameter])[parameter]) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_a_group_of_rounding_alone_is_not_brought_to_the_norm() -> None:
+    group = groups.as_groups(1.0)[0]
+    squared, whole = torch.tensor([1e-14, 1e-2]).double(), torch.tensor([1.0, 1.0]).double()
+    weights = sums.clip_weights(squared, group, METHODS["normalise"], numbers=9, dtype=torch.float32, whole=whole)
+    assert float(weights[0]) * 1e-7 < 1e-3
+    assert float(weights[1]) * 0.1 == pytest.approx(1.0, rel=1e-5)
+
+
+GROUPS = (Group(parameters=("*",), clip_norm=2.0),)
+
+
+def run_of(records: int, batches: lethe.batches.Poisson | lethe.batches.Full) -> lethe.Run:
+    return lethe.Run(
+        records=records,
+        batches=batches,
+        steps=1,
+        step_size=1.0,
+        clip_norm=2.0,
+        noise_multiplier=1.0,
+        release="all",
+        neighbours="replace_one",
+    )
+
+
+def test_sixty_thousand_records_lose_three_parts_in_a_hundred_thousand() -> None:
+    expected = 2 * 2.0**-53 * 60_000 * (1024 * (2 * 1024 + 64) + 2 * 64 + 60_000 + 1024 + 64)
+    assert expected <= sum_error(60_000, 64, processes=1) <= expected * (1 + 1e-4)
+    assert expected < 3e-5
+    groups = (*GROUPS, Group(parameters=("*bias",), clip_norm=3.0))
+    for group, other in zip(shorter(groups, margin_of(run_of(60_000, lethe.batches.Full()), 64, processes=1)), groups, strict=True):
+        assert other.clip_norm * (1 - expected * (1 + 1e-4)) <= group.clip_norm <= other.clip_norm * (1 - expected)
+    more = expected + 2 * 2.0**-53 * 60_000 * 3072
+    assert more <= sum_error(60_000, 64, processes=4096) <= more * (1 + 1e-4)
+
+
+def test_sums_are_in_the_order_of_the_model_whichever_way_they_came() -> None:
+    """In which noise is drawn: gradients arrive last layer first, and those of some parameters not at all."""
+    trained = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
+    summed = ClippedSums(GROUPS, METHODS["normalise"])
+    names = {parameter: str(place) for place, parameter in enumerate(trained)}
+    summed.add({trained[place]: MaterialisedGradients(torch.ones(1, 2)) for place in (2, 1)}, names, torch.zeros(1), None)
+    assert [id(parameter) for parameter in summed.take(trained)] == [id(parameter) for parameter in trained]
+
+
+@pytest.mark.parametrize(("fails", "total"), [(False, 0.0), (True, 2.0)])
+def test_what_fails_half_way_adds_nothing_and_takes_nothing(fails: bool, total: float) -> None:
+    parameter, summed = nn.Parameter(torch.zeros(1)), ClippedSums(GROUPS, METHODS["normalise"])
+    summed.add({parameter: MaterialisedGradients(torch.ones(1, 1))}, {parameter: "weight"}, torch.zeros(1), None)
+    with suppress(ValueError), summed.all_or_nothing():
+        summed.add({parameter: MaterialisedGradients(-torch.ones(1, 1))}, {parameter: "weight"}, torch.zeros(1), None)
+        if fails:
+            raise ValueError
+    assert float(summed.take([parameter])[parameter]) == pytest.approx(total, abs=1e-4)
+
+
+def test_it_is_said_where_it_is_more_than_a_thousandth_and_refused_where_half_is_lost() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        margin_of(run_of(600_000, lethe.batches.Full()), None, processes=1)
+    with pytest.warns(UserWarning, match=r"2000000 gradients in parts of 2000000 may be off by 0\.0037 of the clip norm.*smaller batches"):
+        margin_of(run_of(2_000_000, lethe.batches.Full()), None, processes=1)
+    with pytest.raises(InputError, match="smaller batches"):
+        margin_of(run_of(50_000_000, lethe.batches.Full()), None, processes=1)
+
+
+def test_random_batches_are_taken_at_a_size_that_they_never_have() -> None:
+    assert largest_batch(run_of(10**6, lethe.batches.Poisson(1000))) == math.ceil(1000 + 12 * math.sqrt(1000) + 100)
+    assert largest_batch(run_of(50, lethe.batches.Poisson(10))) == 50
+    assert largest_batch(run_of(10**6, lethe.batches.Poisson(1000, truncate_at=1200))) == 1200
+    assert largest_batch(run_of(70, lethe.batches.Full())) == 70
+
+
+"""Models of 16 trained numbers, and an input for which each one's gradient is the record's target."""
+
+
+def test_a_batch_that_failed_half_way_leaves_the_sums_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model, batch = nn.Linear(4, 3), torch.randn(6, 4)
+    clipper = Clipper(model, lambda rows: model(rows).square().sum(1), isolation="declared")
+    clipper.add(batch)
+    once = {parameter: tensor.clone() for parameter, tensor in clipper.take().items()}
+
+    def fail(*_: object) -> Tensor:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MaterialisedGradients, "weighted", fail)
+        with pytest.raises(MemoryError):
+            clipper.add(batch)
+    clipper.add(batch)
+    assert all(torch.equal(tensor, once[parameter]) for parameter, tensor in clipper.take().items())
+
+
+def test_sums_of_parameters_that_were_frozen_meanwhile_are_not_lost_silently() -> None:
+    model = nn.Linear(4, 3)
+    clipper = Clipper(model, lambda rows: model(rows).sum(1), isolation="declared")
+    clipper.add(torch.randn(6, 4))
+    model.bias.requires_grad_(False)
+    assert len(clipper.take()) == 2
+    model.bias.requires_grad_(True)
+    clipper.add(torch.randn(6, 4))
+    model.bias.requires_grad_(False)
+    clipper.add(torch.randn(6, 4))
+    with pytest.raises(InputError, match="no longer trained"):
+        clipper.take()

@@ -1,0 +1,250 @@
+"""Proximal steps and projections: the argmin, never outside in exact arithmetic, and no two points further apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import hypothesis.extra.numpy as arrays
+import numpy as np
+import pytest
+import torch
+from how_many import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lethe.errors import InputError, LetheError
+from lethe.run.regularisers import L1, L1L2, L2, Ball, Box, GroupL1, NuclearNorm, Regulariser, Simplex
+from lethe.train.core.iterates import inward, onto_ball
+from lethe.train.core.proximal import NetworkProximal, ProximalGroup, proximal_step
+
+SHAPES = {"a": (3, 4), "b": (2, 2, 2)}
+BOX, RIDGE, BALL, GROUP = Box(half_width=0.6, dimension=20), L2(strength=0.7), Ball(radius=0.9), GroupL1(strength=0.8)
+SUMS: tuple[tuple[Regulariser, ...], ...] = (
+    (),
+    (RIDGE,),
+    (L1(strength=0.5), L1(strength=0.1)),
+    (L1L2(l1_strength=0.3, ridge_strength=0.9),),
+    (BALL, Ball(radius=0.7)),
+    (L1(strength=0.2), RIDGE, BALL),
+    (GROUP,),
+    (GROUP, L1(strength=0.2), RIDGE, BALL),
+    (NuclearNorm(strength=0.6),),
+    (NuclearNorm(strength=0.4), RIDGE, BALL),
+    (BOX,),
+    (BOX, Box(half_width=0.5, dimension=20), L1L2(l1_strength=0.2, ridge_strength=0.3)),
+    (Simplex(total=1.5),),
+    (Simplex(total=1.5), RIDGE),
+)
+
+
+def tensors_of(vector: np.ndarray, dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
+    parts = np.split(vector, [12])
+    return {name: torch.tensor(part.reshape(shape), dtype=dtype) for (name, shape), part in zip(SHAPES.items(), parts, strict=True)}
+
+
+def flat(tensors: dict[str, torch.Tensor]) -> np.ndarray:
+    return np.concatenate([tensor.detach().double().numpy().ravel() for tensor in tensors.values()])
+
+
+def penalty(parts: Sequence[Regulariser], vector: np.ndarray, blocks: str) -> float:
+    """h, read off the definitions in lethe.run.regularisers; domains left aside."""
+    matrices = [vector[:12].reshape(3, 4), vector[12:].reshape(2, 4)]
+    groups = matrices if blocks == "tensors" else [row for matrix in matrices for row in matrix]
+    total = 0.0
+    for part in parts:
+        if isinstance(part, L1):
+            total += part.strength * np.abs(vector).sum()
+        elif isinstance(part, L1L2):
+            total += part.l1_strength * np.abs(vector).sum() + part.ridge_strength / 2 * (vector**2).sum()
+        elif isinstance(part, L2):
+            total += part.strength / 2 * (vector**2).sum()
+        elif isinstance(part, GroupL1):
+            total += part.strength * sum(float(np.linalg.norm(group)) for group in groups)
+        elif isinstance(part, NuclearNorm):
+            total += part.strength * sum(float(np.linalg.svd(matrix, compute_uv=False).sum()) for matrix in matrices)
+    return float(total)
+
+
+def inside(parts: Sequence[Regulariser], vector: np.ndarray) -> np.ndarray:
+    """Some point of the domain made of the vector."""
+    for part in parts:
+        if isinstance(part, Ball):
+            vector = vector * min(1.0, part.radius / max(float(np.linalg.norm(vector)), 1e-300))
+        elif isinstance(part, Box):
+            vector = np.clip(vector, -part.half_width, part.half_width)
+        elif isinstance(part, Simplex):
+            vector = np.abs(vector) * part.total / np.abs(vector).sum()
+    return vector
+
+
+def prox(parts: tuple[Regulariser, ...], vector: np.ndarray, step_size: float, blocks: Any = "rows") -> np.ndarray:
+    tensors = tensors_of(vector)
+    NetworkProximal(tensors, [ProximalGroup(regularisers=parts, blocks=blocks)]).step(step_size)
+    return flat(tensors)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.slow
+@pytest.mark.parametrize("blocks", ["rows", "tensors"])
+@pytest.mark.parametrize("parts", SUMS)
+@settings(max_examples=examples(30))
+@given(seed=st.integers(0, 10**6), size=st.floats(0.05, 4), step_size=st.floats(0.05, 2), near=st.sampled_from([1e-3, 0.1, 1.0]))
+def test_it_is_the_argmin(parts: Any, blocks: str, seed: int, size: float, step_size: float, near: float) -> None:
+    """The objective is (1/lambda + kappa)-strongly convex: its argmin p, and only p, has q(z) >= q(p) + (1/lambda + kappa)/2 |z - p|^2."""
+    random = np.random.default_rng(seed)
+    vector = size * random.standard_normal(20)
+    result = prox(parts, vector, step_size, blocks)
+    np.testing.assert_allclose(result, inside(parts, result), rtol=0, atol=1e-13)  # rounding of a sum of 20 numbers below 10
+
+    def objective(z: np.ndarray) -> float:
+        return penalty(parts, z, blocks) + float(((z - vector) ** 2).sum()) / (2 * step_size)
+
+    convexity = 1 / step_size + sum(part.strong_convexity for part in parts)
+    for rival in (inside(parts, result + near * random.standard_normal(20)), inside(parts, vector), inside(parts, result * 1.01)):
+        growth = convexity / 2 * float(((rival - result) ** 2).sum())
+        assert objective(rival) >= objective(result) + growth - 1e-9  # objectives are below 1e4: rounding is below 1e-11
+
+
+def linear(parts: Sequence[Regulariser], vector: np.ndarray, step_size: float) -> np.ndarray:
+    return proximal_step(parts)(torch.tensor(vector), step_size).numpy()
+
+
+@given(
+    parts=st.sampled_from([parts for parts in SUMS if all(isinstance(part, L1 | L2 | L1L2 | Ball) for part in parts)]),
+    seed=st.integers(0, 10**6),
+    size=st.floats(0.05, 4),
+    step_size=st.floats(0.05, 2),
+)
+def test_a_linear_model_s_step_is_the_same(parts: Any, seed: int, size: float, step_size: float) -> None:
+    vector = size * np.random.default_rng(seed).standard_normal(20)
+    np.testing.assert_allclose(linear(parts, vector, step_size), prox(parts, vector, step_size), rtol=0, atol=1e-13)
+    ball = linear((BALL,), vector, step_size)
+    assert sum(Fraction(float(entry)) ** 2 for entry in ball) <= Fraction(BALL.radius) ** 2  # in exact arithmetic
+
+
+@pytest.mark.parametrize("part", [BOX, GROUP, Simplex(total=1.0), NuclearNorm(strength=1.0)])
+def test_other_regularisers_of_a_linear_model_are_refused(part: Regulariser) -> None:
+    with pytest.raises(InputError, match=f"regulariser.kind: got {part.kind}"):
+        proximal_step((RIDGE, part))
+
+
+@pytest.mark.parametrize("parts", SUMS)
+def test_it_is_nonexpansive(parts: Any) -> None:
+    random = np.random.default_rng(8)
+    contraction = 1 / (1 + 0.7 * sum(part.strong_convexity for part in parts))
+    for size in (0.1, 1.0, 10.0):
+        first, second = size * random.standard_normal((2, 20))
+        moved = np.linalg.norm(prox(parts, first, 0.7) - prox(parts, second, 0.7))
+        assert moved <= contraction * np.linalg.norm(first - second) * (1 + 1e-12)
+
+
+def test_groups_act_apart_and_the_rest_stays() -> None:
+    vector = np.random.default_rng(1).standard_normal(20) * 3
+    tensors = tensors_of(vector) | {"c": torch.tensor([5.0, -5.0], dtype=torch.float64)}
+    groups = [ProximalGroup(regularisers=(BALL,), parameters=("a",)), ProximalGroup(regularisers=(RIDGE,), parameters=("b",))]
+    NetworkProximal(tensors, groups).step(0.5)
+    assert np.linalg.norm(tensors["a"].numpy()) == pytest.approx(0.9, rel=1e-12)
+    np.testing.assert_allclose(tensors["b"].numpy().ravel(), vector[12:] / 1.35, rtol=1e-15)
+    assert tensors["c"].tolist() == [5.0, -5.0]
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("radius", [1e-3, 0.7, 1e3])
+def test_the_joint_ball_is_never_left_and_hardly_shrunk(dtype: torch.dtype, radius: float) -> None:
+    """Also where (d + 16) eps of float32 is 0.24 of the radius, for two million entries."""
+    generator = torch.Generator().manual_seed(2)
+    tensors = [torch.randn(1000, 2000, generator=generator, dtype=dtype), torch.randn(7, generator=generator, dtype=dtype)]
+    NetworkProximal({"first": tensors[0], "second": tensors[1]}, [ProximalGroup(regularisers=(Ball(radius=radius),))]).step(1.0)
+    norm = np.linalg.norm(np.concatenate([tensor.numpy().ravel().astype(np.longdouble) for tensor in tensors]))
+    assert radius * (1 - 1e-6) < norm <= radius
+
+
+def test_float32_boxes_and_simplices_are_rounded_inward() -> None:
+    box, simplex = tensors_of(np.full(20, 9.0), torch.float32), tensors_of(np.random.default_rng(2).random(20) * 1e6, torch.float32)
+    NetworkProximal(box, [ProximalGroup(regularisers=(Box(half_width=0.1, dimension=20),))]).step(1.0)
+    NetworkProximal(simplex, [ProximalGroup(regularisers=(Simplex(total=0.1),))]).step(1.0)
+    assert 0.0999999 < flat(box).max() <= 0.1
+    assert 0.0999999 < flat(simplex).sum() <= 0.1
+
+
+def test_zero_tensors_and_tiny_thresholds_give_no_nan() -> None:
+    tensors = tensors_of(np.zeros(20), torch.float32)
+    for blocks in ("rows", "tensors"):
+        NetworkProximal(tensors, [ProximalGroup(regularisers=(GroupL1(strength=1e-40),), blocks=blocks)]).step(1e-40)
+    assert not flat(tensors).any()
+
+
+@pytest.mark.parametrize("parts", [(BALL,), (Simplex(total=1.0),)])
+def test_a_diverged_point_is_refused(parts: Any) -> None:
+    tensors = tensors_of(np.full(20, np.nan))
+    with pytest.raises(LetheError, match="diverged"):
+        NetworkProximal(tensors, [ProximalGroup(regularisers=parts)]).step(1.0)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (BALL, BOX),
+        (BOX, GROUP),
+        (NuclearNorm(strength=1.0), L1(strength=1.0)),
+        (NuclearNorm(strength=1.0), GROUP),
+        (Simplex(total=1.0), L1(strength=1.0)),
+        (Simplex(total=1.0), Simplex(total=2.0)),
+    ],
+)
+def test_a_sum_without_an_exact_step_is_refused(parts: Any) -> None:
+    with pytest.raises(InputError, match="no exact proximal step"):
+        NetworkProximal(tensors_of(np.ones(20)), [ProximalGroup(regularisers=parts)])
+
+
+ROWS = arrays.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 9)), elements=st.floats(-1e300, 1e300))
+RADII = st.floats(1e-6, 1e6)
+
+
+def exact_square(row: np.ndarray) -> Fraction:
+    return sum((Fraction(float(entry)) ** 2 for entry in row), Fraction(0))
+
+
+@pytest.mark.slow
+@given(rows=ROWS, radius=RADII, dtype=st.sampled_from([torch.float64, torch.float32]))
+def test_no_row_leaves_the_ball_in_exact_arithmetic(rows: np.ndarray, radius: float, dtype: torch.dtype) -> None:
+    projected = onto_ball(torch.tensor(rows), radius, dtype=dtype)[0].to(dtype).to(torch.float64).numpy()
+    for row in projected:
+        assert exact_square(row) <= Fraction(radius) ** 2
+
+
+@pytest.mark.slow
+@given(rows=ROWS, radius=RADII)
+def test_rows_keep_their_direction_and_lose_only_rounding(rows: np.ndarray, radius: float) -> None:
+    projected, outside = onto_ball(torch.tensor(rows), radius)
+    for row, result, out in zip(rows, projected.numpy(), outside.tolist(), strict=True):
+        true_norm = float(np.linalg.norm(row / max(1e-300, np.abs(row).max()))) * np.abs(row).max()
+        if true_norm < radius * 0.999:
+            assert (result == row).all()
+            assert not out
+        elif true_norm > radius * 1.001:
+            assert out
+            # (d + 16) eps below the radius and d roundings of the norm: below 1e-13 for d <= 9
+            assert np.linalg.norm(result / radius) == pytest.approx(1.0, rel=1e-13)
+            scale = np.abs(row).max()
+            assert np.allclose(result / np.abs(result).max(), row / scale, rtol=1e-14, atol=1e-300)
+
+
+def test_rows_of_exactly_the_radius_or_of_zeros_are_not_counted_as_projected() -> None:
+    angles = np.linspace(0, 6, 500)
+    rows = torch.tensor(np.stack([np.cos(angles), np.sin(angles)], axis=1))  # norm 1 up to rounding
+    assert not onto_ball(rows, 1.0)[1].any()
+    assert onto_ball(rows * (1 + 1e-12), 1.0)[1].all()
+    projected, outside = onto_ball(torch.zeros(2, 3, dtype=torch.float64), 1.0)
+    assert (projected == 0).all()
+    assert not outside.any()
+
+
+def test_a_norm_too_uncertain_to_bound_is_refused() -> None:
+    with pytest.raises(InputError, match="too uncertain"):
+        inward(1.0, 10_000_000, torch.float32)
+    assert 0.99 < inward(1.0, 10_000_000, torch.float64) < 1.0

@@ -1,0 +1,247 @@
+"""Loaded batches hold the records that draw_batches draws, whatever the physical size and the processes; cut at every step they go on."""
+
+from __future__ import annotations
+
+import io
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data_cases import VARIABLE, Listed, by_step, listed, make_run, numbered, oracle, runs, seeded
+from helpers import DESIGNS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lethe.errors import InputError
+from lethe.run.run import Run
+from lethe.train.data.batches import BatchStream
+from lethe.train.data.map_style import MapStyleSource
+
+
+def stream(run: Run, seed: int = 0, data: Any = None, **changes: Any) -> BatchStream:
+    return BatchStream(run, numbered(run.records) if data is None else data, seeded(seed), **changes)
+
+
+@pytest.mark.slow
+@given(run=runs(), physical=st.none() | st.integers(1, 30), seed=st.integers(0, 99))
+def test_the_records_of_every_step_are_those_of_draw_batches(run: Run, physical: int | None, seed: int) -> None:
+    batches, wanted, (features, _) = list(stream(run, seed, physical_size=physical)), oracle(run, seed), numbered(run.records)
+    assert by_step(batches) == dict(enumerate(wanted, start=1))
+    assert [batch.step for batch in batches if batch.last] == list(range(1, run.total_steps + 1))
+    micro = [1 if physical is None else max(1, -(-len(drawn) // physical)) for drawn in wanted]
+    assert [batch.step for batch in batches] == [step for step, count in enumerate(micro, start=1) for _ in range(count)]
+    for batch in batches:
+        assert listed(batch.whole) == wanted[batch.step - 1]
+        rows = listed(batch.indices)
+        size = len(rows) if physical is None else physical
+        assert (batch.tensors[0].shape, batch.tensors[1].shape) == ((size, 2), (size,))
+        assert torch.equal(batch.tensors[0][: len(rows)], torch.from_numpy(features[rows]))
+        assert not any(bool(tensor[len(rows) :].any()) for tensor in batch.tensors)  # padding is zeros, never a record
+        assert (batch.counted is None) == (physical is None)
+        assert batch.counted is None or batch.counted.tolist() == [place < len(rows) for place in range(size)]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.slow
+@pytest.mark.parametrize("physical", [None, 4])
+def test_empty_draws_give_padding_only_and_never_reach_the_source(physical: int | None) -> None:
+    run = make_run("poisson", records=6, size=1, steps=60)
+    for data in (numbered(6), Listed(6), MapStyleSource(Listed(6))):
+        batches = list(stream(run, data=data, physical_size=physical))
+        empty = [batch for batch in batches if not len(listed(batch.indices))]
+        assert len(empty) > 5
+        for batch in empty:
+            assert batch.last
+            assert batch.tensors[0].shape == (physical or 0, 2)
+            assert batch.tensors[1].dtype == torch.int64
+            assert batch.counted is None if physical is None else not batch.counted.any()
+    assert by_step(batches) == dict(enumerate(oracle(run), start=1))
+
+
+def test_a_new_iteration_ends_the_one_before() -> None:
+    batches = stream(make_run("poisson"))
+    first = iter(batches)
+    next(first)
+    assert next(iter(batches)).step == 2
+    assert list(first) == []
+    batches.close()
+    batches.close()
+
+
+class Lying:
+    def __len__(self) -> int:
+        return 23
+
+    def fetch(self, batch: Any) -> Any:
+        return (torch.zeros(2, 2),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"physical_size": 0}, "physical_size = 0"),
+        ({"physical_size": True}, "physical_size = True"),
+        ({"physical_size": 2.0}, "physical_size = 2.0"),
+        ({"data": numbered(22)}, "the run says 23; the data have 22"),
+        ({"data": Lying()}, "1 rows, one for each record"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        stream(make_run("poisson"), **changes)
+    with pytest.raises(InputError, match="run:"):
+        BatchStream({"records": 3}, numbered(3))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@given(run=runs(), world=st.integers(1, 4), physical=st.none() | st.integers(1, 4), seed=st.integers(0, 99))
+def test_the_processes_together_load_every_record_once(run: Run, world: int, physical: int | None, seed: int) -> None:
+    ranks = [list(stream(run, seed, physical_size=physical, rank=rank, world_size=world)) for rank in range(world)]
+    assert len({len(batches) for batches in ranks}) == 1
+    for together in zip(*ranks, strict=True):
+        assert len({(batch.step, batch.last, tuple(listed(batch.whole))) for batch in together}) == 1
+    for step, drawn in enumerate(oracle(run, seed), start=1):
+        shares = [by_step(batches)[step] for batches in ranks]
+        assert list(chain.from_iterable(shares)) == drawn
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.nightly(by_day="test_resuming_after_every_step")
+@pytest.mark.slow
+@given(design=st.sampled_from(DESIGNS), before=st.integers(0, 5), skipped=st.integers(0, 6))
+def test_after_skipped_steps_follows_what_would_have_followed(design: str, before: int, skipped: int) -> None:
+    run = make_run(design, steps=11)
+    uncut, batches = oracle(run), stream(run)
+    for _ in zip(range(before), batches, strict=False):
+        pass
+    assert [listed(batch) for batch in batches.skip(skipped)] == uncut[before : before + skipped]
+    assert batches.steps_done == before + skipped
+    again = stream(run, seed=99)
+    again.load_state_dict(batches.state_dict())
+    for one in (batches, again):
+        assert [listed(batch.whole) for batch in one] == uncut[before + skipped :]
+    for steps in (-1, True, 12):
+        with pytest.raises(InputError, match=f"steps = {steps}"):
+            stream(run).skip(steps)
+
+
+def steps_of(stream: BatchStream) -> list[tuple[int, list[int]]]:
+    return [(batch.step, listed(batch.whole)) for batch in stream if batch.last]
+
+
+def cut_after(stream: BatchStream, step: int) -> dict[str, Any]:
+    """The state after a step, through a file as a checkpoint would keep it."""
+    if step:
+        for batch in stream:
+            if batch.last and batch.step == step:
+                break
+        stream.close()
+    file = io.BytesIO()
+    torch.save(stream.state_dict(), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def some_runs() -> list[Run]:
+    return [make_run(design, steps=11) for design in DESIGNS] + [make_run(design, cap=4, steps=11) for design in VARIABLE]
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.slow
+@pytest.mark.parametrize("run", some_runs())
+def test_resuming_after_every_step(run: Run) -> None:
+    data = numbered(run.records)
+    uncut = steps_of(BatchStream(run, data, seeded(5)))
+    assert len(uncut) == 11
+    for step in range(12):
+        state = cut_after(BatchStream(run, data, seeded(5), physical_size=2), step)
+        if run.batches.design in ("shuffled", "poisson", "without_replacement"):
+            assert 0 <= step - state["anchor_step"] <= run.steps_per_pass  # a pass at most is drawn again
+        again = BatchStream(run, data, seeded(99), physical_size=3)
+        again.load_state_dict(state)
+        assert again.steps_done == step
+        assert steps_of(again) == uncut[step:]
+
+
+def test_a_half_delivered_step_has_no_state() -> None:
+    stream = BatchStream(make_run("cyclic"), numbered(23), physical_size=2)
+    for number, batch in enumerate(stream):
+        assert batch.last == (number == 2)
+        if batch.last:
+            assert stream.state_dict()["steps_done"] == 1
+            break
+        with pytest.raises(InputError, match="step 1 is half delivered"):
+            stream.state_dict()
+
+
+FEATURES, TARGETS = numbered(23)
+ROUNDED, BETWEEN = FEATURES.copy(), FEATURES.copy()
+ROUNDED[22, 1] += 1e-12 * ROUNDED[22, 1]
+BETWEEN[7, 0] = np.nextafter(BETWEEN[7, 0], 1e9)
+OTHERS: dict[str, tuple[Any, str]] = {
+    "one record": ((ROUNDED, TARGETS), "some records differ"),
+    "a record that is not sampled": ((BETWEEN, TARGETS), "some records differ"),
+    "two targets exchanged": ((FEATURES, TARGETS[[*range(5), 6, 5, *range(7, 23)]]), "some records differ"),
+    "order": ((FEATURES[::-1].copy(), TARGETS[::-1].copy()), "some records differ"),
+    "type": ((FEATURES.astype(np.float32), TARGETS), "dtypes"),
+    "shape": ((FEATURES[:, :1].copy(), TARGETS), "shapes"),
+    "parts": ((FEATURES,), "shapes"),
+}
+
+
+@pytest.mark.parametrize("which", OTHERS)
+def test_other_data_are_refused_and_the_stream_stays_as_it_was(which: str) -> None:
+    run, (data, why) = make_run("poisson"), OTHERS[which]
+    state = cut_after(BatchStream(run, numbered(23), seeded(2)), 4)
+    stream = BatchStream(run, data, seeded(8))
+    with pytest.raises(InputError, match=why):
+        stream.load_state_dict(state)
+    assert steps_of(stream) == steps_of(BatchStream(run, data, seeded(8)))
+
+
+@pytest.mark.parametrize("changes", [{"records": 24}, {"size": 4}, {"steps": 10}, {"design": "balls_in_bins"}, {"cap": 3}])
+def test_another_run_or_cap_is_refused(changes: dict[str, Any]) -> None:
+    state = cut_after(BatchStream(make_run("poisson", steps=11), numbered(23), seeded(2)), 4)
+    run = make_run(**{"design": "poisson", "steps": 11, **changes})
+    with pytest.raises(InputError, match="it belongs to the draws"):
+        BatchStream(run, numbered(run.records)).load_state_dict(state)
+
+
+def test_keys_are_fresh_and_contents_are_not_in_the_state() -> None:
+    run = make_run("cyclic")
+    first, second = (BatchStream(run, numbered(23), seeded(2)).state_dict()["source"] for _ in range(2))
+    assert first["key"] != second["key"]
+    assert len(first["samples"]) == len(second["samples"]) == 2
+    assert len(first["whole"]) == len(second["whole"]) == 2
+    assert not {*first["samples"], *first["whole"]} & {*second["samples"], *second["whole"]}
+
+
+class Augmented(Listed):
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        features, target = super().__getitem__(index)
+        return features + torch.rand(1).item(), target
+
+
+class Turned(Augmented):
+    """The same records from the last to the first."""
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        return super().__getitem__(len(self) - 1 - index)
+
+
+def test_augmented_data_can_be_resumed_and_fingerprints_leave_the_global_generator_alone() -> None:
+    run = make_run("cyclic")
+    stream = BatchStream(run, Augmented(23))
+    before = torch.random.get_rng_state()
+    state = stream.state_dict()
+    assert torch.equal(before, torch.random.get_rng_state())
+    features, targets = state["source"]["samples"]
+    assert not features  # not compared
+    assert targets
+    again = BatchStream(run, Augmented(23))
+    again.load_state_dict(state)
+    assert len(steps_of(again)) == run.total_steps
+    with pytest.raises(InputError, match="some records differ from those of the checkpoint, or stand in another order"):
+        BatchStream(run, Turned(23)).load_state_dict(state)

@@ -1,0 +1,323 @@
+"""Every source gives the rows that were asked for, and what cannot be a source is refused with a reason; whose each record is."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from data_cases import Listed, listed, numbered
+from how_many import by_night
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from lethe.errors import InputError, LetheWarning
+from lethe.train.data.loaders import as_source
+from lethe.train.data.map_style import MapStyleSource
+from lethe.train.data.sources import Source, TensorSource, fetched, fields_of
+from lethe.train.data.users import Members, ids_of, owners_of
+
+RECORDS = 11
+ROWS = st.lists(st.integers(0, RECORDS - 1), min_size=1, max_size=15).map(torch.tensor) | st.tuples(
+    st.integers(0, RECORDS), st.integers(0, RECORDS)
+).map(lambda ends: slice(min(ends), max(ends) + 1 if min(ends) == max(ends) < RECORDS else max(ends)))
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Source]:
+    folder = tmp_path_factory.mktemp("npy")
+    features, targets = numbered(RECORDS)
+    np.save(folder / "a_features.npy", np.asfortranarray(features))
+    np.save(folder / "b_targets.npy", targets.astype(">i8"))
+    mapped = np.load(folder / "a_features.npy", mmap_mode="r")
+    reverse = np.ascontiguousarray(features[::-1])[::-1]
+    return {
+        "arrays": as_source((features, targets)),
+        "tensors": as_source((torch.from_numpy(features), torch.from_numpy(targets))),
+        "reversed strides": as_source((reverse, targets.astype(">i8"))),
+        "folder": as_source(folder),
+        "files": as_source((folder / "a_features.npy", str(folder / "b_targets.npy"))),
+        "memory map": as_source((mapped, torch.from_numpy(targets))),
+        "TensorDataset": as_source(TensorDataset(torch.from_numpy(features), torch.from_numpy(targets))),
+        "map-style": as_source(Listed(RECORDS)),
+        "subset": as_source(Subset(Listed(RECORDS + 5), range(RECORDS))),
+    }
+
+
+@pytest.mark.slow
+@given(rows=ROWS)
+def test_every_source_gives_the_rows_asked_for(sources: dict[str, Source], rows: Any) -> None:
+    features, targets = (torch.from_numpy(array) for array in numbered(RECORDS))
+    if isinstance(rows, slice) and rows.start >= rows.stop:
+        return
+    for name, source in sources.items():
+        assert len(source) == RECORDS
+        got = source.fetch(rows)
+        assert torch.equal(got[0], features[rows]), name
+        assert torch.equal(got[1], targets[rows]), name
+        assert got[0].dtype == torch.float64
+        assert got[1].dtype == torch.int64
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([1])
+
+
+class Given:
+    """A data set of whatever records and length."""
+
+    def __init__(self, records: Any, size: Any = None) -> None:
+        self.records, self.size = records, len(records) if size is None else size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Any:
+        return self.records[index]
+
+
+PARTS = "it needs a dense tensor or a NumPy array of numbers of at most 64 bits"
+REFUSED: list[tuple[Any, str]] = [
+    (Endless(), "has no length; the number of records is a public part"),
+    (DataLoader(Endless()), "has no length"),
+    (WeightedRandomSampler([0.5, 0.5], 2), "batch design"),
+    (DataLoader(Listed(4), batch_size=None), "batches of its own"),
+    (DataLoader(Listed(4), batch_sampler=[[0, 1], [2, 3]]), "a list, which makes batches of its own"),
+    (DataLoader(Listed(4), sampler=SubsetRandomSampler([0, 3])), "SubsetRandomSampler, which draws 2 of 4 records"),
+    (torch.zeros(0, 3), "no records"),
+    ((torch.zeros(4), torch.zeros(5)), "differ in their number of records"),
+    (torch.tensor(1.0), PARTS),
+    (torch.eye(3).to_sparse(), PARTS),
+    (np.array(["a", "b"]), f"of <U1.*{PARTS}"),
+    (np.array([None, 1], dtype=object), PARTS),
+    (np.zeros(3, dtype=np.longdouble), PARTS),
+    ({"x": torch.zeros(3), "y": torch.zeros(4)}, r"differ in their number of records \(x: 3, y: 4\)"),
+    ({"x": torch.zeros(3), "y": {"z": 1}}, "(?s)field y is dict.*of a DatasetDict"),
+    ({"x": [[1, 2], [3]]}, "field x cannot become a tensor"),
+    ({"x": np.array(["a", "b"])}, "array x is a ndarray of <U1"),
+    ({3: torch.zeros(3)}, "field 3 is Tensor"),
+    ({}, "no array"),
+    ([(1.0, 2), (3.0, 4)], r"(?s)got list.*lethe\.train\.data\.map_style\.MapStyleSource\(data\)"),
+    (pd.DataFrame({"x": [1.0, 2.0]}), "(?s)got DataFrame.*to_numpy"),
+    ((), "it needs arrays"),
+    (None, "NoneType"),
+    ((row for row in "ab"), "generator"),
+    ("missing.npy", "cannot be mapped"),
+    ("table.parquet", "(?s)cannot be mapped.*Dataset.from_parquet"),
+    ("/", "no array"),
+    (Given([1.0], size=0), "no batch"),
+    (Given([1.0], size="3"), "no length"),
+    (Given(["text"]), "part 0 of a batch is str; it needs a tensor"),
+    (Given([object()]), "of 1 records it makes no batch: TypeError: default_collate"),
+    (Given([{"x": "text"}]), r"(?s)field x cannot become a tensor: str.*remove_columns\(\['x'\]\)"),
+    (Given([{"x": None}]), "field x cannot become a tensor"),
+    (Given([{}]), "made a batch of nothing"),
+]
+
+
+@pytest.mark.parametrize(("data", "why"), REFUSED)
+def test_what_cannot_be_a_source_is_refused(data: Any, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        as_source(data)
+
+
+def test_damaged_and_pickled_files_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "pickled.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "cut.npy", np.ones((100, 3)))
+    whole = (tmp_path / "cut.npy").read_bytes()
+    (tmp_path / "cut.npy").write_bytes(whole[:-10])
+    for name in ("pickled.npy", "cut.npy"):
+        with pytest.raises(InputError, match="cannot be mapped"):
+            TensorSource(tmp_path / name)
+
+
+TOKENS = torch.arange(RECORDS * 5).reshape(RECORDS, 5)
+SCORES = torch.linspace(0, 1, RECORDS, dtype=torch.float64)
+NAMED = {"input_ids": TOKENS, "label": torch.arange(RECORDS) % 3}
+
+
+def rows(*, uneven: bool = False, **others: Any) -> list[dict[str, Any]]:
+    """Records as lists and numbers."""
+    sizes = [3 if uneven and place % 2 == 0 else 5 for place in range(RECORDS)]
+    return [{"input_ids": TOKENS[place, :size].tolist(), "label": place % 3, **others} for place, size in enumerate(sizes)]
+
+
+def widened(records: list[Any]) -> dict[str, torch.Tensor]:
+    """A collate function that pads to the longest."""
+    longest = max(len(record["input_ids"]) for record in records)
+    padded = [record["input_ids"] + [0] * (longest - len(record["input_ids"])) for record in records]
+    return {"input_ids": torch.tensor(padded), "label": torch.tensor([record["label"] for record in records])}
+
+
+def same(source: Any, expected: dict[str, torch.Tensor]) -> None:
+    assert fields_of(source) == tuple(sorted(expected))
+    for batch in (slice(2, 7), torch.tensor([7, 1, 1])):
+        for name, tensor in zip(source.fields, source.fetch(batch), strict=True):
+            assert tensor.dtype == expected[name].dtype
+            assert torch.equal(tensor, expected[name][batch])
+
+
+def test_mappings_of_columns_and_records_that_are_mappings_go_by_name() -> None:
+    frozen = SCORES.numpy().copy()
+    frozen.flags.writeable = False
+    expected = {"input_ids": TOKENS, "score": SCORES}
+    for data in (expected, {"score": frozen, "input_ids": TOKENS.tolist()}, UserDict({**expected, "score": list(SCORES)})):
+        same(source := as_source(data), expected)
+        assert isinstance(source, TensorSource)
+    assert fields_of(as_source(expected, leave_out=("score",))) == ("input_ids",)
+    records = [{"x": TOKENS[place], "y": SCORES[place].numpy(), "z": place / 2, "w": place % 2 == 0} for place in range(RECORDS)]
+    expected = {"x": TOKENS, "y": SCORES, "z": torch.arange(RECORDS) / 2, "w": torch.arange(RECORDS) % 2 == 0}
+    for data in (Given(records), records, Given(list(map(UserDict, records)))):
+        same(as_source(data), expected)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [None, ["input_ids", "label"]])
+@pytest.mark.parametrize("kind", [None, "torch", "numpy", "parquet"])
+def test_a_data_set_of_hugging_face_is_one(kind: str | None, columns: list[str] | None, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_list(rows(who="somebody"))
+    if kind == "parquet":
+        data.to_parquet(tmp_path / "rows.parquet", batch_size=4)
+        data = datasets.Dataset.from_parquet(str(tmp_path / "rows.parquet"), cache_dir=str(tmp_path))
+    elif columns is not None:
+        same(as_source(chosen := data.with_format(kind, columns=columns)), NAMED)
+        assert ids_of("label", as_source(chosen)) == [place % 3 for place in range(RECORDS)]
+        assert ids_of("who", chosen) == ["somebody"] * RECORDS
+    data = data if kind == "parquet" else data.with_format(kind)
+    with pytest.raises(InputError, match=r"field who cannot become a tensor: (str|str_):.*"):
+        as_source(data)
+    same(as_source(data.remove_columns(["who"])), NAMED)
+    same(as_source(data, leave_out=("who",)), NAMED)
+    with pytest.raises(InputError, match=r"of a DatasetDict, or another mapping of data sets, give one: data\['train'\]"):
+        as_source(datasets.DatasetDict({"train": data}))
+
+
+@pytest.mark.parametrize(
+    ("records", "collate", "message"),
+    [
+        (rows(uneven=True), None, "(?s)of 2 records it makes no batch: RuntimeError: stack expects each tensor.*padding='max_length'"),
+        ([{"x": 1.0}, {"y": 1.0}], None, "KeyError"),
+        ([{"x": 1.0}, 2.0], None, "of 2 records it makes no batch"),
+        (rows(), lambda records: {"x": len(records)}, "part x of a batch is int"),
+        (rows(), lambda records: {"x": torch.ones(3)}, "(?s)part x of a batch has shape .*packing=True"),
+        (rows(), lambda records: {}, "made a batch of nothing"),
+        (rows(), lambda records: {f"{len(records)}": torch.ones(len(records))}, "made a batch of 2; the first was of 1"),
+        (rows(), lambda records: {"x": torch.ones(1)} if len(records) == 1 else torch.ones(2), "made a Tensor; the first batch was a"),
+        (rows(uneven=True), lambda records: {"x": torch.tensor([record["input_ids"] for record in records])}, "no batch: ValueError"),
+    ],
+)
+def test_records_that_make_no_batch_are_refused(records: list[Any], collate: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fetched(MapStyleSource(Given(records), collate=collate), slice(0, 2))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 4, "shuffle": True, "drop_last": True, "generator": torch.Generator()},
+        {"sampler": WeightedRandomSampler([1.0] * RECORDS, RECORDS)},
+        {"sampler": DistributedSampler(rows(uneven=True), num_replicas=2, rank=0)},
+    ],
+)
+def test_a_loader_says_its_records_and_what_of_it_is_ignored_is_said_once(options: dict[str, Any]) -> None:
+    sampler = options.get("sampler")
+    data = sampler.dataset if isinstance(sampler, DistributedSampler) else rows(uneven=True)
+    with pytest.warns(LetheWarning, match="batch_size, shuffle, sampler, drop_last, .* of the DataLoader are ignored") as said:
+        source = as_source(DataLoader(data, collate_fn=widened, num_workers=1, prefetch_factor=3, **options))
+    assert len(said) == 1
+    assert source.reading["num_workers"] == 1  # pyright: ignore[reportAttributeAccessIssue]
+    assert source.fetch(slice(2, 4))[0].tolist() == [[*TOKENS[2, :3].tolist(), 0, 0], TOKENS[3].tolist()]
+
+
+@pytest.mark.filterwarnings("ignore::lethe.errors.LetheWarning")
+def test_a_loader_of_plain_records_is_what_its_data_set_is() -> None:
+    assert isinstance(as_source(DataLoader(TensorDataset(TOKENS, SCORES))), TensorSource)
+    same(as_source(DataLoader(Given(rows(who="x"))), leave_out=("who",)), NAMED)
+
+
+@pytest.mark.parametrize("options", [{"num_worker": 2}, {"num_workers": -1}, {"shuffle": True}, {"prefetch_factor": 2}])
+def test_options_that_read_nothing_are_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"MapStyleSource: .*{next(iter(options))}"):
+        MapStyleSource([{"x": 1.0}, {"x": 2.0}], **options)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [7, 3, 7, 5],
+        (7, 3, 7, 5),
+        np.array([7, 3, 7, 5], dtype=np.uint8),
+        np.array([7, 3, 7, 5], dtype=object),
+        torch.tensor([7, 3, 7, 5]),
+        ["c", "a", "c", "b"],
+        np.array(["c", "a", "c", "b"]),
+        np.array(["c", "a", "c", "b"], dtype=object),
+        [2**64 + 1, 0, 2**64 + 1, 2**64],
+        [2**63, -1, 2**63, 2**63 - 1],
+    ],
+)
+def test_users_stand_in_the_order_of_their_ids(ids: Any) -> None:
+    assert owners_of(ids).tolist() == [2, 0, 2, 1]
+
+
+def test_ids_come_from_records_that_are_mappings_and_from_loaders_of_them() -> None:
+    records = [{"x": 1.0, "who": "b"}, {"x": 2.0, "who": "a"}]
+    loader = torch.utils.data.DataLoader(records)  # pyright: ignore[reportArgumentType]
+    assert ids_of("who", records) == ids_of("who", loader) == ["b", "a"]
+    with pytest.raises(InputError, match="'who' names a column"):
+        ids_of("who", [*records, {"x": 3.0}])
+    assert ids_of(None, records) is None
+
+
+def _members(**options: Any) -> Members:
+    return Members(torch.tensor([1, 0, 1, 1, 2, 1]), **options)
+
+
+def test_all_records_of_a_user_are_read_in_their_order() -> None:
+    records, places = _members().rows_of(torch.tensor([2, 1]), 1)
+    assert (listed(records), listed(places)) == ([4, 0, 2, 3, 5], [0, 1, 1, 1, 1])
+
+
+@pytest.mark.slow
+def test_at_most_so_many_records_of_a_user_are_read_each_as_often_as_any_other() -> None:
+    members = _members(most=2)
+    seen = np.zeros(6)
+    steps = 2000 if by_night() else 500
+    for step in range(1, steps + 1):
+        records, places = members.rows_of(slice(0, 3), step)
+        assert listed(places) == [0, 1, 1, 2]
+        chosen = listed(records)
+        assert chosen[1] < chosen[2]
+        np.add.at(seen, chosen, 1)
+    assert seen[1] == seen[4] == steps
+    # Each of four is among the two with probability 1/2: within five standard deviations of a binomial count.
+    assert np.all(np.abs(seen[[0, 2, 3, 5]] - steps / 2) < 5 * np.sqrt(steps / 4))
+
+
+@pytest.mark.slow
+def test_a_choice_depends_on_seed_step_and_user_alone() -> None:
+    def chosen(seed: int | None, batch: Any, step: int) -> list[int]:
+        return listed(_members(most=2, seed=seed).rows_of(batch, step)[0])
+
+    steps = range(1, 60)
+    assert [chosen(5, slice(1, 2), step) for step in steps] == [chosen(5, torch.tensor([0, 1, 2]), step)[1:3] for step in steps]
+    assert [chosen(5, slice(1, 2), step) for step in steps] != [chosen(6, slice(1, 2), step) for step in steps]
+    assert len({tuple(chosen(5, slice(1, 2), step)) for step in steps}) == 6  # all pairs of four
+    assert [chosen(None, slice(1, 2), step) for step in steps] != [chosen(None, slice(1, 2), step) for step in steps]

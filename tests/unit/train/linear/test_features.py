@@ -1,0 +1,210 @@
+"""Features, targets and gradients of linear models: finite, projected, in chunks; clipped as autograd says."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import CLASSES, COLUMNS, RECORDS, make_problem, make_run
+
+from lethe.errors import InputError
+from lethe.run.losses import LeastSquares, Logistic, Softmax
+from lethe.run.losses.linear import LinearLoss, require_linear_loss
+from lethe.train.linear import models as features
+from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.loop import prepared
+from lethe.train.linear.models import Features, Linear, prepare_features, prepare_targets
+
+CPU = torch.device("cpu")
+
+
+def prepare(values: object, intercept: bool = False, dtype: torch.dtype = torch.float64) -> Features:
+    return prepare_features(values, feature_norm=2.0, intercept=intercept, dtype=dtype, device=CPU)
+
+
+def test_long_rows_are_projected_and_counted_and_short_rows_are_untouched() -> None:
+    given = np.array([[3.0, 4.0], [0.6, 0.8], [0.0, -2.5]])
+    kept = given.copy()
+    features = prepare(given)
+    # norms 5, 1, 2.5 against the bound 2; (d + 16) eps is far below 1e-14
+    assert features.rows.numpy() == pytest.approx(np.array([[1.2, 1.6], [0.6, 0.8], [0.0, -2.0]]), rel=1e-14)
+    assert features.projected == 2
+    assert (given == kept).all()
+
+
+def test_the_constant_feature_comes_after_the_projection() -> None:
+    features = prepare([[30.0, 40.0]], intercept=True)
+    assert features.rows.shape == (1, 3)
+    assert features.rows[0, 2] == 1.0
+    assert float(torch.linalg.vector_norm(features.rows[0, :2])) == pytest.approx(2.0, rel=1e-14)  # (d + 16) eps
+
+
+READ_ONLY = np.eye(2)
+READ_ONLY.flags.writeable = False
+
+
+@pytest.mark.parametrize("values", [[[1, 0], [0, 1]], np.eye(2, dtype=np.float32), torch.eye(2), np.eye(2, dtype=bool), READ_ONLY])
+def test_lists_arrays_and_tensors_are_read(values: object) -> None:
+    assert (prepare(values).rows.numpy() == np.eye(2)).all()
+
+
+SOFTMAX = Softmax(feature_norm=1.0)
+LOGISTIC = Logistic(feature_norm=1.0)
+SQUARES = LeastSquares(feature_norm=1.0, residual_bound=1.0)
+
+
+def test_the_number_of_classes_is_public_and_never_guessed() -> None:
+    assert SOFTMAX.for_classes(10).outputs == SOFTMAX.for_classes(10).for_classes(None).target_classes == 10
+    assert LOGISTIC.for_classes(None).target_classes == LOGISTIC.for_classes(2).target_classes == 2
+    assert SQUARES.for_classes(None).target_classes is None
+    with pytest.raises(InputError, match="classes"):
+        assert SOFTMAX.outputs
+
+
+def test_a_number_of_classes_that_does_not_fit_is_refused() -> None:
+    unfit = ((SOFTMAX, (None, 1, True, 2.0)), (SOFTMAX.for_classes(3), (4,)), (LOGISTIC, (3, True)), (SQUARES, (2,)))
+    for loss, numbers in unfit:
+        for classes in numbers:
+            with pytest.raises(InputError, match="classes: got"):
+                loss.for_classes(classes)  # pyright: ignore[reportArgumentType]
+
+
+def targets(values: object, classes: int | None = 3, records: int = 3) -> torch.Tensor:
+    return prepare_targets(values, classes=classes, records=records, device=CPU)
+
+
+def test_class_numbers_become_integers_and_real_targets_stay() -> None:
+    assert targets([0.0, 2.0, 1.0]).tolist() == [[0], [2], [1]]
+    assert targets([0.5, -2.0, 1.0], classes=None).tolist() == [[0.5], [-2.0], [1.0]]
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_chunks_change_nothing_and_count_their_rows(intercept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
+    common = {"feature_norm": 1.5, "intercept": intercept, "dtype": torch.float32, "device": torch.device("cpu")}
+    whole = prepare_features(table, **common)
+    monkeypatch.setattr(features, "_CHUNK", 21)  # seven rows at a time
+    parts = prepare_features(torch.from_numpy(table), **common)
+    assert torch.equal(parts.rows, whole.rows)
+    assert parts.projected == whole.projected
+    table[23, 1] = np.nan
+    with pytest.raises(InputError, match=r"features\[23, 1\]: got nan; .*row 23"):
+        prepare_features(table, **common)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel counts the peak of memory")
+def test_a_table_of_single_precision_is_copied_once_in_single_precision() -> None:
+    table = torch.rand(8000, 2000)  # 64 MB
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _peak()
+    kept = prepare_features(table, feature_norm=1.0, intercept=True, dtype=torch.float32, device=torch.device("cpu"))
+    assert kept.rows.nbytes == 8000 * 2001 * 4
+    assert _peak() - before < 2 * kept.rows.nbytes  # at 8 bytes a number one copy alone would be as large
+
+
+def _peak() -> int:
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+
+
+KINDS = ("softmax_regression", "logistic_regression", "least_squares")
+CPU = torch.device("cpu")
+
+
+def pieces(kind: str, intercept: bool) -> tuple[torch.Tensor, torch.Tensor, LinearLoss]:
+    problem = make_problem(kind)
+    rows = prepare_features(problem.features, feature_norm=1.5, intercept=intercept, dtype=torch.float64, device=CPU).rows
+    targets = prepare_targets(problem.targets, classes=problem.classes, records=RECORDS, device=CPU)
+    return rows, targets, require_linear_loss(make_run(kind).loss).for_classes(problem.classes)
+
+
+def textbook_loss(kind: str, scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """From torch.nn.functional, not from the code under test."""
+    functional = torch.nn.functional
+    if kind == "softmax_regression":
+        return functional.cross_entropy(scores, target)
+    if kind == "logistic_regression":
+        return functional.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
+    return functional.huber_loss(scores, target, delta=0.8)
+
+
+def autograd_gradient(kind: str, row: torch.Tensor, target: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
+    leaf = parameters.clone().requires_grad_()
+    textbook_loss(kind, row @ leaf, target.squeeze() if kind == "softmax_regression" else target).backward()
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("clip_norm", [None, 0.3, 100.0])  # no clipping, most records clipped, none clipped
+def test_the_clipped_sum_is_the_sum_of_clipped_autograd_gradients(kind: str, intercept: bool, clip_norm: float | None) -> None:
+    rows, targets, loss = pieces(kind, intercept)
+    parameters = torch.randn(rows.shape[1], loss.outputs, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    model = LinearModel(loss, rows, targets, clip_norm=clip_norm)
+    batch = torch.tensor([1, 4, 7, 22, 9])
+    expected = torch.zeros_like(parameters)
+    clipped = 0
+    for record in batch.tolist():
+        gradient = autograd_gradient(kind, rows[record], targets[record], parameters)
+        norm = float(torch.linalg.vector_norm(gradient))
+        clipped += clip_norm is not None and norm > clip_norm
+        expected += gradient * min(1.0, (clip_norm or np.inf) / norm)
+    if clip_norm == 0.3:
+        assert clipped >= 2  # otherwise the case would test nothing
+    got = model.clipped_gradient_sum(parameters, batch)
+    assert got.numpy() == pytest.approx(expected.numpy(), rel=1e-12, abs=1e-13)  # rounding of five products and a softmax
+
+
+def test_slices_and_indices_are_the_same_batch() -> None:
+    rows, targets, loss = pieces("softmax_regression", False)
+    model = LinearModel(loss, rows, targets, clip_norm=0.3)
+    parameters = torch.ones(COLUMNS, loss.outputs, dtype=torch.float64)
+    by_slice = model.clipped_gradient_sum(parameters, slice(5, 10))
+    assert torch.equal(by_slice, model.clipped_gradient_sum(parameters, torch.arange(5, 10)))
+
+
+def test_gradients_and_starts_are_stored_by_outputs() -> None:
+    # Otherwise BLAS reads a tall table column by column: 2 to 18 times as slow for 2 to 10 outputs.
+    rows, targets, loss = pieces("softmax_regression", intercept=False)
+    ready = prepared(Linear(classes=CLASSES), (rows.numpy(), targets.flatten().numpy()), make_run("softmax_regression"))
+    gradient = ready.model.clipped_gradient_sum(ready.start, slice(0, RECORDS))
+    assert gradient.shape == ready.start.shape == (rows.shape[1], loss.outputs)
+    assert (ready.start - gradient).T.is_contiguous()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_batch_and_a_record_without_features_add_nothing(kind: str) -> None:
+    rows, targets, loss = pieces(kind, False)
+    rows = rows.clone()
+    rows[3] = 0.0
+    model = LinearModel(loss, rows, targets, clip_norm=0.3)
+    parameters = torch.ones(COLUMNS, loss.outputs, dtype=torch.float64)
+    for batch in (torch.tensor([], dtype=torch.int64), torch.tensor([3])):
+        assert (model.clipped_gradient_sum(parameters, batch) == 0).all()
+
+
+@pytest.mark.slow
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    clip_norm=st.floats(1e-6, 1.0),
+    kind=st.sampled_from(KINDS),
+    dtype=st.sampled_from([torch.float64, torch.float32]),
+)
+def test_no_record_contributes_more_than_the_clip_norm_in_exact_arithmetic(
+    seed: int, clip_norm: float, kind: str, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    _, targets, loss = pieces(kind, False)
+    rows = torch.randn(RECORDS, COLUMNS, generator=generator, dtype=dtype) * 100
+    model = LinearModel(loss, rows, targets, clip_norm=clip_norm)
+    parameters = torch.randn(COLUMNS, loss.outputs, generator=generator, dtype=torch.float64)
+    for record in range(5):
+        share = model.clipped_gradient_sum(parameters, slice(record, record + 1)).flatten().tolist()
+        assert sum(Fraction(entry) ** 2 for entry in share) <= Fraction(clip_norm) ** 2

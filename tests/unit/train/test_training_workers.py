@@ -1,0 +1,190 @@
+"""Workers, shared noise and wrapped models, as far as one process can show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from networks import CLASSES, CROSS_ENTROPY, make_network_run
+from torch import Tensor, nn
+
+from lethe.errors import InputError, LetheError
+from lethe.train.clip.clipper import Clipper
+from lethe.train.distributed.collectives import StoppedElsewhere
+from lethe.train.distributed.workers import Workers
+from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.noise.secure import SecureNoise
+from lethe.train.network.noise.training_noise import TrainingNoise
+
+
+def test_a_process_alone_exchanges_nothing() -> None:
+    workers = Workers.current()
+    assert workers == Workers(rank=0, world_size=1)
+    assert workers.root
+    assert not workers.several
+    tensors = [torch.arange(3.0), torch.ones(2, 2, dtype=torch.float64)]
+    workers.add_up(tensors, parameters=tensors)
+    workers.from_root(tensors)
+    assert workers.told_by_root("number", 3) == 3
+    workers.refuse_disagreement({"run": "mine"})
+    workers.refuse_another_group()
+    workers.refuse_device(torch.device("meta"))
+    workers.end()
+    assert torch.equal(tensors[0], torch.arange(3.0))
+    assert torch.equal(tensors[1], torch.ones(2, 2, dtype=torch.float64))
+    with pytest.raises(FrozenInstanceError):
+        workers.rank = 1  # type: ignore[misc]
+
+
+class Group:
+    """A process group that is not there: what it was asked for, and what the others would have said."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, others: Sequence[tuple[float, float]], backend: str = "cpu:gloo,cuda:nccl") -> None:
+        self.asked: list[str] = []
+        self.others = list(others)
+
+        class Done:
+            def wait(self, *timeout: Any) -> bool:
+                return True
+
+        def all_gather(told: list[Tensor], mine: Tensor, async_op: bool) -> Done:
+            self.asked.append("gather")
+            for place, said in zip(told, [mine, *map(mine.new_tensor, self.others)], strict=True):
+                place.copy_(said)
+            return Done()
+
+        monkeypatch.setattr(dist, "is_initialized", lambda: True)
+        monkeypatch.setattr(dist, "get_rank", lambda: 0)
+        monkeypatch.setattr(dist, "get_world_size", lambda: 1 + len(self.others))
+        monkeypatch.setattr(dist, "get_backend_config", lambda: backend)
+        monkeypatch.setattr(dist, "all_gather", all_gather)
+        monkeypatch.setattr(dist, "broadcast", lambda tensor, src: self.asked.append(f"broadcast {tensor.numel()} from {src}"))
+        monkeypatch.setattr(dist, "broadcast_object_list", lambda sent, src: self.asked.append(f"{sent} from {src}"))
+        monkeypatch.setattr(dist, "reduce", lambda tensor, dst: self.asked.append(f"reduce {tensor.numel()} to {dst}"))
+
+
+def test_small_tensors_travel_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(monkeypatch, [(3.0, 1.5)])  # adding up, with parameters of this norm
+    Workers.current().add_up([torch.ones(3), torch.ones(2, 2), torch.ones(5, dtype=torch.float64)], parameters=[torch.tensor([1.5])])
+    assert group.asked == ["gather", "reduce 7 to 0", "reduce 5 to 0"]
+
+
+@pytest.mark.parametrize("noise_std", [0.0, 2.0])
+def test_shared_noise_is_drawn_in_process_0_and_always_sent(monkeypatch: pytest.MonkeyPatch, noise_std: float) -> None:
+    group = Group(monkeypatch, [(2.0, noise_std)])
+    alone, shared = torch.zeros(6), torch.zeros(6)
+    TrainingNoise(NetworkNoise(np.random.default_rng(3)), Workers.current()).add_to([shared], noise_std)
+    NetworkNoise(np.random.default_rng(3)).add_to([alone], noise_std)
+    assert torch.equal(alone, shared)
+    assert bool(shared.any()) == (noise_std > 0)
+    assert group.asked == ["gather", "broadcast 6 from 0"]
+    other = torch.zeros(6)
+    TrainingNoise(NetworkNoise(np.random.default_rng(3)), Workers(rank=1, world_size=2)).add_to([other], noise_std)
+    assert not other.any()  # nothing was drawn there, and this broadcast brings nothing
+
+
+@pytest.mark.parametrize(("said", "what"), [((0.0, 0.0), "process 1 of 2 stopped with an error"), ((5.0, 0.0), "not at the same point")])
+def test_another_process_is_elsewhere(monkeypatch: pytest.MonkeyPatch, said: tuple[float, float], what: str) -> None:
+    Group(monkeypatch, [said])
+    with pytest.raises(Exception, match=what):
+        Workers.current().add_up([torch.ones(2)])
+
+
+def test_an_error_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(monkeypatch, [(0.0, 0.0)])
+    workers = Workers.current()
+    with pytest.raises(KeyError), workers.watched():
+        raise KeyError("mine")
+    assert group.asked == ["gather"]
+    with pytest.raises(StoppedElsewhere), workers.watched():
+        workers.end()
+    assert group.asked == ["gather", "gather"]  # the meeting itself, and nothing told after it
+    with pytest.raises(KeyError), workers.watched(awaited=lambda: False):
+        raise KeyError("mine")
+    assert len(group.asked) == 2
+
+
+def test_processes_that_expect_different_things_exchange_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(monkeypatch, [(2.0, 0.0)])
+    with pytest.raises(LetheError, match=r"different noise: its standard deviations are 1\.0 in process 0, 0\.0 in process 1"):
+        Workers.current().from_root([torch.tensor([3])], 1.0)
+    assert group.asked == ["gather"]
+    assert Workers.current().told_by_root("checkpoint", 3) == 3
+    with pytest.raises(LetheError, match="process 0 sends its None, and process 1 expects its checkpoint"):
+        Workers(rank=1, world_size=2).told_by_root("checkpoint", 3)
+
+
+@pytest.mark.parametrize(
+    ("norms", "apart"), [((1.0, 1.0), False), ((1.0, 1.0 + 1e-12), True), ((1.0, 1.0 + 1e-15), False), ((float("nan"), 1.0), False)]
+)
+def test_parameters_that_come_apart(monkeypatch: pytest.MonkeyPatch, norms: tuple[float, float], apart: bool) -> None:
+    """By more than 64 roundings; what is not finite is refused elsewhere, with a better reason."""
+    Group(monkeypatch, [(3.0, norms[1])])
+    parameters = [torch.tensor([norms[0]], dtype=torch.float64)]
+    if apart:
+        with pytest.raises(Exception, match="same parameters any more: their norms are 1"):
+            Workers.current().add_up([torch.ones(2)], parameters=parameters)
+    else:
+        Workers.current().add_up([torch.ones(2)], parameters=parameters)
+
+
+def test_a_process_group_for_other_devices_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    Group(monkeypatch, [(0.0, 0.0)], backend="cuda:nccl")
+    with pytest.raises(InputError, match="exchanges tensors on cuda; the model is on cpu"):
+        Workers.current().refuse_device(torch.device("cpu"))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    Workers.current().refuse_device(torch.device("cuda", 0))
+    with pytest.raises(InputError, match="the model is on cuda:1, and the present GPU of this process is 0"):
+        Workers.current().refuse_device(torch.device("cuda", 1))
+
+
+def test_the_grid_of_secure_noise_counts_the_numbers_of_all_processes() -> None:
+    """A shard has few; what rounding to the grid may add to a change of all of them grows with their number."""
+    from lethe.train.network.noise.secure import grid_noise_std
+    from lethe.train.network.noise.training_noise import TrainingNoise
+    from lethe.train.network.steps import NoisySums
+
+    asked: list[float] = []
+
+    class Noted(SecureNoise):
+        def add_to(self, tensors: Any, noise_std: float) -> None:
+            asked.append(noise_std)
+
+    run = make_network_run(noise_multiplier=1.0)
+    noise = TrainingNoise(Noted(), shards=Noted(), parts=[True, False], dimension=10**12)
+    NoisySums(run, noise)(1, [torch.zeros(5), torch.zeros(3)])
+    assert set(asked) == {grid_noise_std(0.4, run.touch_factor * run.record_bound, 10**12)}
+    assert asked[0] > 1.003 * 0.4
+
+
+class Tagger(nn.Module):
+    """An embedding, attention, a recurrent layer and a parameter of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.recurrent = nn.GRU(16, 12, batch_first=True)
+        self.scale = nn.Parameter(torch.ones(12))
+        self.head = nn.Linear(12, CLASSES)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.recurrent(self.block(self.embedding(tokens)))[0].mean(1) * self.scale)
+
+
+def test_layers_in_bfloat16_keep_to_the_clip_norm() -> None:
+    """What a policy of precision makes of gathered parameters: sums are float64, and no record's is longer than C."""
+    torch.manual_seed(0)
+    model, tokens, targets = Tagger().bfloat16(), torch.randint(20, (6, 9)), torch.randint(CLASSES, (6,))
+    for record in range(6):
+        losses = lambda batch: CROSS_ENTROPY(100 * model(batch[0]).float(), batch[1])  # noqa: E731
+        clipper = Clipper(model, losses, clip_norm=1e-3, isolation="declared")
+        clipper.add((tokens, targets), counted=torch.arange(6) == record)
+        sums = clipper.take().values()
+        assert all(total.dtype == torch.float64 for total in sums)
+        assert 0.99e-3 < float(torch.cat([total.double().reshape(-1) for total in sums]).norm()) <= 1e-3
