@@ -26,8 +26,7 @@ from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardS
 from lethe.estimators.options import EstimatorOptions
 
 # What they warn of is refused below.
-pytestmark = [
-]
+pytestmark = []
 
 
 @pytest.mark.slow
