@@ -38,6 +38,7 @@ def test_a_missing_extra_is_named() -> None:
         ("shiny", "lethe.studio.server", "studio"),
         ("sqlalchemy", "lethe.ledger", "ledger"),
         ("alembic", "lethe.ledger", "ledger"),
+        ("dp_accounting", "lethe.integrations.dp_accounting", "dp-accounting"),
     ]
     code = "\n".join(
         [

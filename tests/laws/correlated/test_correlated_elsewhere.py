@@ -77,15 +77,6 @@ def test_executions_add_up_and_whatever_is_shown_of_one_costs_the_same() -> None
     assert accountant.get_epsilon(DELTA) == pytest.approx(GDP(2 * math.sqrt(2) * mu_of(run)).epsilon(DELTA), rel=1e-9)
 
 
-def test_totals_add_the_squares() -> None:
-    runs = [run_of(), run_of(noise=BUFFERED), make_run(release="all", neighbours="zero_out")]
-    certificates = [lethe.certify(run, DELTA) for run in runs]
-    independent = 5 / 5.0**2  # 5 passes, z = 5
-    mus = [mu_of(runs[0]) ** 2, mu_of(runs[1]) ** 2, independent]
-    total = lethe.total(certificates, delta=DELTA)
-    assert total.epsilon == pytest.approx(GDP(math.sqrt(sum(mus))).epsilon(DELTA), rel=1e-6)
-
-
 def test_compare_says_which_theorem_is_about_it() -> None:
     run = run_of()
     found = compare(run, DELTA)
