@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
+from networks import make_data, make_network_run
 from torch import nn
 
 from lethe.errors import BatchShapeWarning
-from lethe.train import TrainOptions, fit
 from lethe.train.clip.clipper import Clipper
 from lethe.train.data.batches import BatchStream
 from lethe.train.data.users import Members
@@ -60,21 +59,3 @@ FLOAT32 = {"precision": torch.float32}
 )
 def test_batches_of_varying_shape_on_a_gpu_are_warned_of_where_numbers_are_coarse(changes: dict[str, Any], said: bool) -> None:
     assert warned(**changes) is said
-
-
-def test_training_asks_with_the_precision_that_it_computed_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[torch.dtype, bool]] = []
-
-    def noted(clipper: Clipper, run: object, device: object, stream: BatchStream) -> None:
-        seen.append((clipper.precision, stream.filled))
-
-    monkeypatch.setattr("lethe.train.network.trainer.warn_of_shapes", noted)
-    with torch.autocast("cpu", torch.bfloat16):
-        fit(
-            make_network(torch.float32),
-            CROSS_ENTROPY,
-            make_data(torch.float32),
-            make_network_run("full", steps=2),
-            options=TrainOptions(physical_size=23),
-        )
-    assert seen == [(torch.bfloat16, True)]

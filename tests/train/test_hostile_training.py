@@ -5,11 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from doors import fit_head
-from networks import COLUMNS, CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run
+from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from processes import Processes
 from torch import Tensor, nn
 
@@ -60,42 +59,6 @@ def test_a_backbone_that_mixes_in_batches_of_one_size_only_is_refused_or_harmles
     except HypothesisError:
         return
     assert float((loud - quiet).norm()) <= 1 + 1e-9
-
-
-class Reordered(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
-    """The same records in another order in each process, and another augmentation at each reading."""
-
-    def __init__(self, rank: int, loud: float) -> None:
-        (self.rows, self.targets), self.order = make_data(), np.random.default_rng(rank).permutation(RECORDS).tolist()
-        self.rows[TWICE] = loud * torch.tensor([1.0, -2.0, 0.5, 3.0])
-
-    def __len__(self) -> int:
-        return RECORDS
-
-    def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
-        record = self.order[place]
-        return self.rows[record] + 1e-3 * torch.randn(COLUMNS, dtype=torch.float64), self.targets[record]
-
-
-# A record that stands in the first third of process 0's order and in the second third of process 1's.
-_ORDERS = [np.random.default_rng(rank).permutation(RECORDS) for rank in range(3)]
-TWICE = int(np.intersect1d(_ORDERS[0][: RECORDS // 3], _ORDERS[1][RECORDS // 3 : 2 * RECORDS // 3])[0])
-
-
-def moved(rank: int, run: Run, loud: float) -> Tensor:
-    torch.manual_seed(0)
-    model = make_network()
-    fit(model, CROSS_ENTROPY, Reordered(rank, loud), run, options=TrainOptions(isolation="declared", physical_size=1))
-    return flat(model)
-
-
-@pytest.mark.slow
-def test_no_record_is_counted_twice_where_each_process_has_its_own_order(processes: Processes) -> None:
-    run = make_network_run("full", steps=1, step_size=2.0)
-    ends = [processes.run(3, moved, run, loud)[0] for loud in (1e9, float("nan"))]
-    if all(isinstance(end, LetheError) for end in ends):
-        return
-    assert float((ends[0] - ends[1]).norm()) <= float(run.sensitivities[0]) * (1 + 1e-9)
 
 
 def in_single_precision(rank: int, run: Run) -> Tensor:

@@ -79,41 +79,35 @@ def started(folder: Path, words: Words) -> ForkServerProcess:
     return process
 
 
-def killed_until_finished(folder: Path, words: Words, longest: float, chance: random.Random) -> int:
-    """Start it, kill it after a random time, and again, until it ends by itself; how many were killed."""
+def lines_of(log: Path) -> int:
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def killed_until_finished(folder: Path, words: Words, chance: random.Random) -> int:
+    """Start it, kill it some time after its log has grown by a few lines, and again; how many were killed, until it ended by itself."""
     folder.mkdir()
-    for kills in range(200):
-        process = started(folder, words)
-        if kills < (25 if by_night() else 3):
-            time.sleep(chance.uniform(0.0, longest))
-            process.kill()
+    most = 25 if by_night() else 3
+    for kills in range(most):
+        process, line = started(folder, words), lines_of(folder / "spied") + chance.randint(1, 6)
+        while process.is_alive() and lines_of(folder / "spied") < line:
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0.0, 0.005))
+        process.kill()
         process.join()
         if process.exitcode == 0:
             return kills
         assert process.exitcode == -signal.SIGKILL
-        longest *= 1.05  # a run whose steps are repeated would else never end
-    raise AssertionError("it never ended")
+    last = started(folder, words)
+    last.join()
+    assert last.exitcode == 0
+    return most
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "name", "release"), BY_DAY)
 def test_killed_at_random_times(tmp_path: Path, how: str, name: str, release: str) -> None:
-    words, chance = (how, name, release, 3), random.Random(len(how + name + release))
-    (tmp_path / "whole").mkdir()
-    first = forking().Process(target=int)  # the server of these processes starts with the first one, which is not timed
-    first.start()
-    first.join()
-    begun = time.perf_counter()
-    whole = started(tmp_path / "whole", words)
-    whole.join()
-    assert whole.exitcode == 0
-    longest, kills, folder = 0.5 * (time.perf_counter() - begun), 0, tmp_path
-    for attempt in range(8):  # a machine that was busy a moment ago may be quick now
-        folder = tmp_path / f"killed{attempt}"
-        kills = killed_until_finished(folder, words, longest, chance)
-        if kills >= 2:
-            break
-        longest /= 2
+    folder = tmp_path / "killed"
+    kills = killed_until_finished(folder, (how, name, release, 3), random.Random(len(how + name + release)))
     assert kills >= 2
     run = make_kept_run(name, release)
     recorded = lethe.Run.from_document(json.loads((folder / "recorded.json").read_text()))

@@ -14,7 +14,7 @@ from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lethe.errors import InputError, LetheError
+from lethe.errors import InputError
 from lethe.run.regularisers import L1, L1L2, L2, Ball, Box, GroupL1, NuclearNorm, Regulariser, Simplex
 from lethe.train.core.iterates import inward, onto_ball
 from lethe.train.core.proximal import NetworkProximal, ProximalGroup, proximal_step
@@ -176,29 +176,6 @@ def test_zero_tensors_and_tiny_thresholds_give_no_nan() -> None:
     for blocks in ("rows", "tensors"):
         NetworkProximal(tensors, [ProximalGroup(regularisers=(GroupL1(strength=1e-40),), blocks=blocks)]).step(1e-40)
     assert not flat(tensors).any()
-
-
-@pytest.mark.parametrize("parts", [(BALL,), (Simplex(total=1.0),)])
-def test_a_diverged_point_is_refused(parts: Any) -> None:
-    tensors = tensors_of(np.full(20, np.nan))
-    with pytest.raises(LetheError, match="diverged"):
-        NetworkProximal(tensors, [ProximalGroup(regularisers=parts)]).step(1.0)
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        (BALL, BOX),
-        (BOX, GROUP),
-        (NuclearNorm(strength=1.0), L1(strength=1.0)),
-        (NuclearNorm(strength=1.0), GROUP),
-        (Simplex(total=1.0), L1(strength=1.0)),
-        (Simplex(total=1.0), Simplex(total=2.0)),
-    ],
-)
-def test_a_sum_without_an_exact_step_is_refused(parts: Any) -> None:
-    with pytest.raises(InputError, match="no exact proximal step"):
-        NetworkProximal(tensors_of(np.ones(20)), [ProximalGroup(regularisers=parts)])
 
 
 ROWS = arrays.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 9)), elements=st.floats(-1e300, 1e300))

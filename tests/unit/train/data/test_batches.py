@@ -108,25 +108,6 @@ def test_the_processes_together_load_every_record_once(run: Run, world: int, phy
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-@pytest.mark.nightly(by_day="test_resuming_after_every_step")
-@pytest.mark.slow
-@given(design=st.sampled_from(DESIGNS), before=st.integers(0, 5), skipped=st.integers(0, 6))
-def test_after_skipped_steps_follows_what_would_have_followed(design: str, before: int, skipped: int) -> None:
-    run = make_run(design, steps=11)
-    uncut, batches = oracle(run), stream(run)
-    for _ in zip(range(before), batches, strict=False):
-        pass
-    assert [listed(batch) for batch in batches.skip(skipped)] == uncut[before : before + skipped]
-    assert batches.steps_done == before + skipped
-    again = stream(run, seed=99)
-    again.load_state_dict(batches.state_dict())
-    for one in (batches, again):
-        assert [listed(batch.whole) for batch in one] == uncut[before + skipped :]
-    for steps in (-1, True, 12):
-        with pytest.raises(InputError, match=f"steps = {steps}"):
-            stream(run).skip(steps)
-
-
 def steps_of(stream: BatchStream) -> list[tuple[int, list[int]]]:
     return [(batch.step, listed(batch.whole)) for batch in stream if batch.last]
 

@@ -40,13 +40,6 @@ def test_parameters_that_share_numbers_are_refused(change: Any, release: str) ->
         fit(model, CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0, release=release))
 
 
-@pytest.mark.slow
-def test_a_parameter_that_two_layers_own_is_one() -> None:
-    model = three()
-    model[1].weight = model[0].weight
-    fit(model, CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0))
-
-
 def test_parts_of_one_table_share_nothing() -> None:
     whole = torch.arange(24.0).reshape(4, 6)
     assert sharing_memory({"even": whole[:, ::2], "none": whole[:0]}) == ()
