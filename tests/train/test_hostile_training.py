@@ -68,7 +68,6 @@ def in_single_precision(rank: int, run: Run) -> Tensor:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_processes_without_records_add_zeros_of_the_right_type(processes: Processes, release: str) -> None:
     """Batches of nominal size 1 among three processes: sums of another type or shape would be mixed up on the way."""
@@ -114,7 +113,6 @@ def test_a_model_made_in_inference_mode_is_refused(frozen: bool) -> None:
             train()
 
 
-@pytest.mark.slow
 def test_one_of_several_processes_that_has_not_joined_the_others_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_network_run("full", noise_multiplier=1.0, steps=1)
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -128,7 +126,6 @@ def test_one_of_several_processes_that_has_not_joined_the_others_is_refused(monk
         fit(make_network(), CROSS_ENTROPY, make_data(), run)
 
 
-@pytest.mark.slow
 def test_noise_that_drowns_and_parameters_that_overflow_are_refused() -> None:
     data = make_data(torch.float32)
     faint = make_network_run(noise_multiplier=1e-14)

@@ -95,7 +95,6 @@ REFUSED: dict[str, tuple[Callable[[Loop], Any], str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("physical_size", [None, 50])
 @pytest.mark.parametrize("name", REFUSED)

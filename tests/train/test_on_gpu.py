@@ -25,7 +25,7 @@ from lethe.train.network.noise.gaussian import NetworkNoise
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 GPU = torch.device("cuda")
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}

@@ -43,7 +43,6 @@ def through(model: Any, run: Run | None = None, loss: Any = None, **options: Any
     return fit(model, loss, data, make_run(release="all") if run is None else run, **arguments(options))
 
 
-@pytest.mark.slow
 def test_all_come_out_alike() -> None:
     """The same fields, of which a budget fills the same ones, whatever was trained."""
     budget: dict[str, Any] = {

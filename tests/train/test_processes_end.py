@@ -19,8 +19,6 @@ from lethe.train import Group, PrivacyEngine, TrainOptions
 from lethe.train.distributed.collectives import StoppedElsewhere
 from lethe.train.distributed.workers import Workers
 
-pytestmark = pytest.mark.slow  # starting processes takes seconds
-
 
 def network_with(change: Callable[[Any], object]) -> nn.Module:
     model = make_network()

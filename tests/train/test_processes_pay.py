@@ -19,8 +19,6 @@ from lethe.train import Callback, TrainOptions, fit
 from lethe.train.callbacks.callback import StepEnd, TrainingEnd
 from lethe.train.distributed.collectives import StoppedElsewhere
 
-pytestmark = pytest.mark.slow  # starting processes takes seconds
-
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:

@@ -52,7 +52,6 @@ def entropy() -> Any:
     return nn.CrossEntropyLoss(reduction="none")
 
 
-@pytest.mark.slow
 def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
     fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run())
     certificate = lethe.certify(fitted, DELTA)
@@ -68,7 +67,6 @@ def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
     assert not verified(lethe.certify(fitted, DELTA), fitted.model.state_dict(), tmp_path).yes
 
 
-@pytest.mark.slow
 def test_an_engine_seals_the_weights_of_the_moment_it_is_asked(tmp_path: Path) -> None:
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -108,7 +106,6 @@ def test_the_secrecy_of_batches_is_enforced_where_they_are_drawn_inside() -> Non
     assert certificate.epsilon == float("inf")
 
 
-@pytest.mark.slow
 def test_a_budget_filter_that_ran_is_enforced() -> None:
     run = make_run(noise_budget=1.0)
     fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), run)

@@ -170,7 +170,6 @@ def case(kind: str, seed: int) -> tuple[float, float, float]:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: str) -> None:
     """In batches of one shape; where a batch has a record less, rounding may decide anew where a huge one attends (docs/precision.md)."""
@@ -181,7 +180,6 @@ def test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge(kind: st
 
 
 @pytest.mark.nightly(by_day="test_no_record_moves_a_sum_by_more_than_the_bound_where_one_is_huge")
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_many_times(kind: str) -> None:
     for seed in range(6, 46):

@@ -86,7 +86,6 @@ def prox(parts: tuple[Regulariser, ...], vector: np.ndarray, step_size: float, b
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("blocks", ["rows", "tensors"])
 @pytest.mark.parametrize("parts", SUMS)
 @settings(max_examples=examples(30))
@@ -150,7 +149,6 @@ def test_groups_act_apart_and_the_rest_stays() -> None:
     assert tensors["c"].tolist() == [5.0, -5.0]
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("radius", [1e-3, 0.7, 1e3])
@@ -186,7 +184,6 @@ def exact_square(row: np.ndarray) -> Fraction:
     return sum((Fraction(float(entry)) ** 2 for entry in row), Fraction(0))
 
 
-@pytest.mark.slow
 @given(rows=ROWS, radius=RADII, dtype=st.sampled_from([torch.float64, torch.float32]))
 def test_no_row_leaves_the_ball_in_exact_arithmetic(rows: np.ndarray, radius: float, dtype: torch.dtype) -> None:
     projected = onto_ball(torch.tensor(rows), radius, dtype=dtype)[0].to(dtype).to(torch.float64).numpy()
@@ -194,7 +191,6 @@ def test_no_row_leaves_the_ball_in_exact_arithmetic(rows: np.ndarray, radius: fl
         assert exact_square(row) <= Fraction(radius) ** 2
 
 
-@pytest.mark.slow
 @given(rows=ROWS, radius=RADII)
 def test_rows_keep_their_direction_and_lose_only_rounding(rows: np.ndarray, radius: float) -> None:
     projected, outside = onto_ball(torch.tensor(rows), radius)

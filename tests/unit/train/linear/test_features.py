@@ -155,7 +155,6 @@ def test_an_empty_batch_and_a_record_without_features_add_nothing(kind: str) -> 
         assert (model.clipped_gradient_sum(parameters, batch) == 0).all()
 
 
-@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32 - 1),
     clip_norm=st.floats(1e-6, 1.0),

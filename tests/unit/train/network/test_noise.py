@@ -38,7 +38,6 @@ def shaped(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("generator", [np.random.Generator(np.random.SFC64(3)), torch.Generator().manual_seed(3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_noise_is_gaussian_of_the_standard_deviation_asked_for(generator: Any, dtype: torch.dtype) -> None:
@@ -87,7 +86,6 @@ def test_the_largest_numbers_are_those_of_53_bits() -> None:
     assert int(tensor.count_nonzero()) == 1
 
 
-@pytest.mark.slow
 def test_threads_that_share_it_never_get_the_same_numbers() -> None:
     noise, drawn = NetworkNoise(fresh_numpy_generator()), torch.zeros(40 if by_night() else 8, 200_000, dtype=torch.float64)
     with ThreadPoolExecutor(4) as threads:
