@@ -18,7 +18,7 @@ LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check .
 TYPES := $(BIN)/basedpyright
 # The types of the package but for the faces of Trainers, and of what measures and builds with it but for what measures Trainers.
 QUICK := $(filter-out %/__pycache__ %/integrations %/py.typed,$(wildcard lethe/*)) lethe_experiments \
-	$(addprefix lethe/integrations/,__init__.py dp_accounting logging recorded_training.py)
+	$(addprefix lethe/integrations/,__init__.py dp_accounting logging training.py)
 CHECKED := $(QUICK) tools $(filter-out benchmarks/finetune_%,$(wildcard benchmarks/*.py))
 
 # Everything CI runs: lint, types, import contract, the tests but for those of the night. Lint runs beside the tests, which start with one core
@@ -65,7 +65,7 @@ docs-serve: theorems
 # The screenshot that a page shows, made by a test in a browser.
 .PHONY: pictures
 pictures: $(STAMP)
-	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/unit/studio/test_studio_in_browser.py
+	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/train/studio/test_studio_in_browser.py
 
 # The page of theorems, from the registry.
 theorems: $(STAMP)
@@ -107,7 +107,7 @@ lowest:
 	rm -rf build/lowest
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet uv
-	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct -e . "pytest>=8.2" "hypothesis>=6.100" "mpmath>=1.3"
+	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct -e ".[dp-accounting]" "pytest>=8.2" "hypothesis>=6.100" "mpmath>=1.3"
 	build/lowest/bin/python -m pytest -q -m "not slow" -p no:cacheprovider tests/unit/calculus tests/unit/run tests/unit/documents
 
 # One set-up for all targets; the stamp is renewed when the project's needs change.

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 import lethe
-from lethe.estimators.choice.descent import carry_out
+from lethe.estimators.choice.runs import carry_out
 from lethe.estimators.inputs.records import Records
-from lethe.estimators.randomness import randomness
+from lethe.estimators.private_estimator import randomness
 from lethe.run.losses import Softmax
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
@@ -71,7 +71,7 @@ def by_estimators(rows: np.ndarray, labels: np.ndarray) -> Callable[[lethe.Run],
     )  # fmt: skip
 
     def seconds(run: lethe.Run) -> float:
-        draws = randomness(0, True, len(rows)).draws
+        draws = randomness(0, True, len(rows))
         begun = time.process_time()
         carry_out(run, records, draws)
         return time.process_time() - begun

@@ -22,7 +22,7 @@ from utility_records_data import DATASETS
 from utility_records_methods import DELTA, model_of, whitened
 
 from lethe.estimators.choice import choose, run_shapes
-from lethe.estimators.choice.cuts import cut_losses
+from lethe.estimators.choice.risk import cut_losses
 
 RESULTS = Path(__file__).with_name("results") / "utility_ablation.jsonl"
 EPSILON = 1.0
@@ -52,7 +52,7 @@ def _rule(part: str) -> Iterator[None]:
 
 
 def _forget() -> None:
-    run_shapes._best_shape.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    run_shapes.best_shape.cache_clear()
     choose._remembered.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
 

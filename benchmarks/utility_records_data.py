@@ -17,7 +17,7 @@ from private_linear_data import Problem, adult, california_housing, mnist
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from lethe.estimators.features.synthetic_images import synthetic_images
+from lethe.estimators.features.images import synthetic_images
 from lethe.features import PublicWhitening, RecordNormalizer, ScatteringFeatures
 
 CHANNELS = 81  # that a scattering transform makes of each of an image's

@@ -72,11 +72,11 @@ def whitened(problem: Problem, channels: int | None, epsilon: float, seed: int) 
 def _whitened_table(problem: Problem, epsilon: float, seed: int) -> tuple[Problem, float]:
     budget = PrivacyBudget(epsilon=epsilon, delta=DELTA)
     records, columns = problem.train.shape
-    planned = planned_whitening(records, columns, budget, neighbours="zero_out")
+    planned = planned_whitening(records, columns, budget)
     if planned is None:
         raise NotPossible("nothing could be told from its noise")
     generator = np.random.default_rng([7, seed])
-    rows, made, cost = whitened_rows(problem.train, planned, feature_norm=1.0, budget=budget, neighbours="zero_out", generator=generator)
+    rows, made, cost = whitened_rows(problem.train, planned, feature_norm=1.0, budget=budget, generator=generator)
     test = unit_rows(problem.test, 1.0)
     made.whiten(test)
     train, test = (_with_constant(unit_rows(part, made.norm)) for part in (rows, test))
@@ -143,7 +143,7 @@ def _auto(problem: Problem, epsilon: float, seed: int, mechanism: str) -> tuple[
 def _search(problem: Problem, epsilon: float, seed: int) -> tuple[Predict, dict[str, Any]]:
     """Over what the rule decides: how many passes, and whether noise is at pass ends."""
     model = model_of(problem, "pass_ends", seed).set_params(random_state=None, seed_noise=False)
-    candidates = {"passes": [10, 30, 100], "mechanism": ["pass_ends", "joint"]}
+    candidates = {"passes": [10, 30, 100], "mechanism": ["pass_ends", "cyclic"]}
     search = PrivateSearch(
         model, candidates, tries=4.0, epsilon=epsilon,
         delta=DELTA, neighbours="zero_out", random_state=seed, seed_noise=True,

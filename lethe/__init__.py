@@ -24,7 +24,7 @@ from lethe.documents.version import __version__
 from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, LetheWarning, MissingExtraError
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.correlate import correlate
-from lethe.report.figures import figure_of
+from lethe.report import figure_of
 from lethe.run import batches, losses, noise, regularisers, schedules
 from lethe.run.precision import Precision
 from lethe.run.run import Run

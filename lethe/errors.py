@@ -10,9 +10,8 @@ LetheError
 └── MissingExtraError     an optional dependency is not installed (also an ImportError)
 
 A warning says what was done all the same. LetheWarning (a UserWarning) is the root of them: LargeDeltaWarning, of a delta above
-1/(10 records); RepeatedFitWarning, of a loop of scikit-learn that spends an epsilon a fit; UncoveredStepWarning, of a pipeline's step that
-learned without privacy; CallbackWarning, of a logger that failed while training went on; RecordByRecordWarning, of a training that computes
-one record at a time.
+1/(10 records); CallbackWarning, of a logger that failed while training went on; RecordByRecordWarning, of a training that computes one
+record at a time.
 """
 
 from __future__ import annotations
@@ -67,14 +66,6 @@ class MissingExtraError(LetheError, ImportError):
 
 class LetheWarning(UserWarning):
     """The root of Lethe's warnings about privacy."""
-
-
-class RepeatedFitWarning(LetheWarning):
-    """A private estimator is fitted again and again on overlapping records, and each fit costs its epsilon."""
-
-
-class UncoveredStepWarning(LetheWarning):
-    """A step before a private estimator learned from the records without privacy, which the estimator's epsilon does not count."""
 
 
 class CallbackWarning(LetheWarning):

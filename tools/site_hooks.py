@@ -11,8 +11,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from lethe.report.document.subject import subject_of
-from lethe.report.document.writing import written
+from lethe.report.subject import subject_of
+from lethe.report.writing import written
 from lethe.run.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent

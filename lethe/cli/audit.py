@@ -25,11 +25,12 @@ def audit(
     Such as: lethe audit audit.yaml -o page.yaml
     """
     from lethe.jobs.audit.job import AuditJob  # training needs the optional torch
-    from lethe.report.audit_tables import audit_tables
+    from lethe.report.sections.evidence import audit_blocks, audit_document
+    from lethe.report.tables import terminal
 
     draw = None
     if report is not None or plot is not None:
-        from lethe.report.audit_plot import audit_plot as draw  # plots need the optional matplotlib: found missing before the long work
+        from lethe.report.run_plots import audit_figure as draw  # plots need the optional matplotlib: found missing before the long work
     job = AuditJob.load(config)
     if workers is not None:
         job = job.model_copy(update={"workers": workers})
@@ -38,19 +39,23 @@ def audit(
     except KeyboardInterrupt:
         raise Interrupted(_how_to_go_on(job.score_file, job.kept())) from None
     if draw is not None:
-        picture = draw(outcome.page, outcome.curve())
-        if plot is not None:
-            write_bytes(plot, picture)
-        if report is not None:
-            from lethe.report.audit_html import audit_html
+        from lethe.report.drawing import png, svg
 
-            write_bytes(report, audit_html(outcome.page, picture, outcome.explained()))
+        figure = draw(outcome.page, outcome.curve())
+        if plot is not None:
+            write_bytes(plot, png(figure))
+        if report is not None:
+            from lethe.report.formats import html
+            from lethe.report.model import Picture
+
+            picture = Picture("Claim and audits: epsilon against delta; the table has the numbers.", outcome.page.says, lambda: svg(figure))
+            write_bytes(report, html(audit_document(outcome.page, outcome.explained(), picture)).encode())
     if output is not None:
         outcome.page.save(output)
     if as_json:
         print_json(outcome.to_dict())
     else:
-        print_tables(audit_tables(outcome.page, outcome.explained()))
+        print_tables(terminal(audit_blocks(outcome.page, outcome.explained())))
     if outcome.page.failed:
         raise typer.Exit(SHUT)
 

@@ -12,7 +12,8 @@ from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
 from lethe.cli.console import SHUT, AsJson, KeyFile, Quiet, file_option, print_json, print_tables, say, working
 from lethe.documents.strict import read_document, write_bytes
 from lethe.errors import InputError, LedgerError
-from lethe.report.ledger.table import account_tables
+from lethe.report.sections.evidence import account_blocks, accounts_document
+from lethe.report.tables import terminal
 
 app = typer.Typer(no_args_is_help=True, help="Reserve, release, settle: what a data set has left of its privacy budget, for a team.")
 
@@ -155,14 +156,18 @@ def show(
     """
     accounts = _accounts(place, name, delta)
     if plot is not None and accounts:
-        from lethe.report.ledger.plot import save_budget_plot  # needs matplotlib, which is optional
+        from lethe.report.drawing import png, svg  # needs matplotlib, which is optional
+        from lethe.report.run_plots import budget_figure
 
-        save_budget_plot(plot, accounts)
+        figure = budget_figure(accounts)
+        write_bytes(plot, svg(figure).encode() if plot.suffix.lower() == ".svg" else png(figure))
     if as_json:
         print_json(accounts)
         return
     for account in accounts:
-        print_tables([*account_tables(account), *(Text(f"declared, and proved by nothing: {line}") for line in account["declared"])])
+        print_tables(
+            [*terminal(account_blocks(account)), *(Text(f"declared, and proved by nothing: {line}") for line in account["declared"])]
+        )
 
 
 @app.command()
@@ -203,10 +208,15 @@ def export(
 
     Such as: lethe ledger export ledger.sqlite patients -o ledger.html
     """
-    from lethe.report.ledger.files import csv_of, html_of
-
     accounts = _accounts(place, name, delta)
-    written = csv_of(accounts) if output.suffix.lower() == ".csv" else html_of(accounts)
+    if output.suffix.lower() == ".csv":
+        from lethe.report.files import reservations_csv
+
+        written = reservations_csv(accounts)
+    else:
+        from lethe.report.formats import html  # needs jinja2, which is optional
+
+        written = html(accounts_document(accounts))
     write_bytes(output, written.encode())
     print(f"{output}: {sum(len(account['reservations']) for account in accounts)} reservations of {len(accounts)} data sets.")
 

@@ -33,13 +33,12 @@ from lethe.cli.console import (
 )
 from lethe.documents.strict import DOCUMENTS, require_place, write_bytes
 from lethe.errors import InputError
-from lethe.report.document.build import document_of
-from lethe.report.document.formats.machine_readable import content
-from lethe.report.document.reading import read_subject
-from lethe.report.document.subject import with_extras
-from lethe.report.document.writing import FORMATS, write_report
-from lethe.report.total_table import total_tables
-from lethe.report.verification_table import verification_table
+from lethe.report.reading import read_subject
+from lethe.report.sections.build import answers_table, document_of
+from lethe.report.sections.evidence import total_blocks
+from lethe.report.subject import with_extras
+from lethe.report.tables import terminal
+from lethe.report.writing import FORMATS, content, write_report
 
 _DECLARED = "declared, and proved by nothing: "
 
@@ -92,7 +91,7 @@ def verify(
     if as_json:
         print_json(found.to_dict())
     else:
-        print_tables([verification_table((one.question, one.yes, one.why) for one in found.answers)])
+        print_tables(terminal([answers_table(found.answers)]))
         for line in (*(f"{_DECLARED}{line}" for line in found.declared), *([found.note] if found.note else [])):
             print(line)
     if not found.yes:
@@ -147,7 +146,7 @@ def total(
     if as_json:
         print_json(found.to_dict())
     else:
-        print_tables([*total_tables(found), *(Text(f"{_DECLARED}{line}") for line in found.declared)])
+        print_tables([*terminal(total_blocks(found)), *(Text(f"{_DECLARED}{line}") for line in found.declared)])
     if found.asked == "epsilon" and found.large_delta and not allow_large_delta:
         say(f"lethe: delta = {found.delta:g} is 1/records or more: it promises nothing.", "red")
         raise typer.Exit(SHUT)

@@ -38,7 +38,8 @@ from lethe.documents.strict import DOCUMENTS, write_bytes
 from lethe.errors import InputError
 from lethe.noise_allocation.allocate import SCHEDULES, Schedule, allocate
 from lethe.noise_allocation.candidates import plot_content
-from lethe.report.tables import allocation_table, comparison_tables, sweep_tables
+from lethe.report.sections.evidence import comparison_blocks
+from lethe.report.tables import allocation_table, sweep_tables, terminal
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 from lethe.theorems.registry import ALL
@@ -76,7 +77,7 @@ def certify(
         print(certificate.explain())
     else:
         print(replace(certificate, others=()).explain())  # the table below says the same of the others
-        print_tables(comparison_tables(comparison))
+        print_tables(terminal(comparison_blocks(comparison)))
     gate(certificate.epsilon, max_epsilon)
 
 
@@ -105,7 +106,7 @@ def compare(
     files = None
     if output is not None:
         require_new_folder(output)
-        from lethe.report.comparison_files import comparison_files as files  # plots need the optional matplotlib
+        from lethe.report.files import comparison_files as files  # plots need the optional matplotlib
     loaded, numbers = Run.load(run), None if values is None else _numbers(values)
     names = ALL if theorems is None else [name.strip() for name in theorems.split(",")]
     try:
@@ -125,7 +126,7 @@ def compare(
         print_json(result.to_dict())
         return
     if isinstance(result, Comparison):
-        print_tables(comparison_tables(result, applicable=applicable))
+        print_tables(terminal(comparison_blocks(result, applicable=applicable)))
     else:
         print_tables(sweep_tables(result, page_console().width))
     if output is not None:
@@ -172,7 +173,7 @@ def plan(
         raise InputError("--influence and --floor: they need --schedule.", remedy="add --schedule auto.")
     draw = None
     if plot is not None:
-        from lethe.report.schedule_plot import schedule_plot as draw  # plots need the optional matplotlib
+        from lethe.report.run_plots import schedule_plot as draw  # plots need the optional matplotlib
     loaded, allocation = Run.load(run), None
     if schedule is None:
         with working("planning", quiet):

@@ -45,8 +45,9 @@ class Specification(BaseModel):
         try:
             super().__init__(**plain)
         except ValidationError as error:
-            lines, remedies = zip(*(_line(detail, type(self)) for detail in error.errors()), strict=True)
-            raise InputError("\n".join(lines), remedy="; ".join(dict.fromkeys(filter(None, remedies))) or None) from error
+            found = [_line(detail, type(self)) for detail in error.errors()]
+            remedies = dict.fromkeys(remedy for _, remedy in found if remedy)
+            raise InputError("\n".join(line for line, _ in found), remedy="; ".join(remedies) or None) from error
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with some fields changed, checked like any other: pydantic's own keeps what was computed of the old fields."""

@@ -82,7 +82,7 @@ class _PlainDumper(yaml.SafeDumper):
 
 for _tag, (_pattern, _first) in _SCALARS.items():
     _StrictLoader.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
-_StrictLoader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(str(loader.construct_scalar(node))))
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(str(loader.construct_scalar(node))))  # pyright: ignore[reportArgumentType]
 
 
 def _refuse_duplicates(keys: Iterable[object]) -> None:

@@ -124,12 +124,12 @@ def answering(elsewhere: Mapping[str, str]) -> Callable[[CallableT], CallableT]:
 
     def decorate(function: CallableT) -> CallableT:
         if isinstance(function, type):
-            function.__init__ = decorate(function.__init__)
-            return function
+            function.__init__ = decorate(cast(Any, function.__init__))
+            return cast(CallableT, function)
         parameters = inspect.signature(function).parameters
         open_ended = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
         known = [name for name, one in parameters.items() if one.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"]
-        name = function.__qualname__.removesuffix(".__init__")
+        name = function.__qualname__
 
         @functools.wraps(function)
         def checked(*args: Any, **given: Any) -> Any:
@@ -137,7 +137,9 @@ def answering(elsewhere: Mapping[str, str]) -> Callable[[CallableT], CallableT]:
                 given = respelt(given, known)
                 for word in given:
                     if word not in known and (word in elsewhere or not open_ended):
-                        raise unknown_argument(word, name, known, elsewhere)
+                        # Of a constructor that is inherited the class that was called is named.
+                        owner = type(args[0]).__qualname__ if name.endswith(".__init__") else name
+                        raise unknown_argument(word, owner, known, elsewhere)
             return function(*args, **given)
 
         return cast(CallableT, checked)

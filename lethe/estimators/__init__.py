@@ -13,23 +13,18 @@ if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("torc
         "lethe.estimators needs scikit-learn and PyTorch, which are not both installed.", remedy='pip install "lethe-dp[estimators]"'
     )
 
-from lethe.estimators.heavy_tailed.classifier import HeavyTailedLogisticRegression
 from lethe.estimators.heavy_tailed.mean import PrivateMean
-from lethe.estimators.heavy_tailed.regressor import HeavyTailedLinearRegression
-from lethe.estimators.models.classifiers import LogisticRegression, SoftmaxRegression
-from lethe.estimators.models.huber_regressor import HuberRegressor
-from lethe.estimators.models.regressors import LinearRegression, Ridge
-from lethe.estimators.models.sparse_regressors import ElasticNet, Lasso
-from lethe.estimators.models.svc import LinearSVC
+from lethe.estimators.heavy_tailed.model import HeavyTailedLinearRegression, HeavyTailedLogisticRegression
+from lethe.estimators.models.classifiers import LinearSVC, LogisticRegression, SoftmaxRegression
+from lethe.estimators.models.penalised_regressors import ElasticNet, HuberRegressor, Lasso, Ridge
+from lethe.estimators.models.regressors import LinearRegression
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.pipelines.privacy import privacy_of, privacy_report_of
+from lethe.estimators.pipelines.private_search import PrivateSearch
 from lethe.estimators.pipelines.shares import split_budget
-from lethe.estimators.preprocessing.clipper import PrivateQuantileClipper
-from lethe.estimators.preprocessing.components import PrivatePCA
-from lethe.estimators.preprocessing.private_whitening import PrivateWhitening
+from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
 from lethe.estimators.preprocessing.public_scaler import PublicScaler
-from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
-from lethe.estimators.search.private_search import PrivateSearch
+from lethe.estimators.preprocessing.scaler import PrivateQuantileClipper, PrivateStandardScaler
 
 __all__ = [
     "ElasticNet",

@@ -1,10 +1,10 @@
-"""Budget: the total that an estimator may spend, and what it has spent already on other releases from the same data."""
+"""PrivacyBudget: the total that an estimator may spend, and what it has spent already on other releases from the same data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.conversions import gdp_mu
@@ -14,6 +14,8 @@ from lethe.calculus.large_delta import open_delta
 from lethe.calculus.rounding import round_down
 from lethe.certificates.statement import Statement
 from lethe.errors import CalibrationError
+from lethe.mechanisms.base import require_swap
+from lethe.run.run import Neighbours
 
 # Of the target, when the joint cost misses the total: by rounding at first, then by a composition that is looser than Gaussian.
 _FIRST_SHRINK, _LAST_SHRINK = 1e-12, 2e-3
@@ -23,22 +25,19 @@ _TRIALS = 40
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyBudget:
     r"""$(\epsilon, \delta)$ in all, of which `spent` is gone.
-
-    Args:
-        epsilon: > 0, finite.
-        delta: in (0, 1).
-        spent: statements on the same data, released before.
     Raises:
         InputError: a number out of its range.
     """
 
-    epsilon: float
-    delta: float
-    spent: tuple[Statement, ...] = ()
+    epsilon: float  # > 0, finite
+    delta: float  # in (0, 1)
+    neighbours: Neighbours = "zero_out"
+    spent: tuple[Statement, ...] = ()  # statements on the same data, released before
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", require_positive("epsilon", self.epsilon))
         object.__setattr__(self, "delta", open_delta(self.delta))
+        require_swap(self.neighbours)
 
     @property
     def total_mu(self) -> float:
@@ -48,22 +47,16 @@ class PrivacyBudget:
     @property
     def mu(self) -> float:
         r"""The remaining budget in $\mu$, as if all that was spent were Gaussian: for predictions, never for a guarantee."""
-        gone = sum(
-            (gdp_mu(one.planned.epsilon(self.delta), self.delta) if not isinstance(one.planned, GDP) else one.planned.mu) ** 2
-            for one in self.spent
-        )
-        return math.sqrt(max(self.total_mu**2 - gone, 0.0))
+        planned = (one.planned for one in self.spent)
+        mus = (one.mu if isinstance(one, GDP) else gdp_mu(one.epsilon(self.delta), self.delta) for one in planned)
+        return math.sqrt(max(self.total_mu**2 - sum(mu**2 for mu in mus), 0.0))
 
     def as_gaussian(self) -> GDP:
         """The whole target as one Gaussian mechanism: what releases that are all Gaussian, within the target, cost together at most."""
         return GDP(self.total_mu)
 
     def share(self, part: float) -> GDP:
-        r"""A part of the total for one release: $\mu\sqrt p$, since squares of $\mu$ add up; rounded down.
-
-        Args:
-            part: p in (0, 1).
-        """
+        r"""A part p in (0, 1) of the total for one release: $\mu\sqrt p$, since squares of $\mu$ add up; rounded down."""
         return GDP(round_down(self.total_mu * math.sqrt(part), 4e-15))
 
     def planned_share(self, records: int, *, units: float, least: float, most: float) -> GDP:
@@ -78,7 +71,7 @@ class PrivacyBudget:
 
     def with_spent(self, *statements: Statement) -> PrivacyBudget:
         """A copy of which more has been spent."""
-        return PrivacyBudget(epsilon=self.epsilon, delta=self.delta, spent=(*self.spent, *statements))
+        return replace(self, spent=(*self.spent, *statements))
 
     def with_all(self, guarantee: Guarantee) -> Guarantee:
         """`guarantee` together with all that was spent."""
@@ -89,14 +82,9 @@ class PrivacyBudget:
         return self.with_all(guarantee).epsilon(self.delta)
 
     def settle(self, guarantee_at: Callable[[ApproxDP], Guarantee]) -> ApproxDP:
-        r"""A target for one more mechanism with which everything together meets the total.
+        r"""A target $(\epsilon', \delta)$ for one more mechanism with which everything together meets the total: evaluated, not assumed.
 
-        Args:
-            guarantee_at: what the mechanism would cost if calibrated to a target; no data.
-        Returns:
-            The $(\epsilon', \delta)$ found; that all parts together meet the total was evaluated, not assumed.
-        Raises:
-            CalibrationError: no target fits.
+        `guarantee_at` says what the mechanism would cost if calibrated to a target; it looks at no data.
         """
         left = self.mu
         epsilon = min(GDP(left).epsilon(self.delta), self.epsilon) if self.spent else self.epsilon
@@ -108,7 +96,11 @@ class PrivacyBudget:
             if joint <= self.epsilon:
                 return target
             epsilon *= self.epsilon / joint * (1.0 - min(_FIRST_SHRINK * 10.0**trial, _LAST_SHRINK))
-        raise CalibrationError(
+        raise self.exhausted()
+
+    def exhausted(self) -> CalibrationError:
+        """The error where nothing is left for the training."""
+        return CalibrationError(
             f"epsilon = {self.epsilon:g}: nothing is left of it for the training.",
             source="; ".join(one.name for one in self.spent),
             remedy="give bounds that need no private release, such as feature_norm, or a larger epsilon",

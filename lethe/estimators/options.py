@@ -1,12 +1,12 @@
-"""EstimatorOptions: what few fits ask for, in one object beside the parameters of an estimator."""
+"""EstimatorOptions: what few fits ask for, beside the parameters of an estimator; and what to write for words that are neither."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from lethe.documents.synonyms import in_other_words
+from lethe.documents.synonyms import SYNONYMS, in_other_words
 from lethe.errors import InputError, quoted
 
 
@@ -22,10 +22,10 @@ class EstimatorOptions:
         mechanism: of linear models "auto": of least predicted risk, from public facts only; "sgd": the best of the runs; or a name of
             `MECHANISMS`. Of heavy-tailed models "auto", "multi_pass", "one_pass", "accelerated", "proximal", "localised" or
             "strongly_convex"; of `PrivateMean` "auto" ("clipped_mean"), "clipped_mean" or "multi_pass".
-        batches: "auto", "cyclic", "shuffled_once", "poisson", "cyclic_poisson" or "full"; other than "auto" it asks for a run.
+        batches: "auto", "cyclic", "poisson", "cyclic_poisson" or "full"; other than "auto" it asks for a run.
         passes: over the data. Linear models: "auto": by a rule on public facts; a number asks for a run. Heavy-tailed models: those of
             multi_pass; "auto": 30, of `PrivateMean` 10.
-        schedule: of the noise: "auto", "uniform", "joint", "pass_ends" or "correlated"; other than "auto" it asks for a run.
+        schedule: of the noise: "auto", "uniform", "pass_ends" or "correlated"; other than "auto" it asks for a run.
         release: "last": what is kept is certified; "all": so is every iterate of the run that trains it, whoever sees them; it asks for a
             run with noise at every step, and the result may be the mean of the last iterates.
         whiten: whether rows are first centred by a private mean and whitened by a private covariance, for a tenth of the budget (in
@@ -88,3 +88,50 @@ def options_of(estimator: Any) -> EstimatorOptions:
             what = f"options.{option}: {name} has no such option; it takes {', '.join(sorted(estimator.takes_options))}."
             raise InputError(what, source=source, remedy="leave it out")
     return given
+
+
+_HOW = "leave it out: the option mechanism says how a model is trained, and 'auto' chooses; other estimators have one way"
+_TO_THE_END = "leave it out: what was planned is carried out to its end, since how much noise it needs was planned for that"
+_ONE_SCORE = (
+    "leave it out: PrivateSearch scores candidates on the share held_out, by accuracy or, with score_bound, by bounded residuals; each "
+    "fold or score more would cost privacy"
+)
+_ONE_PROCESS = "leave it out: a fit is not divided among processes; of a Dask table its workers read their own blocks"
+
+ABSENT: Mapping[str, str] = {
+    "class_weight": "leave it out, and give each record a public weight of its class: model.fit(X, y, sample_weight=...) of a linear "
+    "model, with the option max_weight the largest of them; 'balanced' would read weights off the labels",
+    "warm_start": "leave it out: every fit begins anew and costs its epsilon; for longer training ask one fit for more passes, an option",
+    **dict.fromkeys(("solver", "dual", "svd_solver", "algorithm", "selection", "precompute", "max_fun"), _HOW),
+    **dict.fromkeys(("iterated_power", "n_oversamples", "power_iteration_normalizer"), _HOW),
+    **dict.fromkeys(("tol", "early_stopping", "validation_fraction", "n_iter_no_change"), _TO_THE_END),
+    **dict.fromkeys(("copy", "copy_X"), "leave it out: the records are never written to"),
+    **dict.fromkeys(("n_jobs", "pre_dispatch"), _ONE_PROCESS),
+    **dict.fromkeys(("cv", "scoring", "refit", "error_score", "return_train_score"), _ONE_SCORE),
+    "verbose": "leave it out: privacy_report_ says what was done, after the fit",
+    "intercept_scaling": "leave it out: the intercept is a constant feature of three tenths of feature_norm",
+    "multi_class": "leave it out: all classes are trained in one loss",
+    "positive": "leave it out: no model here keeps its weights above 0",
+    "normalize": "leave it out, and put PublicScaler or PrivateStandardScaler before the model, in a pipeline",
+    "loss": "the class says which: LogisticRegression, LinearSVC, LinearRegression, HuberRegressor",
+    "l1_ratio": "take Lasso or ElasticNet, which have an l1 penalty; this class has none",
+    **dict.fromkeys(("with_mean", "with_std"), "leave it out: means and scales are released together, in one mechanism"),
+    "feature_range": "write PublicScaler(low=..., high=...): the ranges of the columns that were known before; they become [-1, 1]",
+    "whiten": "put PrivateWhitening in its place, or behind it",
+    "accountant": "leave it out: privacy_of([first, second]) adds fits up, and ledger=lethe.ledger.Spending(...) counts and limits them",
+}
+"""Words of scikit-learn and diffprivlib that are no parameters here -> what to do instead."""
+
+
+def answers(known: Collection[str], options: Collection[str]) -> Mapping[str, str]:
+    """What to write in the place of each word that a class with these parameters and options does not take."""
+    found = {name: f"write options=EstimatorOptions({name}=...)" for name in options}
+    for word, meant in SYNONYMS.items():  # of another library, for an option
+        name = next((name for name in meant.names if name in known or name in options), None)
+        if name in found and name not in known:
+            found.setdefault(word, f"{found[name]}{f': {meant.note}' if meant.note else ''}")
+    if "parameters" in options:
+        found["solver"] = found["mechanism"]
+    if "tries" in known:
+        found["eta"] = "write tries=(10.0, ...): the mean of the number of tries, and eta of its law"
+    return {**ABSENT, **found}

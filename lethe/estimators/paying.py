@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.findings import holds
@@ -16,82 +16,41 @@ from lethe.run.run import Neighbours
 from lethe.train.callbacks.paying import known_in_force, spender_in_force
 
 
-@runtime_checkable
-class ReleaseSpender(Protocol):
-    """What pays for a fit: `lethe.ledger.Spending`."""
-
-    def reserve_release(self, planned: Any, *, most: float | None = None) -> int:
-        """Reserve what a release will cost; its number. Errors end the fit before anything is released."""
-        ...
-
-    def start_release(self, number: int) -> None:
-        """Its noise is about to be drawn; what cannot be started is given back."""
-        ...
-
-    def settle_release(self, number: int, stated: Any) -> None:
-        """What was released, which must not cost more than was reserved."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class LedgerAddress:
-    """What pays for an estimator that has left its process, still pickled: where the ledger is, and on whose behalf is spent.
+    """What `ledger` of an estimator becomes when it is pickled: where the ledger is, and on whose behalf is spent, without a password.
 
-    It is what `ledger` of an estimator becomes when it is pickled, so that a model can be loaded where there is no ledger; a fit there
-    opens the ledger, and is refused if it cannot. There is no password in it.
-
-    Args:
-        spending: the pickled `lethe.ledger.Spending`.
+    So a model can be loaded where there is no ledger; a fit there opens the ledger, and is refused if it cannot.
     """
 
-    spending: bytes
+    spending: bytes  # the pickled `lethe.ledger.Spending`
 
     @classmethod
-    def of(cls, spender: ReleaseSpender) -> LedgerAddress:
+    def of(cls, spender: Any) -> LedgerAddress:
         """The address of a spender, which in this process stands for the spender itself."""
         address = cls(pickle.dumps(spender))
         _OPENED.setdefault(address, spender)
         return address
 
-    def opened(self) -> ReleaseSpender:
-        """The spender, with the ledger opened once a process.
-
-        Raises:
-            InputError, LedgerError, MissingExtraError: the ledger cannot be opened here.
-        """
+    def opened(self) -> Any:
+        """The spender, with the ledger opened once a process."""
         if self not in _OPENED:
             _OPENED[self] = pickle.loads(self.spending)
         return _OPENED[self]
 
 
-_OPENED: dict[LedgerAddress, ReleaseSpender] = {}
+_OPENED: dict[LedgerAddress, Any] = {}
 
 
 def sent_along(ledger: Any) -> Any:
     """What an estimator that is pickled takes along of its ledger: an address, of what is in force where it names none."""
     spender = known_in_force() if ledger is None else ledger
-    return LedgerAddress.of(spender) if isinstance(spender, ReleaseSpender) else spender
+    return LedgerAddress.of(spender) if _pays(spender) else spender
 
 
-@dataclass(frozen=True, slots=True)
-class Payment:
-    """A fit that was reserved and started.
-
-    Args:
-        spender: that paid.
-        number: of the reservation.
-    """
-
-    spender: ReleaseSpender
-    number: int
-
-    def settle(self, stated: Statement) -> None:
-        """Settle with what was released.
-
-        Raises:
-            BudgetExceededError, InputError, LedgerError: it cost more than was reserved, or cannot be written; it stays counted.
-        """
-        self.spender.settle_release(self.number, stated)
+def _pays(spender: Any) -> bool:
+    """Whether it is a `lethe.ledger.Spending`, or has its methods."""
+    return all(hasattr(spender, method) for method in ("reserve_release", "start_release", "settle_release"))
 
 
 def is_paid(ledger: Any) -> bool:
@@ -99,24 +58,24 @@ def is_paid(ledger: Any) -> bool:
     return ledger is not None or known_in_force() is not None
 
 
-def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Payment | None:
-    """Reserve and start a fit; None where nothing pays for it.
+def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Callable[[Statement], None] | None:
+    """Reserve and start a fit, and return what settles it with the statement of what was released; None where nothing pays for it.
+
+    Where it cost more than was reserved it stays counted.
 
     Args:
         ledger: the parameter of the estimator; None: what is in force.
         planned: says what it will release; asked only where something pays.
         seeded: whether its noise can be made again from a seed.
     Raises:
-        InputError: `ledger` is nothing that pays, or the fit is seeded.
-        BudgetExceededError: it does not fit.
-        LedgerError: the ledger cannot be read or written; nothing was released.
+        BudgetExceededError, InputError, LedgerError: it does not fit, or cannot be paid; nothing was released.
     """
     spender = spender_in_force() if ledger is None else ledger
     if spender is None:
         return None
     if isinstance(spender, LedgerAddress):
         spender = spender.opened()
-    if not isinstance(spender, ReleaseSpender):
+    if not _pays(spender):
         raise InputError(
             f"ledger: got {type(spender).__name__}; it needs what says from which data set to spend.",
             source="the parameter ledger",
@@ -131,18 +90,11 @@ def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Paym
     release = planned()
     number = spender.reserve_release(release, most=release.target_delta)
     spender.start_release(number)
-    return Payment(spender, number)
+    return lambda stated: spender.settle_release(number, stated)
 
 
 def refuse_unpaid(ledger: Any, name: str) -> None:
-    """Refuse a fit that something was to pay for and that never asked it to: of a class of one's own, that calls no `_pay`.
-
-    Args:
-        ledger: the parameter of the estimator.
-        name: of its class.
-    Raises:
-        InputError: it is one.
-    """
+    """Refuse a fit that something was to pay for and that never asked it to: of a class of one's own, `name`, that calls no `_pay`."""
     if ledger is not None or spender_in_force() is not None:
         raise InputError(
             f"ledger: {name} drew noise and reserved nothing before; what it released is not counted.",
@@ -163,11 +115,9 @@ def planned_statement(
     """The statement of a release that is still to be made, from public facts alone.
 
     Args:
-        name: of the release.
-        guarantee: that it will have.
+        name, guarantee: of the release.
         neighbours, unit: what that is about.
-        records: n; None: not said.
-        delta: at which the estimator states its epsilon; None: none.
+        records, delta: n, and where the estimator states its epsilon; None: not said.
     """
     return Statement(
         name=name,

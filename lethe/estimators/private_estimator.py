@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import field, replace
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
+import numpy as np
+import torch
 from sklearn import get_config
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_random_state
 
 from lethe.calculus.domains import require_switch
 from lethe.calculus.guarantees import Guarantee
@@ -21,21 +24,23 @@ from lethe.certificates.sealing.release_record import ReleaseRecord
 from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.shortened import html_table
+from lethe.documents.synonyms import answering, respelt, unknown_argument
+from lethe.errors import InputError
 from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.choice.mechanism import RandomSources
 from lethe.estimators.choice.runs import certified
-from lethe.estimators.options import EstimatorOptions, options_of
-from lethe.estimators.parameters import Parameterised
-from lethe.estimators.paying import Payment, paid, planned_statement, refuse_unpaid, sent_along
-from lethe.estimators.randomness import Randomness, randomness
-from lethe.estimators.report import own_fit, privacy_report
-from lethe.estimators.surrounding import note_surrounding
-from lethe.estimators.unseen_costs import steps_that_learned, warn_of_repeated_fits, warn_of_steps
-from lethe.mechanisms.base import joint, require_swap
+from lethe.estimators.options import EstimatorOptions, answers, options_of
+from lethe.estimators.paying import paid, planned_statement, refuse_unpaid, sent_along
+from lethe.estimators.report import OWN_FIT, privacy_report
+from lethe.mechanisms.base import joint
 from lethe.run.neighbours import NOUNS, Unit
 from lethe.run.run import Neighbours
+from lethe.train.core.generators import fresh_generator, seeded_generators
+
+_NESTED = "options__"
 
 
-class PrivateEstimator(Parameterised, BaseEstimator):
+class PrivateEstimator(BaseEstimator):
     r"""An estimator whose fit is $(\epsilon, \delta)$-differentially private, and says so.
 
     Formal guarantee: for every two data sets that are neighbours, the laws of everything `fit` keeps satisfy the guarantee of
@@ -55,23 +60,62 @@ class PrivateEstimator(Parameterised, BaseEstimator):
     `delta_` as certified, `privacy_report_`, `n_samples_seen_` (n, public), `n_features_in_`, `feature_names_in_`.
     """
 
-    epsilon: float = 1.0
-    delta: float | None = None
-    neighbours: Neighbours = "zero_out"
-    random_state: Any = None
-    seed_noise: bool = False
-    ledger: Any = None
-    options: EstimatorOptions | None = None
-
     takes_options: ClassVar[frozenset[str]] = frozenset({"allow_large_delta"})
-    statement_: Statement = field(init=False)
-    _proof: Statement | Certificate | TrainingRecord | ReleaseRecord = field(init=False)
-    _payment: Payment | None = field(init=False)
+    _answers: ClassVar[Mapping[str, str]] = {}
+    neighbours: Neighbours
+    statement_: Statement
+    _proof: Statement | Certificate | TrainingRecord | ReleaseRecord
+    _settle: Callable[[Statement], None] | None
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: Neighbours = "zero_out",
+        random_state: Any = None,
+        seed_noise: bool = False,
+        ledger: Any = None,
+        options: EstimatorOptions | None = None,
+    ) -> None:
+        self.epsilon, self.delta, self.neighbours = epsilon, delta, neighbours
+        self.random_state, self.seed_noise = random_state, seed_noise
+        self.ledger, self.options = ledger, options
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls._answers = answers(inspect.signature(cls).parameters, cls.takes_options)
+        if "__init__" in vars(cls):
+            cls.__init__ = answering(cls._answers)(cls.__init__)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """As scikit-learn's; with `deep` the options that the class takes are among them, as options__passes."""
+        found: dict[str, Any] = super().get_params(deep)
+        options = EstimatorOptions() if found.get("options") is None else found["options"]
+        if deep and isinstance(options, EstimatorOptions):
+            found |= {f"{_NESTED}{name}": getattr(options, name) for name in sorted(self.takes_options)}
+        return found
+
+    def set_params(self, **parameters: Any) -> Self:
+        """As scikit-learn's, in both spellings; options__passes=20 puts other options in the place of those there were.
+
+        Raises:
+            UnknownArgumentError: a parameter or an option that there is not.
+        """
+        known = inspect.signature(type(self)).parameters
+        given = respelt(parameters, known)
+        for name in given:
+            if name.partition("__")[0] not in known:
+                raise unknown_argument(name, type(self).__name__, known, self._answers)
+        options = {name.removeprefix(_NESTED): given.pop(name) for name in list(given) if name.startswith(_NESTED)}
+        if options:
+            changed = given.get("options", self.options)
+            given["options"] = replace(EstimatorOptions() if changed is None else changed, **options)
+        return super().set_params(**given)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # scikit-learn's name
+        """With the epsilon always, which scikit-learn hides at its default."""
         text = super().__repr__(N_CHAR_MAX)
-        left_out = get_config()["print_changed_only"] and repr(self.epsilon) == repr(type(self).epsilon)  # scikit-learn hides defaults
-        if not left_out and f"epsilon={self.epsilon!r}" in text:
+        if not (get_config()["print_changed_only"] and repr(self.epsilon) == "1.0") and f"epsilon={self.epsilon!r}" in text:
             return text
         name, rest = text.split("(", maxsplit=1)
         return f"{name}(epsilon={self.epsilon!r}{'' if rest == ')' else ', '}{rest}"
@@ -84,21 +128,19 @@ class PrivateEstimator(Parameterised, BaseEstimator):
     def _html_repr(self) -> str:
         """scikit-learn's diagram, and once it is fitted how private the result is; what notebooks show."""
         diagram = super()._html_repr()
-        return diagram if "privacy_report_" not in vars(self) else f"{diagram}{self._privacy_table()}"
-
-    def _privacy_table(self) -> str:
-        stated = self.statement_
-        private = self.epsilon_ < math.inf
+        if "privacy_report_" not in vars(self):
+            return diagram
+        stated, private = self.statement_, self.epsilon_ < math.inf
         title = f"({shown(self.epsilon_)}, {self.delta_:g})-DP" if private else "NOT PRIVATE: no epsilon is proved"
         rows = [("for", f"neighbours {stated.neighbours}, {self.n_samples_seen_} {NOUNS[stated.unit][1]}"), ("released", stated.name)]
         rows += [(one.evidence if one.status == "holds" else "FAILS", f"{one.name}: {one.words}") for one in stated.findings]
-        return html_table(f"privacy: {title}", (), rows)
+        return f"{diagram}{html_table(f'privacy: {title}', (), rows)}"
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: of the ledger its address, so that another process pays with it, and one without a ledger can predict."""
         found: Any = super().__getstate__()
         state: dict[str, Any] = {**found}
-        state.pop("_payment", None)
+        state.pop("_settle", None)
         if "ledger" in state:
             state["ledger"] = sent_along(state["ledger"])
         return state
@@ -106,38 +148,23 @@ class PrivateEstimator(Parameterised, BaseEstimator):
     def _pay(self, planned: Callable[[], Guarantee], budget: PrivacyBudget, records: int, *, unit: Unit = "record") -> None:
         """Reserve what this fit will cost, where something pays; to be called when nothing of a record was released.
 
-        Args:
-            planned: the guarantee of all that it will release together, from public facts alone; asked for only where something pays.
-            budget: the whole of it.
-            records: n.
-            unit: of privacy.
-        Raises:
-            BudgetExceededError, InputError, LedgerError: it cannot be paid; nothing was released.
+        `planned` is the guarantee of all that it will release together, from public facts alone; it is asked for only where something pays.
         """
 
         def stated() -> Statement:
             named = f"a fit of {type(self).__name__}"
             return planned_statement(named, planned(), neighbours=self.neighbours, unit=unit, records=records, delta=budget.delta)
 
-        self._payment = paid(self.ledger, stated, seeded=bool(self.seed_noise))
+        self._settle = paid(self.ledger, stated, seeded=bool(self.seed_noise))
 
     def _budget(self, records: int) -> PrivacyBudget:
         """The whole of it, for n records; the parameters that belong to it are checked."""
-        require_swap(self.neighbours)
         allowed = require_switch("allow_large_delta", options_of(self).allow_large_delta)
         delta = usual_delta(records) if self.delta is None else delta_for(records, self.delta, allow_large_delta=allowed)
-        return PrivacyBudget(epsilon=self.epsilon, delta=delta)
+        return PrivacyBudget(epsilon=self.epsilon, delta=delta, neighbours=self.neighbours)
 
-    def _randomness(self, records: int, *, stored_order: bool = False) -> Randomness:
+    def _randomness(self, records: int, *, stored_order: bool = False) -> RandomSources:
         return randomness(self.random_state, self.seed_noise, records, stored_order=stored_order)
-
-    def _switch(self, name: str) -> bool:
-        """The parameter of that name.
-
-        Raises:
-            InputError: it is neither True nor False.
-        """
-        return require_switch(name, getattr(self, name))
 
     @property
     def certificate_(self) -> Statement | Certificate:
@@ -169,35 +196,57 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         public: Sequence[str],
         total: Statement | None = None,
     ) -> None:
-        """Set what says how private the result is.
-
-        Args:
-            parts: what was released, at least one.
-            budget: the target.
-            records: n.
-            why: lines on the choice of the mechanism.
-            public: lines on what was taken as public.
-            total: of all parts together; None: each may be about every record, so that they compose.
-        """
+        """Set what says how private the result is."""
         if total is None:
             total = parts[0] if len(parts) == 1 else joint(parts)
-        note_surrounding(self, PrivateEstimator)
         # A random number tells this fit from others with the same parameters, and says nothing of the data.
         total = replace(total, records=records, target_delta=budget.delta, release_id=secrets.token_hex(16))
         if self.seed_noise:
             total = replace(total, seeded=True)
-        payment = vars(self).pop("_payment", None)
-        if payment is None:
+        settle = vars(self).pop("_settle", None)
+        if settle is None:
             refuse_unpaid(self.ledger, type(self).__name__)
         else:
-            payment.settle(total)
+            settle(total)
         self.statement_ = self.certificate_ = total
         self.delta_, self.n_samples_seen_ = budget.delta, records
         self.epsilon_ = total.epsilon(budget.delta)
-        learned = steps_that_learned()
-        self.privacy_report_ = privacy_report(
-            total, parts, delta=budget.delta, records=records, why=why, public=public, scope=own_fit(learned)
+        self.privacy_report_ = privacy_report(total, parts, delta=budget.delta, records=records, why=why, public=public, scope=OWN_FIT)
+
+
+def randomness(random_state: Any, seed_noise: Any, records: int, *, stored_order: bool = False) -> RandomSources:
+    """Draw the public order from `random_state`, and noise and secret draws from fresh entropy unless `seed_noise` is True.
+
+    Permutations and samples that a certificate calls secret count as noise here: who knows a seed knows them. So `random_state` alone
+    makes nothing `seeded`, be it a number or a generator: what comes from it is public. With `seed_noise` all is.
+
+    Args:
+        random_state: None, an integer or a numpy RandomState, as in scikit-learn.
+        seed_noise: whether noise and secret batches follow from it too.
+        records: n, the number of places to put in order.
+        stored_order: whether records stay in the order in which they are stored; noise from a seed is the same all the same.
+    """
+    if require_switch("seed_noise", seed_noise) and random_state is None:
+        raise InputError(
+            "seed_noise = True without a random_state: there is nothing to seed the noise with.",
+            source="the parameters seed_noise and random_state",
+            remedy="give random_state, or leave seed_noise out, as you must where privacy matters",
         )
-        warn_of_steps(learned, type(self).__name__)
-        if payment is None:
-            warn_of_repeated_fits(self, PrivateEstimator, self.epsilon_)
+    try:
+        public = check_random_state(random_state)
+    except ValueError as error:
+        raise InputError(
+            f"random_state = {random_state!r}; it needs None, an integer in 0..2**32 - 1 or a numpy.random.RandomState.",
+            source="the parameter random_state",
+        ) from error
+    order = None
+    if not stored_order or seed_noise:
+        drawn = public.permutation(records).astype(np.intp, copy=False)
+        order = None if stored_order else drawn
+    cpu = torch.device("cpu")
+    if not seed_noise:
+        return RandomSources(order, norm=None, batches=fresh_generator(cpu), noise=fresh_generator(cpu), mechanism=None, seeded=False)
+    seeds = [int(seed) for seed in public.randint(2**31 - 1, size=3)]
+    batches, noise = seeded_generators(seeds[0], (cpu, cpu))
+    early, late = (np.random.default_rng(seed) for seed in seeds[1:])
+    return RandomSources(order, norm=early, batches=batches, noise=noise, mechanism=late, seeded=True)

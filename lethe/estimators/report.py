@@ -13,23 +13,16 @@ _RELATIONS = {"replace_one": "one record replaced by another", "zero_out": "one 
 NOT_COVERED = (
     "how parameters given by hand were chosen, if that looked at the data",
     "what earlier steps, or you, did to rows or targets with numbers read off the records: of a pipeline ask privacy_of(pipeline)",
+    "other fits on the same records: GridSearchCV, cross_val_score and bagging fit again and again, and each fit costs as much",
+    "(a ledger, lethe.ledger.spending, counts them all, privacy_of([...]) those listed; PrivateSearch pays for a choice among candidates)",
     "scores and predictions published of the training data; predictions for other data are covered",
     "the rounding of floating-point numbers, a statistical (not cryptographic) generator, and how long training took",
 )
-
-
-def own_fit(learned: Sequence[str]) -> list[str]:
-    """What the headline of an estimator's own report is about.
-
-    Args:
-        learned: earlier steps that learned from the records without privacy.
-    """
-    lines = ["That is about this fit alone, given the rows it was called with; of a pipeline ask privacy_of(pipeline)."]
-    if learned:
-        lines.insert(0, f"NOT OF THE PIPELINE: {', '.join(learned)} learned, or may have, from the records without privacy.")
-    else:
-        lines.append("Not in it: earlier steps, or you, who learned from the records to make those rows (a StandardScaler's mean, say).")
-    return lines
+OWN_FIT = (
+    "That is about this fit alone, given the rows it was called with; of a pipeline ask privacy_of(pipeline).",
+    "Not in it: earlier steps, or you, who learned from the records to make those rows (a StandardScaler's mean, say).",
+)
+"""Lines below the headline of an estimator's own report."""
 
 
 def privacy_report(
@@ -58,30 +51,22 @@ def privacy_report(
     one, several = NOUNS[total.unit]
     relation = _RELATIONS.get(total.neighbours, total.neighbours).replace("record", one)
     note = None if records is None else large_delta_note(delta, records)
+    headline = f"({shown(total.epsilon(delta))}, {delta:g})-DP for {relation}; "
+    rests = [f"{finding.evidence:<8}  {finding.name}: {finding.words}" for finding in total.findings if finding.status == "holds"]
+    released = [f"{part.name}: epsilon {shown(part.epsilon(delta))} alone; {part.guarantee.describe()}" for part in parts]
     lines = [
-        f"({shown(total.epsilon(delta))}, {delta:g})-DP for {relation}; "
-        f"the number of {several}{'' if records is None else f', {records},'} is public.",
+        f"{headline}the number of {several}{'' if records is None else f', {records},'} is public.",
         *scope,
         *([] if note is None else [note]),
         *(f"NOT PRIVATE: {finding.detail}." for finding in total.findings if finding.status == "fails"),
-        "",
-        "What was released:",
-        *(f"    {part.name}: epsilon {shown(part.epsilon(delta))} alone; {part.guarantee.describe()}" for part in parts),
-        *_section("Why this mechanism (predicted from public facts only)", [line.strip() for line in why]),
-        *_section("What learned nothing from records", free),
-        "",
-        "What it rests on:",
-        *(f"    {finding.evidence:<8}  {finding.name}: {finding.words}" for finding in total.findings if finding.status == "holds"),
-        "",
-        "Taken as public:",
-        *(f"    {line}" for line in public),
-        "",
-        "Not covered:",
-        *(f"    {line}" for line in NOT_COVERED),
     ]
+    for title, section in (
+        ("What was released", released),
+        ("Why this mechanism (predicted from public facts only)", [line.strip() for line in why]),
+        ("What learned nothing from records", free),
+        ("What it rests on", rests),
+        ("Taken as public", public),
+        ("Not covered", NOT_COVERED),
+    ):
+        lines += ["", f"{title}:", *(f"    {line}" for line in section)] if section else []
     return "\n".join(lines)
-
-
-def _section(title: str, lines: Sequence[str]) -> list[str]:
-    """None where there is nothing to say."""
-    return ["", f"{title}:", *(f"    {line}" for line in lines)] if lines else []

@@ -5,11 +5,10 @@ model = sklearn.pipeline.make_pipeline(features, lethe.features.PrivateWhitening
 """
 
 from lethe.estimators import PrivateWhitening
-from lethe.estimators.features.public_whitening import PublicWhitening
-from lethe.estimators.features.random_convolution_features import RandomConvolutionFeatures
-from lethe.estimators.features.random_fourier import RandomFourierFeatures
-from lethe.estimators.features.record_normalizer import RecordNormalizer
-from lethe.estimators.features.scattering_features import ScatteringFeatures
+from lethe.estimators.features.random_convolutions import RandomConvolutionFeatures
+from lethe.estimators.features.record_features import RandomFourierFeatures, RecordNormalizer
+from lethe.estimators.features.scattering import ScatteringFeatures
+from lethe.estimators.features.whitening import PublicWhitening
 
 __all__ = [
     "PrivateWhitening",

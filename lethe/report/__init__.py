@@ -6,7 +6,7 @@ lethe.report.write(certificate, "report.html")
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lethe.report.document.writing import write
+    from lethe.report.writing import write
 
 __all__ = ["write"]
 
@@ -14,7 +14,15 @@ __all__ = ["write"]
 def __getattr__(name: str) -> Any:
     """What a report needs is loaded when it is asked for: `import lethe` loads this package."""
     if name != "write":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lethe.report.document.writing import write
+        raise AttributeError(f"module 'lethe.report' has no attribute {name!r}")
+    from lethe.report.writing import write
 
     return write
+
+
+def figure_of(shown: Any) -> Any:
+    """The matplotlib Figure of a comparison or a sweep, made without pyplot: show it in a notebook, or call its `savefig`."""
+    from lethe.report.plots import comparison_figure, sweep_figure  # plots need the optional matplotlib
+
+    content = shown.to_dict()
+    return sweep_figure(content) if "over" in content else comparison_figure(content)

@@ -1,13 +1,13 @@
-"""Shared drawing code of all plots, and the only import of matplotlib."""
+"""Shared drawing code of all plots, the small pictures of a report, and the only import of matplotlib."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from lethe.errors import MissingExtraError
+from lethe.report.model import COLOURS
 
 try:
     from matplotlib import rc_context
@@ -81,15 +81,61 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-@contextmanager
-def text_as_text() -> Iterator[None]:
-    """Figures made and written inside keep their words as words, in the fonts of whoever looks at them, and are the same every time."""
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "lethe", "font.size": 10.5, "axes.unicode_minus": False}):
-        yield
-
-
 def svg(figure: Figure) -> str:
     """The figure as the text of an SVG file, without a date."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return buffer.getvalue()
+
+
+class Line(NamedTuple):
+    """A line of a small picture: its points, where there are any, its colour, and its name in the legend, if it needs one."""
+
+    across: Sequence[float]
+    up: Sequence[float]
+    colour: str = "main"
+    name: str = ""
+    look: dict[str, Any] = {}  # noqa: RUF012
+
+
+def small_picture(
+    lines: Sequence[Line], across: str, up: str, *, height: float = 3.1, log: bool = False, shade: bool = False, nothing: str = ""
+) -> str:
+    """An SVG in the colours of the page, with its words as words, in the fonts of whoever looks at it; the same every time.
+
+    Args:
+        lines: what is drawn.
+        across, up: what the axes are.
+        height: in inches; with a width of 4.6, on a telephone about its screen, words stay readable.
+        log: whether the axis across is logarithmic, or else of whole steps.
+        shade: whether both axes are of rates, and what is below the last line is shaded: no attack can be there.
+        nothing: what is written where there is no line.
+    """
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "lethe", "font.size": 10.5, "axes.unicode_minus": False}):
+        figure = Figure(figsize=(4.6, height), layout="constrained")
+        axes = figure.subplots()
+        axes.grid(color=COLOURS["grid"], linewidth=0.8)
+        axes.set_axisbelow(True)
+        open_sides(axes)
+        for side in ("bottom", "left"):
+            axes.spines[side].set_color(COLOURS["muted"])
+        axes.tick_params(colors=COLOURS["muted"], which="both")
+        shown = [line for line in lines if len(line.across)]
+        for line in shown:
+            axes.plot(line.across, line.up, **{"color": COLOURS[line.colour], "linewidth": 1.8, "label": line.name, **line.look})
+        if not shown:
+            axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center", va="center", color=COLOURS["alert"])
+        if shade:
+            axes.fill_between(lines[-1].across, lines[-1].up, color=COLOURS["alert"], alpha=0.08, linewidth=0)
+            axes.set(xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
+        else:
+            axes.set_ylim(0, 1.1 * max((max(line.up) for line in shown), default=1.0) or 1.0)
+            axes.set_xscale("log" if log else "linear")
+        if not log and not shade:
+            axes.set_xlim(0, 1.03 * max((max(line.across) for line in shown), default=1.0))
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        if any(line.name for line in shown):
+            axes.legend(frameon=False, fontsize=9.5, labelcolor=COLOURS["ink"], loc="upper right" if shade else "best")
+        axes.set_xlabel(across, color=COLOURS["ink"])
+        axes.set_ylabel(up, color=COLOURS["ink"])
+        return svg(figure)

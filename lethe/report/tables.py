@@ -1,71 +1,71 @@
-"""Tables for the terminal."""
+"""Blocks, sweeps and plans as tables of the terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
 from rich.markup import escape
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.comparison import Comparison, ComparisonRow, Sweep
+from lethe.certificates.comparison import ComparisonRow, Sweep
+from lethe.report import model
 
-_CLAIM_STYLES = {"refuted": "red", "one-sided": "red", "proof-gap": "yellow", "lower-bound": "yellow"}
-_CLAIMS = "in parentheses: a claim, not a guarantee"
+_STYLES = {"danger": "bold red", "strong": "bold", "quiet": "yellow", "": ""}
+_LEVELS = {"danger": "red", "caution": "yellow", "plain": "green"}
 _PROVED, _BY = "smallest proved", "proved by"
 _VALUE_WIDTH = 11  # "(0.00123)" between two spaces
 
 
-def comparison_tables(comparison: Comparison, *, applicable: bool = False) -> list[Table | Text]:
-    """What the theorems say: a line for the one used, those that hold, those that only claim; then those refused, grouped by the reason.
+def terminal(blocks: Iterable[model.Block]) -> list[RenderableType]:
+    """Blocks for the terminal, pictures left out. Names and numbers stand whole, however narrow the page: the last column gives way."""
+    shown_blocks: list[RenderableType] = []
+    for block in blocks:
+        match block:
+            case model.Text() | model.Heading():
+                shown_blocks.append(Text(block.words, style="bold" if isinstance(block, model.Heading) else ""))
+            case model.Items():
+                shown_blocks += [Text(f"- {entry}") for entry in block.entries]
+            case model.Facts():
+                shown_blocks += [Text(f"{term}: {words}") for term, words in block.rows]
+            case model.Code():
+                shown_blocks.append(Text(block.text))
+            case model.Notice():
+                colour = _LEVELS[block.level]
+                words = Text(block.words, style=f"bold {colour}")
+                shown_blocks.append(Panel(words, border_style=colour, title=block.heading, title_align="left"))
+            case model.Table():
+                shown_blocks.append(_table(block))
+            case model.Picture():
+                pass
+    return shown_blocks
 
-    Args:
-        comparison: what is shown.
-        applicable: leave out those refused.
-    """
-    said = [row for row in comparison.rows if row.epsilon is not None]
-    notes = comparison.warnings
-    notes += [_CLAIMS] if any(_claims(row) for row in said) else []
-    refused: dict[str, list[str]] = {}
-    for row in comparison.rows:
-        if row.epsilon is None:
-            refused.setdefault(row.reason, []).append(row.theorem)
-    hidden = sum(map(len, refused.values())) if applicable else 0
-    notes += [f"{hidden} more do{'es' if hidden == 1 else ''} not apply"] if hidden else []
-    notes += comparison.notes
-    # Names stand whole, however narrow the page: people search for them. What gives way is the reason.
+
+def _table(block: model.Table) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("theorem", no_wrap=True, overflow="ignore")
-    table.add_column("epsilon", justify="right", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    table.add_column("why", overflow="fold")
-    for row, after in zip(said, [*said[1:], None], strict=True):
-        status = f"[{_CLAIM_STYLES[row.status]}]{row.status}[/]" if _claims(row) else row.standing
-        last = after is not None and after.usable != row.usable
-        style = "bold" if row.status == "used" else ""
-        table.add_row(escape(row.theorem), row.shown(), status, escape(row.reason), style=style, end_section=last)
-    page: list[Table | Text] = [Text(comparison.title), table, *map(Text, notes)]
-    if applicable or not refused:
-        return page
-    reasons = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    reasons.add_column("refused", no_wrap=True, overflow="ignore")
-    reasons.add_column("the hypothesis that fails", overflow="fold")
-    for reason, names in refused.items():
-        reasons.add_row(escape("\n".join(names)), escape(reason), end_section=True)
-    return [*page, reasons]
+    last = len(block.head) - 1
+    for place, name in enumerate(block.head):
+        justify = "right" if place in block.numbers else "left"
+        table.add_column(name, justify=justify, no_wrap=place in (0, *block.numbers), overflow="ignore" if place == 0 < last else "fold")
+    for row, mark in zip(block.rows, block.marks or [""] * len(block.rows), strict=True):
+        table.add_row(*map(escape, row), style=_STYLES[mark])
+    return table
 
 
-def sweep_tables(sweep: Sweep, width: int = 100) -> list[Table | Text]:
+def sweep_tables(sweep: Sweep, width: int = 100) -> list[RenderableType]:
     """One line a theorem that says anything, one column a value; several tables where the values do not fit side by side in `width`."""
     lines = sorted((line for line in sweep.lines if any(row.epsilon is not None for row in line)), key=_line_rank)
     used = dict.fromkeys(row.theorem for row in sweep.certified if row.proves)
-    letters = dict(zip(used, _letters(len(used)), strict=True))
+    letters = {name: chr(ord("a") + place % 26) + (str(place // 26) if place >= 26 else "") for place, name in enumerate(used)}
     names = max(len(name) for name in (sweep.axis, _PROVED, *(line[0].theorem for line in lines)))
     across = max(1, (width - names) // _VALUE_WIDTH)
     across = -(-len(sweep.values) // -(-len(sweep.values) // across))  # the same number in each table, but for the last
-    page: list[Table | Text] = [Text(sweep.title)]
+    page: list[RenderableType] = [Text(sweep.title)]
     for first in range(0, len(sweep.values), across):
         part = slice(first, first + across)
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -82,63 +82,46 @@ def sweep_tables(sweep: Sweep, width: int = 100) -> list[Table | Text]:
     return [*page, *map(Text, (*by, *sweep.notes))]
 
 
-def _letters(count: int) -> list[str]:
-    """a to z, then a1 to z1 and so on: a theorem's name is wider than a number."""
-    return [chr(ord("a") + place % 26) + (str(place // 26) if place >= 26 else "") for place in range(count)]
-
-
-def demo_table(content: dict[str, Any]) -> Table:
-    """The demo's table: one line a way of batching and accounting."""
-    table = Table(title=content["title"])
-    for column in ("", "batches and accounting", "noise z", "epsilon", "test accuracy", "seeds: lowest to highest"):
-        table.add_column(column, justify="left" if column in ("", "batches and accounting") else "right", overflow="fold")
-    for row in content["rows"]:
-        table.add_row(
-            row["letter"],
-            row["label"],
-            "-" if row["noise_multiplier"] is None else f"{row['noise_multiplier']:.4g}",
-            _epsilon(row["epsilon"]),
-            f"{row['accuracy_mean']:.3f} ± {row['accuracy_std']:.3f}",
-            f"{row['accuracy_min']:.3f} to {row['accuracy_max']:.3f}",
-        )
-    return table
-
-
-def _epsilon(epsilon: float | str | None) -> str:
-    return "-" if epsilon is None else shown(float(epsilon))
-
-
-def _claims(row: ComparisonRow) -> bool:
-    return row.epsilon is not None and not row.usable
-
-
 def _line_rank(line: tuple[ComparisonRow, ...]) -> tuple[bool, float]:
     """Guarantees before claims, each by the last epsilon that they give."""
     last = [row for row in line if row.epsilon is not None][-1]
-    return _claims(last), last.epsilon or 0.0
+    return not last.usable, last.epsilon or 0.0
 
 
-def _cell(row: ComparisonRow) -> str:
-    text = row.shown(3)
-    if _claims(row):
-        return f"[{_CLAIM_STYLES[row.status]}]{text}[/]"
-    return f"[bold]{text}[/]" if row.status == "used" else text
+def _cell(row: ComparisonRow) -> Text:
+    claims = row.epsilon is not None and not row.usable
+    return Text(row.shown(3), style=_STYLES["quiet" if claims else "strong" if row.status == "used" else ""])
 
 
-def allocation_table(content: dict[str, Any]) -> Table:
+def demo_table(content: dict[str, Any]) -> RenderableType:
+    """The demo's table: one line a way of batching and accounting."""
+    rows = tuple(
+        (
+            row["letter"],
+            row["label"],
+            "-" if row["noise_multiplier"] is None else f"{row['noise_multiplier']:.4g}",
+            "-" if row["epsilon"] is None else shown(float(row["epsilon"])),
+            f"{row['accuracy_mean']:.3f} ± {row['accuracy_std']:.3f}",
+            f"{row['accuracy_min']:.3f} to {row['accuracy_max']:.3f}",
+        )
+        for row in content["rows"]
+    )
+    head = ("", "batches and accounting", "noise z", "epsilon", "test accuracy", "seeds: lowest to highest")
+    table = _table(model.Table("", head, rows, numbers=(2, 3, 4, 5)))
+    table.title = content["title"]
+    return table
+
+
+def allocation_table(content: dict[str, Any]) -> RenderableType:
     """The schedules that were tried: the noise that each leaves in the last model, its harm beside the chosen one's; or why not."""
-    caption = f"noise: standard deviation in a coordinate of the last model; harm: its square; {content['influence']}"
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption)
-    table.add_column("schedule", no_wrap=True)
-    table.add_column("noise", justify="right", no_wrap=True)
-    table.add_column("harm", justify="right", no_wrap=True)
-    table.add_column("epsilon", justify="right", no_wrap=True)
-    table.add_column("what it is, and what proves it", overflow="fold")
+    rows: list[tuple[str, ...]] = []
     for row in content["candidates"]:
-        style = "bold" if row["schedule"] == content["schedule"] else "dim" if row["needs"] else ""
-        if row["harm"] is None:
-            table.add_row(row["schedule"], "-", "-", "-", escape(row["why"]), style="dim")
-        else:
-            how = f"{row['words']} ({row['theorem']})"
-            table.add_row(row["schedule"], f"{row['noise']:.4g}", f"{row['harm']:.4g}", shown(row["epsilon"]), escape(how), style=style)
+        tried = ("-", "-", "-", row["why"])
+        if row["harm"] is not None:
+            tried = (f"{row['noise']:.4g}", f"{row['harm']:.4g}", shown(row["epsilon"]), f"{row['words']} ({row['theorem']})")
+        rows.append((row["schedule"], *tried))
+    marks = tuple("strong" if row["schedule"] == content["schedule"] else "" for row in content["candidates"])
+    head = ("schedule", "noise", "harm", "epsilon", "what it is, and what proves it")
+    table = _table(model.Table("", head, tuple(rows), numbers=(1, 2, 3), marks=marks))
+    table.caption = f"noise: standard deviation in a coordinate of the last model; harm: its square; {content['influence']}"
     return table

@@ -8,8 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from lethe.audit.statistics.result import rounded_down
 from lethe.calculus.upward_formatting import shown
-from lethe.report.audit_tables import rounded_down
 
 _CAPTION = (
     "estimate: a point estimate, which proves nothing\n"

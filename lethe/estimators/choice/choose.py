@@ -15,15 +15,20 @@ from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators.budget import PrivacyBudget
-from lethe.estimators.choice.mechanism import AnyRecords, Mechanism, MechanismPlan, Outcome, Penalties, RandomSources
-from lethe.estimators.choice.noisy_moments import NoisyMoments
-from lethe.estimators.choice.perturbed import ObjectivePerturbation, OutputPerturbation
+from lethe.estimators.choice.mechanism import AnyRecords, MechanismPlan, Outcome, Penalties, RandomSources
+from lethe.estimators.choice.perturbed import MinimiserMechanism, NoisyMoments
 from lethe.estimators.choice.risk import risk_of_zeros
-from lethe.estimators.choice.runs import RUNS
+from lethe.estimators.choice.runs import RUNS, RunMechanism
 from lethe.estimators.inputs.facts import PublicFacts
 
+Mechanism = MinimiserMechanism | NoisyMoments | RunMechanism
 # Simplest first, which counts where risks are equal.
-MECHANISMS: tuple[Mechanism, ...] = (ObjectivePerturbation(), NoisyMoments(), OutputPerturbation(), *RUNS)
+MECHANISMS: tuple[Mechanism, ...] = (
+    MinimiserMechanism("objective_perturbation"),
+    NoisyMoments(),
+    MinimiserMechanism("output_perturbation"),
+    *RUNS,
+)
 NAMES = ("auto", "sgd", *(mechanism.name for mechanism in MECHANISMS))
 _RUN_NAMES = frozenset(mechanism.name for mechanism in RUNS)
 # Its loss is bounded on one side by a number, not by a normal law, and a Gaussian that covers that is far above it.
@@ -46,24 +51,16 @@ _NOTHING_LEFT = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The mechanism that was chosen, and why.
+    """The mechanism that was chosen, and why."""
 
-    Args:
-        plan: the mechanism made ready.
-        others: every other with its predicted risk, or the reason against it.
-        why: a sentence.
-    """
-
-    plan: MechanismPlan
-    others: tuple[tuple[str, float | str], ...]
-    why: str
+    plan: MechanismPlan  # the mechanism made ready
+    others: tuple[tuple[str, float | str], ...]  # every other with its predicted risk, or the reason against it
+    why: str  # a sentence
 
     def lines(self) -> list[str]:
         """For a person."""
-        rows = [
-            f"    {name:<24} {value if isinstance(value, str) else f'predicted excess risk {value:.3g}'}" for name, value in self.others
-        ]
-        return [self.why, *rows]
+        shown = [(name, value if isinstance(value, str) else f"predicted excess risk {value:.3g}") for name, value in self.others]
+        return [self.why, *(f"    {name:<24} {words}" for name, words in shown)]
 
 
 def choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, *, paid: bool = False) -> Choice:
@@ -75,9 +72,6 @@ def choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, *, paid: b
         budget: what may be spent.
         paid: whether a ledger pays, in which a perturbed objective costs several times what other mechanisms of its epsilon do: "auto"
             then leaves it out.
-    Raises:
-        InputError: an unknown name, or a mechanism that cannot train this problem.
-        CalibrationError: the budget is too small for every mechanism that may train.
     """
     if not isinstance(mechanism, str) or mechanism not in NAMES:
         near = difflib.get_close_matches(str(mechanism), NAMES, n=1)
@@ -93,7 +87,7 @@ def _choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, cheap: bo
     if mechanism == "auto" and facts.records * budget.epsilon < 1.0:
         # Group privacy: all records exchanged change the law of the weights by a factor of e at most.
         why = f"zero weights: {facts.records} records are fewer than 1/epsilon, so that no private weights could say much of them"
-        return Choice(plan=zeros(facts, nothing), others=(), why=why)
+        return Choice(plan=_zeros(facts, nothing), others=(), why=why)
     allowed = [
         one
         for one in MECHANISMS
@@ -111,35 +105,43 @@ def _choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, cheap: bo
             source="the parameters and the public size of the data",
             remedy='set mechanism="auto", and leave batches, passes and schedule at "auto"',
         )
-    least = min(plan.risk for plan in plans)
-    favoured, tie = _CLASSES if facts.target_bound is None else _REGRESSION
-    limit = min((_OTHER_RUNS if facts.target_bound is None and plan.name in _RUN_NAMES else tie) * plan.risk for plan in plans)
-    if facts.release == "all":
-        favoured, tie = _EVERY_ITERATE
-        limit = tie * least
-    alike = _NOTHING_LEFT * nothing
-    limit = max(limit, alike)
-    best = next((plan for plan in plans if plan.name == favoured and plan.risk <= limit), min(plans, key=lambda plan: plan.risk))
-    if facts.in_blocks:
-        best = min((plan for plan in plans if plan.risk <= max(_IN_BLOCKS * least, alike)), key=lambda plan: (plan.passes, plan.risk))
+    best, least = _best(plans, facts, alike=_NOTHING_LEFT * nothing), min(plan.risk for plan in plans)
+    rest = [(plan.name, plan.risk) for plan in plans if plan is not best]
     if mechanism != "auto":
-        rest = [(plan.name, plan.risk) for plan in plans if plan is not best]
         return Choice(plan=best, others=(*rest, *others), why=f"{best.name} ({best.summary}): asked for by mechanism = {mechanism!r}")
     if best.risk > (1.0 - _LEAST_GAIN) * nothing:
         listed = (*((plan.name, plan.risk) for plan in plans), *others)
-        return Choice(plan=zeros(facts, nothing), others=listed, why="zero weights: no mechanism is expected to do better at this epsilon")
-    rest = sorted(((plan.name, plan.risk) for plan in plans if plan is not best), key=lambda row: row[1])
+        return Choice(plan=_zeros(facts, nothing), others=listed, why="zero weights: no mechanism is expected to do better at this epsilon")
     why = f"{best.name} ({best.summary}): predicted excess risk {best.risk:.3g}, the least {least:.3g}; zero weights {nothing:.3g}"
-    return Choice(plan=best, others=(*rest, *others), why=why)
+    return Choice(plan=best, others=(*sorted(rest, key=lambda row: row[1]), *others), why=why)
 
 
 # A choice follows from public facts and statements alone and takes seconds: clones, folds and refits of one size share it.
 _remembered = lru_cache(maxsize=256)(_choose)
 
 
+def _best(plans: Sequence[MechanismPlan], facts: PublicFacts, *, alike: float) -> MechanismPlan:
+    """The plan of least risk, or a favoured one whose risk is near to that; risks below `alike` are near to any."""
+    least = min(plan.risk for plan in plans)
+    if facts.in_blocks:
+        return min((plan for plan in plans if plan.risk <= max(_IN_BLOCKS * least, alike)), key=lambda plan: (plan.passes, plan.risk))
+    if facts.release == "all":
+        favoured, tie = _EVERY_ITERATE
+        limit = tie * least
+    else:
+        classes = facts.target_bound is None
+        favoured, tie = _CLASSES if classes else _REGRESSION
+        limit = min((_OTHER_RUNS if classes and plan.name in _RUN_NAMES else tie) * plan.risk for plan in plans)
+        if not classes and facts.wants_run:  # which no minimiser can do
+            favoured, limit = _CLASSES[0], _CLASSES[1] * least
+    near = (plan for plan in plans if plan.name == favoured and plan.risk <= max(limit, alike))
+    return next(near, min(plans, key=lambda plan: plan.risk))
+
+
 def _plans(
     allowed: Sequence[Mechanism], facts: PublicFacts, budget: PrivacyBudget
 ) -> tuple[list[MechanismPlan], list[tuple[str, float | str]]]:
+    """Of those that can train this problem, and the reason against each other."""
     plans: list[MechanismPlan] = []
     refused: list[tuple[str, float | str]] = []
     for one in allowed:
@@ -154,22 +156,19 @@ def _plans(
     return plans, refused
 
 
-def zeros(facts: PublicFacts, predicted: float) -> MechanismPlan:
+def _zeros(facts: PublicFacts, predicted: float) -> MechanismPlan:
     """Zero weights: they look at no data."""
 
     def train(records: AnyRecords, draws: RandomSources, penalties: Penalties) -> Outcome:
-        return Outcome(
-            weights=np.zeros((facts.rows, facts.loss.outputs)),
-            statement=Statement(
-                name="zero weights",
-                guarantee=GDP(0.0),
-                neighbours=facts.neighbours,
-                unit=facts.unit,
-                findings=(holds("no data", "the weights do not depend on the data", evidence="enforced"),),
-                citations=(),
-                derivation=derivation("no data"),
-            ),
-            passes=0,
+        statement = Statement(
+            name="zero weights",
+            guarantee=GDP(0.0),
+            neighbours=facts.neighbours,
+            unit=facts.unit,
+            findings=(holds("no data", "the weights do not depend on the data", evidence="enforced"),),
+            citations=(),
+            derivation=derivation("no data"),
         )
+        return Outcome(weights=np.zeros((facts.rows, facts.loss.outputs)), statement=statement, passes=0)
 
     return MechanismPlan(name="zeros", risk=predicted, summary="no data is looked at", guarantee=lambda: GDP(0.0), train=train)

@@ -1,4 +1,4 @@
-"""Training by a perturbed minimiser: output and objective perturbation, with the ridge that the public model of the risk asks for."""
+"""Training by what is no run: a perturbed minimiser, with the ridge that the public model of the risk asks for, or noisy moments."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lethe.calculus.guarantees import ApproxDP, Guarantee
+from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
 from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import enforced
 from lethe.errors import CalibrationError
 from lethe.estimators.budget import PrivacyBudget
-from lethe.estimators.choice.cuts import cut_losses
 from lethe.estimators.choice.mechanism import AnyRecords, MechanismPlan, Outcome, Penalties, RandomSources
-from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
+from lethe.estimators.choice.risk import curvatures, cut_losses, minimiser_missed, reference, risk
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import fits_densely
-from lethe.mechanisms.base import Array, PrivateWeights, gaussian_guarantee, gaussian_noise_std
+from lethe.mechanisms.adassp import adassp, moments_sensitivity, noise_norm
+from lethe.mechanisms.base import PrivateWeights, gaussian_guarantee, gaussian_noise_std
 from lethe.mechanisms.minimisers.objective_perturbation import (
     least_noise_std,
     objective_derivation,
@@ -31,46 +31,59 @@ from lethe.mechanisms.minimisers.objective_perturbation import (
     release_std,
 )
 from lethe.mechanisms.minimisers.output_perturbation import output_derivation, output_perturbation, output_sensitivity, solver_tolerance
-from lethe.run.losses import Softmax, TruncatedSoftmax
+from lethe.run.losses import LeastSquares, Softmax, TruncatedSoftmax
 
 ENFORCED = {"public size": "neighbours have the same number of records, by the definition of the relation"}
 _RIDGES = tuple(3.0**power for power in range(-16, 2))  # of the smoothness
 # Beyond these operations the solver takes more than a minute; a run takes seconds.
-_MOST_WORK = 4e12
-_MOST_WORK_IN_BLOCKS = 1e15  # a cluster's
+_MOST_WORK, _MOST_WORK_IN_BLOCKS = 4e12, 1e15  # the second is a cluster's
 _PASSES = 12  # over a table in blocks, about: one for each step of Newton's method
+_MOST_MOMENTS = 3_000  # columns
+_OF_A_RUN = "batches, passes, schedule, sample weights, users and l1 are a run's"
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectivePerturbation:
-    """The minimiser of a tilted risk."""
+class MinimiserMechanism:
+    """The minimiser of a tilted risk, or of the risk itself with noise, by its name."""
 
-    name: str = "objective_perturbation"
+    name: str
 
     def refusal(self, facts: PublicFacts) -> str | None:
-        """See `refusal`; and it needs the vertices of a record's gradients, which are known for one score and for softmax."""
-        if facts.loss.outputs > 1 and not isinstance(facts.loss, Softmax | TruncatedSoftmax):
+        """Something that only a run has, a table too large for a solver, or a loss whose vertices of gradients are not known."""
+        tilted = self.name == "objective_perturbation"
+        if tilted and facts.loss.outputs > 1 and not isinstance(facts.loss, Softmax | TruncatedSoftmax):
             return f"no bound on it is known for the {facts.loss.name} loss"
-        return refusal(facts)
+        if facts.wants_run:
+            return _OF_A_RUN
+        if not facts.in_blocks and not fits_densely(facts.records, facts.columns):
+            return f"its solver needs a dense copy of {facts.records} x {facts.columns} features"
+        # About: twenty Hessians, or some hundred products with them if that is less.
+        work = facts.records * facts.weights * min(20.0 * facts.weights, 2_000.0)
+        if work > (_MOST_WORK_IN_BLOCKS if facts.in_blocks else _MOST_WORK):
+            return "its solver would take too long at this size"
+        return None
 
     def plan(self, facts: PublicFacts, budget: PrivacyBudget) -> MechanismPlan:
-        """See `_plan`."""
-        return _plan(self.name, facts, budget, _Tilted)
+        """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
+        target, minimiser = ApproxDP(_expected(budget), budget.delta), _Tilted if self.name == "objective_perturbation" else _Noised
+        settled = _least_risk(cut_losses(facts), budget, lambda one: minimiser(one, target))
+        chosen, ridge, goal = minimiser(settled.facts, settled.goal), settled.ridge, settled.goal
 
+        def train(records: AnyRecords, draws: RandomSources, penalties: Penalties) -> Outcome:
+            found = chosen.trained(records, ridge, penalties.ridge, draws.mechanism)
+            stated = replace(found.statement, findings=enforced(found.statement.findings, ENFORCED))
+            if penalties.ridge > ridge:  # it costs less; by how much may depend on a release, so that what was planned is stated
+                stated = replace(stated, guarantee=chosen.guarantee_at(ridge, goal), derivation=chosen.derivation_at(ridge, goal))
+            return Outcome(weights=found.weights, statement=stated)
 
-@dataclass(frozen=True, slots=True)
-class OutputPerturbation:
-    """The minimiser of the risk, with noise."""
-
-    name: str = "output_perturbation"
-
-    def refusal(self, facts: PublicFacts) -> str | None:
-        """See `refusal`."""
-        return refusal(facts)
-
-    def plan(self, facts: PublicFacts, budget: PrivacyBudget) -> MechanismPlan:
-        """See `_plan`."""
-        return _plan(self.name, facts, budget, _Noised)
+        return MechanismPlan(
+            name=self.name,
+            risk=settled.risk,
+            summary=f"{settled.facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1",
+            guarantee=lambda: chosen.guarantee_at(ridge, goal),
+            train=train,
+            passes=_PASSES,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,24 +119,14 @@ class _Tilted:
         return risk(facts, minimiser_missed(facts, ridge), np.square(tilt) + release**2)
 
     def guarantee_at(self, ridge: float, goal: ApproxDP) -> Guarantee:
+        noise_std = _objective_noise(self.facts, ridge, goal)
         return objective_guarantee(
-            self.facts.loss,
-            records=self.facts.records,
-            weights=self.facts.weights,
-            regularisation=ridge,
-            noise_std=_objective_noise(self.facts, ridge, goal),
-            neighbours=self.facts.neighbours,
+            self.facts.loss, regularisation=ridge, noise_std=noise_std, neighbours=self.facts.neighbours, **_sizes(self.facts)
         )
 
     def derivation_at(self, ridge: float, goal: ApproxDP) -> Derivation:
-        facts = self.facts
-        return objective_derivation(
-            facts.loss,
-            records=facts.records,
-            weights=facts.weights,
-            regularisation=ridge,
-            noise_std=_objective_noise(facts, ridge, goal),
-        )
+        noise_std = _objective_noise(self.facts, ridge, goal)
+        return objective_derivation(self.facts.loss, regularisation=ridge, noise_std=noise_std, **_sizes(self.facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,68 +170,24 @@ class _Noised:
         return output_derivation(self.facts.loss, records=self.facts.records, regularisation=ridge, noise_std=noise_std)
 
 
-def _plan(
-    name: str, facts: PublicFacts, budget: PrivacyBudget, minimiser: Callable[[PublicFacts, ApproxDP], _Tilted | _Noised]
-) -> MechanismPlan:
-    """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
-    target = ApproxDP(*_expected(budget))
-    settled = _least_risk(cut_losses(facts), budget, lambda one: minimiser(one, target))
-    chosen, ridge = minimiser(settled.facts, settled.goal), settled.ridge
-
-    def train(records: AnyRecords, draws: RandomSources, penalties: Penalties) -> Outcome:
-        found = chosen.trained(records, ridge, penalties.ridge, draws.mechanism)
-        if penalties.ridge <= ridge:
-            return _outcome(found, None)
-        return _outcome(found, (chosen.guarantee_at(ridge, settled.goal), chosen.derivation_at(ridge, settled.goal)))
-
-    summary = f"{settled.facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1"
-    return MechanismPlan(
-        name=name,
-        risk=settled.risk,
-        summary=summary,
-        guarantee=lambda: chosen.guarantee_at(ridge, settled.goal),
-        train=train,
-        passes=_PASSES,
-    )
-
-
-def refusal(facts: PublicFacts) -> str | None:
-    """Why no minimiser can be perturbed: something that only a run has was asked for, or the table is too large for a solver."""
-    if facts.wants_run:
-        return "batches, passes, schedule, sample weights, users and l1 are a run's"
-    if not facts.in_blocks and not fits_densely(facts.records, facts.columns):
-        return f"its solver needs a dense copy of {facts.records} x {facts.columns} features"
-    if work(facts) > (_MOST_WORK_IN_BLOCKS if facts.in_blocks else _MOST_WORK):
-        return "its solver would take too long at this size"
-    return None
-
-
-def work(facts: PublicFacts) -> float:
-    """About how many operations the solver takes: twenty Hessians, or some hundred products with them if that is less."""
-    return facts.records * facts.weights * min(20.0 * facts.weights, 2_000.0)
-
-
-def _expected(budget: PrivacyBudget) -> tuple[float, float]:
-    """What is left for the training, about; `Budget.settle` finds it exactly."""
-    if not budget.spent:
-        return budget.epsilon, budget.delta
-    from_mu = gaussian_guarantee(budget.mu, 1.0).epsilon(budget.delta)
-    if from_mu <= 0.0:
-        raise CalibrationError(f"epsilon = {budget.epsilon:g}: nothing is left of it for the training.")
-    return min(from_mu, budget.epsilon), budget.delta
+def _sizes(facts: PublicFacts) -> dict[str, Any]:
+    return {"records": facts.records, "weights": facts.weights}
 
 
 # The plan and its settlement ask for the same noise.
 @lru_cache(maxsize=256)
 def _objective_noise(facts: PublicFacts, ridge: float, target: ApproxDP) -> float:
-    return objective_noise_std(
-        facts.loss,
-        records=facts.records,
-        weights=facts.weights,
-        regularisation=ridge,
-        target=target,
-        neighbours=facts.neighbours,
-    )
+    return objective_noise_std(facts.loss, regularisation=ridge, target=target, neighbours=facts.neighbours, **_sizes(facts))
+
+
+def _expected(budget: PrivacyBudget) -> float:
+    """The epsilon that is left for the training, about; `PrivacyBudget.settle` finds it exactly."""
+    if not budget.spent:
+        return budget.epsilon
+    from_mu = gaussian_guarantee(budget.mu, 1.0).epsilon(budget.delta)
+    if from_mu <= 0.0:
+        raise budget.exhausted()
+    return min(from_mu, budget.epsilon)
 
 
 class _Settled(NamedTuple):
@@ -266,11 +225,58 @@ def _least_risk(
     raise CalibrationError("no ridge of the grid lets a perturbed minimiser meet the target.", remedy="take a larger epsilon")
 
 
-def _outcome(found: PrivateWeights, planned: tuple[Guarantee, Derivation] | None) -> Outcome:
-    """With a larger ridge than was planned it costs less; by how much may depend on a release, so that what was planned is stated."""
-    weights: Array = found.weights
-    stated = replace(found.statement, findings=enforced(found.statement.findings, ENFORCED))
-    if planned is not None:
-        guarantee, numbers = planned
-        stated = replace(stated, guarantee=guarantee, derivation=numbers)
-    return Outcome(weights=weights, statement=stated)
+@dataclass(frozen=True, slots=True)
+class NoisyMoments:
+    """Least squares from noisy second moments (AdaSSP)."""
+
+    name: str = "adassp"
+
+    def refusal(self, facts: PublicFacts) -> str | None:
+        """It is for least squares with bounded targets, without l1, not for a Huber loss asked for, and builds a matrix of D x D."""
+        if not isinstance(facts.loss, LeastSquares) or facts.target_bound is None:
+            return "it is for least squares with a bound on the targets"
+        if facts.keeps_loss:
+            return "it fits squares, and a loss that is linear far out was asked for"
+        if facts.loss.residual_bound < facts.target_bound:
+            return "it fits squares, and residuals are to be truncated well before the targets' bound"
+        if facts.wants_run:
+            return _OF_A_RUN
+        if facts.rows > _MOST_MOMENTS or not (facts.in_blocks or fits_densely(facts.records, facts.columns)):
+            return f"it needs a dense copy of {facts.records} x {facts.columns} features and their second moments"
+        return None
+
+    def plan(self, facts: PublicFacts, budget: PrivacyBudget) -> MechanismPlan:
+        """The noise, from the sensitivity; its ridge adapts to what is released."""
+        bound = facts.target_bound
+        assert bound is not None  # see refusal
+        sensitivity = moments_sensitivity(norm=facts.norm, neighbours=facts.neighbours)
+        if budget.mu <= 0.0:
+            raise budget.exhausted()
+        noise_std = gaussian_noise_std(sensitivity, GDP(budget.mu))
+        curved = curvatures(facts) * facts.records
+        ridge = max(facts.ridge * facts.records, noise_norm(noise_std, facts.rows) - float(curved.min()))
+        errors = (noise_std * bound / facts.norm) ** 2 + 0.5 * (noise_std * reference(facts)) ** 2
+
+        def guarantee_at(goal: Guarantee) -> Guarantee:
+            return gaussian_guarantee(sensitivity, gaussian_noise_std(sensitivity, goal))
+
+        def train(records: AnyRecords, draws: RandomSources, penalties: Penalties) -> Outcome:
+            found = adassp(
+                *records.given(),
+                feature_norm=facts.norm,
+                target_bound=bound,
+                target=budget.settle(guarantee_at),
+                neighbours=facts.neighbours,
+                least_ridge=penalties.ridge * facts.records,
+                generator=draws.mechanism,
+            )
+            return Outcome(weights=found.weights, statement=found.statement)
+
+        return MechanismPlan(
+            name=self.name,
+            risk=risk(facts, minimiser_missed(facts, ridge / facts.records), errors / np.square(curved + ridge)),
+            summary=f"noise {noise_std:.3g} on moments of rows of norm 1",
+            guarantee=lambda: guarantee_at(budget.settle(guarantee_at)),
+            train=train,
+            passes=1,
+        )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
+import torch
 
 from lethe.accounting.certify import certify
 from lethe.accounting.plan import plan
+from lethe.calculus.domains import require_count
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.derivation import derivation
@@ -18,21 +21,27 @@ from lethe.certificates.signing.attestation import Released
 from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import HypothesisClaim, TrainingRecord
 from lethe.certificates.weights.digest import tensors_digest
-from lethe.errors import LetheError
+from lethe.errors import HypothesisError, LetheError
 from lethe.estimators.budget import PrivacyBudget
-from lethe.estimators.choice.descent import carry_out, zero_start_precision
+from lethe.estimators.choice.averaged import waning_variances
 from lethe.estimators.choice.mechanism import AnyRecords, MechanismPlan, Outcome, Penalties, RandomSources
-from lethe.estimators.choice.run_shapes import RunShape, best_shape, certifies_all, unknown_design
-from lethe.estimators.choice.waning import variances
+from lethe.estimators.choice.run_shapes import RunShape, best_shape, certifies_all
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.mechanisms.base import Array
-from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.correlate import correlate
-from lethe.run.batches import Batches, Cyclic, CyclicPoisson, Full, Poisson, ShuffledOnce
+from lethe.run.batches import Batches, Cyclic, CyclicPoisson, Full, Poisson
+from lethe.run.descended import descends_envelope
+from lethe.run.losses.linear import LinearLoss
+from lethe.run.precision import Precision
 from lethe.run.regularisers import L1, L1L2, L2, Regulariser
 from lethe.run.run import Run
+from lethe.train.core.iterates import refuse_overflow
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.core.training_records import KEPT_WITHIN, USERS, WORKERS
 from lethe.train.linear.blocks import MOST_DRAWN
+from lethe.train.linear.loop import descend, linear_noise, linear_precision
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 # What this package makes true of its own runs; the rest follows from a Run itself.
 _ROWS = "every row is projected to that norm, and the loss is computed by fit"
@@ -47,31 +56,23 @@ ENFORCED = {
 
 @dataclass(frozen=True, slots=True)
 class RunMechanism:
-    """One batch design with one shape of noise.
+    """One batch design with one shape of noise."""
 
-    Args:
-        name: of the mechanism.
-        design: of the batches.
-        schedule: of the noise.
-        by_name: whether it is taken only where its batches are asked for by name.
-    """
-
-    name: str
-    design: BatchDesign
-    schedule: NoiseShape
-    by_name: bool = False
+    name: str  # of the mechanism
+    design: BatchDesign  # of the batches
+    schedule: NoiseShape  # of the noise
 
     def refusal(self, facts: PublicFacts) -> str | None:
         """Another design or another shape of noise was asked for, or none, of a design that is taken where it is asked for by name."""
-        if self.by_name and facts.batches == "auto":
-            return f"{self.design} batches are drawn in secret from groups; ask for them by name"
+        if self.design == "cyclic_poisson" and facts.batches == "auto":
+            return "cyclic_poisson batches are drawn in secret from groups; ask for them by name"
         if facts.batches not in ("auto", self.design):
             return f"batches = {facts.batches} was asked for"
         if facts.schedule not in ("auto", self.schedule):
             return f"schedule = {facts.schedule} was asked for"
-        if facts.release == "all" and self.schedule in ("pass_ends", "joint"):
+        if facts.release == "all" and self.schedule == "pass_ends":
             return "release = all was asked for, and its noise hides the last iterate alone"
-        if facts.in_blocks and facts.unit == "user" and not _batches(self.design, 1).whole(facts.records):
+        if facts.in_blocks and facts.unit == "user" and self.design != "full":
             return "of a table in blocks only full batches count users: rows of one user may lie in several blocks"
         if facts.in_blocks and draws_secretly(self.design):
             if facts.batches == "auto":
@@ -140,7 +141,7 @@ class RunMechanism:
             passes=shape.passes,
             step_size=shape.step_size,
             noise_at="pass_ends" if self.schedule == "pass_ends" else "every_step",
-            noise_multiplier=np.sqrt(variances(shape.passes)).tolist() if self.schedule == "pass_ends" else None,
+            noise_multiplier=np.sqrt(waning_variances(shape.passes)).tolist() if self.schedule == "pass_ends" else None,
             loss=facts.loss.as_recorded(),
             clip_norm=facts.envelope,
             clip_method="clip" if facts.envelope is None else "envelope",
@@ -153,16 +154,11 @@ class RunMechanism:
 
 RUNS = (
     RunMechanism("cyclic", "cyclic", "uniform"),
-    RunMechanism("shuffled_once", "shuffled_once", "uniform"),
     RunMechanism("pass_ends", "cyclic", "pass_ends"),
-    RunMechanism("joint", "cyclic", "joint"),
     RunMechanism("full_batch", "full", "uniform"),
     RunMechanism("poisson", "poisson", "uniform"),
-    RunMechanism("shuffled_once_pass_ends", "shuffled_once", "pass_ends"),
-    RunMechanism("full_batch_joint", "full", "joint"),
     RunMechanism("correlated", "cyclic", "correlated"),
-    RunMechanism("cyclic_poisson", "cyclic_poisson", "uniform", by_name=True),
-    RunMechanism("cyclic_poisson_correlated", "cyclic_poisson", "correlated", by_name=True),
+    RunMechanism("cyclic_poisson_correlated", "cyclic_poisson", "correlated"),
 )
 
 
@@ -171,10 +167,7 @@ def _with_noise(run: Run, budget: PrivacyBudget, schedule: NoiseShape, facts: Pu
     run = correlate(run) if schedule == "correlated" else run
 
     def guarantee_at(target: ApproxDP) -> Guarantee:  # at the delta of the budget, which the estimator has looked at
-        if schedule == "joint":
-            chosen = allocate(run, target.epsilon_bound, target.delta_bound, schedule="joint", allow_large_delta=True).run
-        else:
-            chosen = plan(run, target=target, allow_large_delta=True)
+        chosen = plan(run, target=target, allow_large_delta=True)
         if chosen.release == "last" and chosen.noise is None:
             chosen = chosen.replace(precision=zero_start_precision(chosen, facts.loss, facts.rows))
         found.append(chosen)
@@ -188,6 +181,67 @@ def _with_noise(run: Run, budget: PrivacyBudget, schedule: NoiseShape, facts: Pu
 def certified(run: Run, delta: float) -> Certificate:
     """The certificate of a run, of which nobody vouches for anything yet, at a delta that the estimator has looked at."""
     return certify(run, delta, allow_large_delta=True)
+
+
+def zero_start_precision(run: Run, loss: LinearLoss, rows: int) -> Precision | None:
+    """The precision in which `carry_out` keeps the iterates of a run; None: all are released.
+
+    Args:
+        run: planned.
+        loss: with the number of its classes.
+        rows: D, the weights of one score.
+    """
+    return linear_precision(run, loss, torch.zeros((rows, loss.outputs), dtype=torch.float64), in_blocks=False)
+
+
+@torch.inference_mode()
+def carry_out(run: Run, records: AnyRecords, draws: RandomSources, *, averaged: int = 1) -> tuple[Array, Run]:
+    r"""The mean $\frac1a\sum_{t>T-a} x_t$ of the last iterates, shape (D, k), started at zero, and the run as it was recorded.
+
+    Each iterate is taken after its noise and its proximal step. The loop is that of `lethe.train`, with gradients read chunk by chunk.
+
+    Args:
+        run: planned; without clipping but of envelopes, so its loss's gradient bound must hold for `records`.
+        records: rows of norm at most 1.
+        draws: generators of batches and noise.
+        averaged: a; 1: the last itself, bit for bit. A mean of several is post-processing of all of them, which must be released.
+    """
+    first = run.total_steps - require_count("count", averaged, high=run.total_steps) + 1
+    if averaged > 1 and run.release == "last":
+        raise HypothesisError(
+            f"the mean of the last {averaged} iterates: release is last, and a mean tells of iterates that nobody may see.",
+            source="count, run.release",
+            remedy="set release: all, whose certificate covers whatever is made of the iterates; or take the last iterate alone.",
+        )
+    total = torch.zeros(())
+
+    def add(step: int, iterate: torch.Tensor) -> None:
+        nonlocal total
+        if step >= first:
+            total = iterate if step == first else total + iterate
+
+    shape = (records.columns + (1 if records.intercept else 0), records.loss.outputs)
+    drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
+    recorder, noise = Recorder(drawn, seeded=draws.seeded), linear_noise(run, NetworkNoise(draws.noise))
+    precision = zero_start_precision(run, records.loss, shape[0])
+    start, batches = torch.zeros(shape, dtype=torch.float64), draw_batches(drawn, draws.batches)
+    gradient_sum = _gradient_sums(records, run)
+    last = descend(drawn, start, gradient_sum, batches, noise.add_to, recorder=recorder, finished=add, precision=precision)
+    refuse_overflow([last], drawn, remedy="take fewer passes or a larger epsilon.")
+    recorded = noise.executed(recorder.run(drawn, enforced=True).replace(precision=precision))
+    return (total / averaged if averaged > 1 else total).numpy().copy(), recorded
+
+
+def _gradient_sums(records: AnyRecords, run: Run) -> Callable[[torch.Tensor, Batch], torch.Tensor]:
+    """The gradients that `descend` asks for; what bounds them is the rows' norm, and the envelope where the run has one."""
+    assert run.clip_norm is None or run.clip_method == "envelope"  # `RunMechanism` makes no other
+    bounded = records.with_envelope(run.clip_norm if descends_envelope(run) else None)
+
+    def of_batch(parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
+        places = batch if isinstance(batch, slice) else batch.numpy()
+        return torch.from_numpy(bounded.gradient_sum(parameters.numpy(), places))
+
+    return of_batch
 
 
 def enforced(run: Run) -> dict[str, str]:
@@ -211,7 +265,7 @@ def training_record(
 
     Args:
         run: as recorded.
-        coefficients, intercepts: as `coef_` and `intercept_` have them.
+        coefficients, intercepts: as `coef_` and `intercept_` have them, numbers.
         in_blocks: whether the records were those of a table in blocks.
         averaged: of how many of the run's last iterates they are the mean.
     """
@@ -227,7 +281,7 @@ def release_record(stated: Statement, coefficients: Array, intercepts: Array | f
 
     Args:
         stated: what all that it released costs.
-        coefficients, intercepts: as `coef_` and `intercept_` have them.
+        coefficients, intercepts: as `coef_` and `intercept_` have them, numbers.
     """
     return ReleaseRecord.of(stated, by=ESTIMATORS, released=(_released("coef_ and intercept_", coefficients, intercepts),))
 
@@ -237,40 +291,27 @@ def _released(name: str, coefficients: Array, intercepts: Array | float) -> Rele
 
 
 def draws_secretly(design: BatchDesign) -> bool:
-    """Whether batches of that design take records from anywhere, by a draw that nobody may learn.
-
-    Raises:
-        InputError: a design that no run here has.
-    """
-    return bool(_batches(design, 1).secret)
+    """Whether batches of that design take records from anywhere, by a draw that nobody may learn."""
+    return design in ("poisson", "cyclic_poisson")
 
 
 def secret_design(mechanism: str, batches: BatchDesign) -> BatchDesign | None:
-    """The design of the batches that was asked for, by itself or by the name of a run, if it draws them secretly; else None.
-
-    Args:
-        mechanism, batches: the parameters of an estimator.
-    """
+    """The design of the batches that was asked for, by itself or by the name of a run, if it draws them secretly; else None."""
     named: list[BatchDesign] = [one.design for one in RUNS if one.name == mechanism]
     asked = batches if batches != "auto" or not named else named[0]
-    return asked if asked != "auto" and draws_secretly(asked) else None
+    return asked if draws_secretly(asked) else None
 
 
-def _batches(design: BatchDesign, size: int, groups: int = 1) -> Batches:
+def _batches(design: BatchDesign, size: int, groups: int) -> Batches:
     match design:
         case "full":
             return Full()
         case "cyclic":
             return Cyclic(size=size)
-        case "shuffled_once":
-            return ShuffledOnce(size=size)
         case "poisson":
             return Poisson(size=size)
-        case "cyclic_poisson":
+        case _:
             return CyclicPoisson(size=size, groups=groups)
-        case "auto":
-            raise unknown_design(design)
-    raise unknown_design(design)
 
 
 def _regulariser(penalties: Penalties) -> Regulariser | None:

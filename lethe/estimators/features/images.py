@@ -1,27 +1,87 @@
-"""Images as arrays or as rows of a table: their shape, their range, and blocks of them as float32."""
+"""Images as arrays or as rows of a table: their shape and range, transformers of them, and images that a seeded generator draws."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from abc import abstractmethod
+from typing import Any, Self
 
 import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from torch import nn
 
-from lethe.calculus.domains import outside
+from lethe.calculus.domains import outside, require_count
 from lethe.errors import InputError
 
 _BYTE = 255
 _LARGEST = 1e6  # of an entry: squares of sums over a million pixels stay finite in float32
 _NEEDED = "images of shape (n, H, W) or (n, C, H, W), or rows of C H W pixels with image_shape=(C, H, W)"
+_DISCS = 30
+_SMALLEST, _WIDEST = 1.0, 0.4  # radii of discs: pixels, and of the shorter side
 
 Pixels = np.ndarray[Any, Any]
+Table = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A transformer of images, each by itself, whose numbers come from its parameters and the images' shape alone.
+
+    `fit` keeps the shape of the images and nothing else, so `privacy_of` counts it as free. Whole numbers (bytes) are divided by 255.
+    """
+
+    image_shape: Any
+    _block = 64  # images at once: few enough that what is computed of them stays in the processor's cache
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.two_d_array = False  # of any shape: rows are images of a shape that was said
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Check the parameters, and keep the shape of images (n, H, W), (n, C, H, W), or (n, C H W) with image_shape; y is not used."""
+        images = read_images(X, self.image_shape)
+        _, size = self._module(images.shape)
+        self.image_shape_ = images.shape[1], images.shape[2], images.shape[3]
+        self.n_features_in_ = int(np.prod(self.image_shape_))
+        self._n_features_out = size
+        return self
+
+    def transform(self, X: Any) -> Table:
+        """The features of every image, shape (n, channels * positions), float32: all positions of the first channel, then of the next.
+
+        No more than a block of images is ever worked on at once.
+
+        Raises:
+            InputError: images of another shape than were fitted, or that cannot be used.
+        """
+        fitted = getattr(self, "image_shape_", None)
+        images = read_images(X, fitted if fitted is not None and np.ndim(X) == 2 else self.image_shape)
+        if fitted is not None and images.shape[1:] != fitted:
+            raise InputError(
+                f"X: images of shape {images.shape[1:]} (channels, rows, columns); this {type(self).__name__} was fitted to {fitted}.",
+                source="the argument X",
+                remedy="give images of that shape, or fit it again",
+            )
+        module, size = self._module(images.shape)
+        table = np.empty((len(images), size), dtype=np.float32)
+        with torch.inference_mode():
+            for first in range(0, len(images), self._block):
+                part = torch.from_numpy(_block_of_images(images, first, self._block))
+                table[first : first + self._block] = module(part).flatten(1).numpy()
+        return table
+
+    @abstractmethod
+    def _module(self, shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+        """What transforms (n, C, H, W), and how many numbers it makes of one record."""
 
 
 def read_images(X: Any, image_shape: Any) -> Pixels:
     """Images with an axis of channels, shape (n, C, H, W), of their own type and not copied where they are an array.
 
-    Args:
-        X: shape (n, H, W), (n, C, H, W), or (n, C H W) with image_shape.
-        image_shape: (H, W) or (C, H, W), or None.
     Raises:
         InputError: no numbers, or of another shape.
     """
@@ -33,9 +93,9 @@ def read_images(X: Any, image_shape: Any) -> Pixels:
     if images.dtype.kind not in "biuf":
         raise outside("X", f"array of type {images.dtype}", "numbers: whole ones from 0 to 255, or floating-point ones")
     if images.ndim == 2 and declared is not None:
-        if images.shape[1] != declared[0] * declared[1] * declared[2]:
+        if images.shape[1] != math.prod(declared):
             raise InputError(
-                f"X: {images.shape[1]} columns; image_shape = {image_shape!r} needs {declared[0] * declared[1] * declared[2]}.",
+                f"X: {images.shape[1]} columns; image_shape = {image_shape!r} needs {math.prod(declared)}.",
                 source="the argument X and the parameter image_shape",
                 remedy="give all pixels of an image as one row: channels, rows, columns, the last one fastest",
             )
@@ -64,51 +124,60 @@ def declared_shape(image_shape: Any) -> tuple[int, int, int] | None:
     needed = "None, (rows, columns) or (channels, rows, columns), whole numbers of at least 1"
     if not isinstance(image_shape, tuple | list) or len(image_shape) not in (2, 3):
         raise outside("image_shape", image_shape, needed)
-    if any(isinstance(side, bool) or not isinstance(side, int | np.integer) or side < 1 for side in image_shape):
-        raise outside("image_shape", image_shape, needed)
-    sides = tuple(int(side) for side in image_shape)
-    return (1, *sides) if len(sides) == 2 else (sides[0], sides[1], sides[2])
+    sides = [require_count("image_shape", side) for side in image_shape]
+    return (1, sides[0], sides[1]) if len(sides) == 2 else (sides[0], sides[1], sides[2])
 
 
-def shape_of(image_shape: Any) -> tuple[int, int, int]:
-    """Channels, rows and columns, where image_shape has to say them.
-
-    Raises:
-        InputError: it is None, or no shape.
-    """
-    found = declared_shape(image_shape)
-    if found is None:
-        raise outside("image_shape", None, "(rows, columns) or (channels, rows, columns)")
-    return found
-
-
-def block_of_images(images: Pixels, first: int, count: int) -> Pixels:
-    """`count` images from the first one on as float32: whole numbers, 0 to 255, become 0 to 1; others stay as they are.
-
-    Args:
-        images: shape (n, C, H, W).
-        first: where the block begins.
-        count: its length; fewer at the end.
-    Returns:
-        Shape (count, C, H, W), a copy.
-    Raises:
-        InputError: an entry is missing, infinite, or out of range.
-    """
+def _block_of_images(images: Pixels, first: int, count: int) -> Pixels:
+    """`count` images from the first one on as float32, a copy: whole numbers, 0 to 255, become 0 to 1; others stay as they are."""
     part = images[first : first + count]
     if part.dtype.kind in "iu":
         if part.dtype != np.uint8 and part.size and not (part.min() >= 0 and part.max() <= _BYTE):
-            raise _wrong(part, (part < 0) | (part > _BYTE), first, "a whole number from 0 to 255, which becomes 0 to 1")
+            raise _wrong((part < 0) | (part > _BYTE), first, "whole numbers from 0 to 255, which become 0 to 1")
         return part.astype(np.float32, order="C") / np.float32(_BYTE)
     if part.dtype.kind == "f" and not (np.abs(part) <= _LARGEST).all():  # nan is not either
-        raise _wrong(part, ~(np.abs(part) <= _LARGEST), first, f"a finite number within {_LARGEST:g}")
+        raise _wrong(~(np.abs(part) <= _LARGEST), first, f"finite numbers within {_LARGEST:g}")
     return part.astype(np.float32, order="C")  # of another order sums would round otherwise
 
 
-def _wrong(part: Pixels, where: Pixels, first: int, needed: str) -> InputError:
+def _wrong(where: Pixels, first: int, needed: str) -> InputError:
     image, channel, row, column = np.argwhere(where)[0].tolist()
-    got = part[image, channel, row, column].item()
     return InputError(
-        f"X: image {first + image}, channel {channel}, pixel ({row}, {column}) is {got!r}; it needs {needed}.",
+        f"X: image {first + image}, channel {channel}, pixel ({row}, {column}) is out of range; it needs {needed}.",
         source="the argument X",
         remedy="scale images to 0..1 as floating-point numbers, or give them as numpy.uint8; fill in what is missing",
     )
+
+
+def synthetic_images(image_shape: tuple[int, ...], *, images: int = 1000, seed: int = 0) -> Pixels:
+    r"""Images with entries from 0 to 1, float32, that a seeded generator draws: no picture was looked at for them.
+
+    Dead leaves: discs that cover one another, of radii r with a density $\propto r^{-3}$ and of random brightness, on a random background;
+    some cut by a line, so that there are straight edges too. They have edges, flat parts and a spectrum that falls like that of
+    photographs, at all scales: enough for the moments of edge filters.
+
+    Args:
+        image_shape: (rows, columns) or (channels, rows, columns), with 1 channel the axis is there too.
+        images: n, at least 2.
+        seed: of the generator: the same one gives the same images.
+    Reference: Lee, Mumford, Huang 2001, Occlusion models for natural images, IJCV 41.
+    """
+    shape = declared_shape(image_shape)
+    if shape is None:
+        raise outside("image_shape", None, "(rows, columns) or (channels, rows, columns)")
+    channels, rows, columns = shape
+    generator = np.random.default_rng(require_count("seed", seed, low=0, high=2**63 - 1))
+    count = require_count("images", images, low=2, high=10**7)
+    down, across = np.mgrid[0.5 : rows + 0.5, 0.5 : columns + 0.5]
+    found = np.empty((count, channels, rows, columns), dtype=np.float32)
+    largest = max(_WIDEST * min(rows, columns), 2.0 * _SMALLEST)
+    for image in found:
+        image[:] = generator.random((channels, 1, 1))
+        for _ in range(_DISCS):
+            # The inverse of the distribution function of a density r^-3 between two ends.
+            radius = (_SMALLEST**-2 - generator.random() * (_SMALLEST**-2 - largest**-2)) ** -0.5
+            y, x = down - rows * generator.random(), across - columns * generator.random()
+            angle, cut = 2.0 * np.pi * generator.random(), generator.uniform(-1.0, 2.0)
+            leaf = (np.square(y) + np.square(x) <= radius**2) & (np.cos(angle) * x + np.sin(angle) * y <= cut * radius)
+            image[:, leaf] = generator.random((channels, 1))
+    return found

@@ -1,39 +1,40 @@
-"""Gradients of a linear model as slopes times rows, clipped and averaged without a table of gradients."""
+"""Gradients of a linear model as slopes times rows, clipped and averaged without a table of gradients, in memory or in blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from lethe.estimators.inputs.records import row_norms
+from lethe.estimators.inputs.tables import readable
+from lethe.estimators.partitioned.gathered import BlockColumns
 from lethe.heavy_tailed import Problem
-from lethe.heavy_tailed.oracles import ClippedMean
+from lethe.heavy_tailed.oracles import ClippedMean, clip_rows
 from lethe.heavy_tailed.problem import Gradient, RecordsInBlocks
 from lethe.mechanisms.base import Array
+from lethe.partitions.block import Block, Values
+from lethe.partitions.table import ConsecutiveRecords
 
 _SHORTEST = 1e-150  # squares of shorter rows underflow; a norm may be taken too large, never too small
+_CHUNK = 2**17  # entries of a block that are held at 8 bytes at once: a MiB
 
 Slope = Callable[[Array, Array], Array]
 """(scores, targets), shape (s,) each -> the derivatives of the losses in the scores, shape (s,)."""
+Largest = Callable[[Array, Array, float | None], Array]
+"""(norms, targets, radius) -> a size of each record, shape (s,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreGradients:
-    """The gradients $l'_ix_i$ of some records.
+    """The gradients $l'_ix_i$ of some records."""
 
-    Args:
-        features: $x_i$, shape (s, d).
-        norms: at least their norms, shape (s,), > 0.
-        slopes: $l'_i$, shape (s,); one that is not finite makes its record count 0.
-    """
-
-    features: Array
-    norms: Array
-    slopes: Array
+    features: Array  # $x_i$, shape (s, d)
+    norms: Array  # at least their norms, shape (s,), > 0
+    slopes: Array  # $l'_i$, shape (s,); one that is not finite makes its record count 0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -48,22 +49,21 @@ class ScoreGradients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearScoreProblem(Problem):
-    """A problem whose loss depends on the parameters through one score; its records are what `linear_records` gives.
+    """A problem whose loss depends on the parameters through one score; its records are what `linear_records` gives."""
 
-    Args:
-        slope: of the loss in the score.
-    """
-
-    slope: Slope
+    slope: Slope  # of the loss in the score
 
     def gradients(self, parameters: Array, records: Any) -> Any:
         """As `ScoreGradients`, for `ClippedLinearMean`."""
         if isinstance(records, RecordsInBlocks):
             return records.gradients(self, parameters)
-        features, targets, norms = records
-        with np.errstate(over="ignore", invalid="ignore"):
-            slopes = self.slope(features @ parameters, targets)
-        return ScoreGradients(features=features, norms=norms, slopes=slopes)
+        return _score_gradients(self.slope, parameters, records)
+
+
+def _score_gradients(slope: Slope, parameters: Array, records: tuple[Array, Array, Array]) -> ScoreGradients:
+    features, targets, norms = records
+    with np.errstate(over="ignore", invalid="ignore"):
+        return ScoreGradients(features=features, norms=norms, slopes=slope(features @ parameters, targets))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +101,112 @@ def clipped_to(features: Array, norms: Array, longest: float) -> Array:
     """Rows clipped to a norm, rounded inward, shape (m, d).
 
     Args:
-        features: shape (m, d).
-        norms: at least the norms of the rows, shape (m,), > 0.
+        features, norms: shape (m, d), and at least the norms of the rows, shape (m,), > 0.
         longest: > 0.
     """
     return features * np.minimum(1.0, longest * (1.0 - (features.shape[1] + 16) * 2.0**-52) / norms)[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRows:
+    """What is made of a block for `LinearScoreProblem`: features with the constant 1, targets and norms; it is sent to workers."""
+
+    targets: Callable[[Values], Array]  # makes what the loss takes of a block's targets
+    intercept: bool  # whether to append the constant
+
+    def __call__(self, block: Block) -> Iterator[tuple[Array, Array, Array]]:
+        """As `linear_records`, a chunk at a time."""
+        assert block.targets is not None
+        for rows, part in _chunks(block):
+            wide = np.hstack([rows, np.ones((len(rows), 1))]) if self.intercept else rows
+            yield linear_records(wide, self.targets(block.targets[part]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeavyTailedBlocks(RecordsInBlocks):
+    """Records in blocks: clipped sums of gradients, each of which is one pass."""
+
+    records: ConsecutiveRecords
+    rows: ScoredRows | None = None  # how they are made; None: they are rows of which the mean is wanted
+
+    def __len__(self) -> int:
+        return self.records.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """n and d, the constant included."""
+        return len(self), self.records.shape[1] + (1 if self.rows is not None and self.rows.intercept else 0)
+
+    def part(self, block: slice) -> HeavyTailedBlocks:
+        """See `RecordsInBlocks`."""
+        return HeavyTailedBlocks(self.records.part(block.start, block.stop), self.rows)
+
+    def gradients(self, problem: Problem, parameters: Array) -> BlockGradients:
+        """See `RecordsInBlocks`."""
+        if isinstance(problem, LinearScoreProblem):
+            return BlockGradients(self.shape, self.records, _clipped_scores, (self.rows, problem.slope, parameters))
+        return BlockGradients(self.shape, self.records, _clipped_rows, (problem.gradient, parameters))
+
+    def sizes(self, largest: Largest | None = None, radius: float | None = None) -> Array | BlockColumns:
+        """Norms of the rows, or what `largest` makes of them: one pass, or where they are too many, counts when they are asked for."""
+        return BlockColumns(self.records, partial(_sizes, rows=self.rows, largest=largest, radius=radius)).found()
+
+    def lengths(self, gradient: Callable[[Array, Any], Array], parameters: Array) -> Array | BlockColumns:
+        """Norms of the gradients there, as `sizes`."""
+        return BlockColumns(self.records, partial(_lengths, gradient=gradient, parameters=parameters)).found()
+
+    def clipped_moments(self, longest: float) -> Array:
+        """The sum of the products of the rows, clipped to that norm, shape (d, d)."""
+        return self.records.sum(_clipped_products, self.rows, longest)[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockGradients:
+    """Gradients of records in blocks, of which nothing is computed but clipped sums."""
+
+    shape: tuple[int, int]  # (s, d)
+    records: ConsecutiveRecords
+    function: Callable[..., tuple[Array]]  # of (Block, *parameters, clip norm), to their clipped sum
+    parameters: tuple[Any, ...]
+
+    def clipped_sum(self, clip_norm: float) -> Array:
+        """One pass, shape (d,)."""
+        return self.records.sum(self.function, *self.parameters, clip_norm)[0]
+
+
+def _sizes(block: Block, rows: Any, largest: Largest | None, radius: float | None) -> Array:
+    return np.concatenate([norms if largest is None else largest(norms, targets, radius) for _, targets, norms in rows(block)])
+
+
+def _lengths(block: Block, gradient: Callable[[Array, Any], Array], parameters: Array) -> Array:
+    return np.concatenate([row_norms(gradient(parameters, rows)) for rows, _ in _chunks(block)])
+
+
+def _chunks(block: Block) -> Iterator[tuple[Array, slice]]:
+    size = max(1, _CHUNK // block.features.shape[1])
+    for start in range(0, len(block), size):
+        part = slice(start, start + size)
+        yield np.asarray(readable(block.features[part]), dtype=np.float64), part
+
+
+def _clipped_scores(block: Block, made: ScoredRows, slope: Slope, parameters: Array, clip_norm: float) -> tuple[Array]:
+    total = np.zeros(len(parameters))
+    for records in made(block):
+        total += _score_gradients(slope, parameters, records).clipped_sum(clip_norm)
+    return (total,)
+
+
+def _clipped_rows(block: Block, gradient: Callable[[Array, Any], Array], parameters: Array, clip_norm: float) -> tuple[Array]:
+    total = np.zeros(len(parameters))
+    for rows, _ in _chunks(block):
+        total += clip_rows(gradient(parameters, rows), clip_norm).sum(axis=0)
+    return (total,)
+
+
+def _clipped_products(block: Block, made: ScoredRows, longest: float) -> tuple[Array]:
+    width = block.features.shape[1] + (1 if made.intercept else 0)
+    total = np.zeros((width, width))
+    for features, _, norms in made(block):
+        clipped = clipped_to(features, norms, longest)
+        total += clipped.T @ clipped
+    return (total,)

@@ -8,17 +8,25 @@ from typing import Any, Self
 import numpy as np
 
 from lethe.calculus.domains import outside
-from lethe.estimators.heavy_tailed.base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
-from lethe.estimators.heavy_tailed.blocks import RowBlocks
-from lethe.estimators.heavy_tailed.facts import Fact, part_of, released_centre, released_size, set_aside
-from lethe.estimators.heavy_tailed.linear import ClippedLinearMean
-from lethe.estimators.heavy_tailed.moment import refuse_many, released_moment
+from lethe.estimators.heavy_tailed.base import (
+    PRIVATE,
+    Fact,
+    HeavyTailedEstimator,
+    declared,
+    part_of,
+    refuse_many,
+    released_centre,
+    released_moment,
+    released_size,
+    set_aside,
+    whole_cost,
+)
+from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, HeavyTailedBlocks
 from lethe.estimators.heavy_tailed.solvers import PARAMETERS
 from lethe.estimators.inputs.records import row_norms
-from lethe.estimators.inputs.tables import read_table
-from lethe.estimators.inputs.validation import FEWEST_RECORDS, declared_passes
-from lethe.estimators.options import options_of
-from lethe.estimators.partitioned.gathered import BlockColumns
+from lethe.estimators.inputs.tables import FEWEST_RECORDS, declared_passes, read_table
+from lethe.estimators.options import EstimatorOptions, options_of
+from lethe.estimators.partitioned.gathered import columns_of
 from lethe.estimators.partitioned.tables import examined_features
 from lethe.heavy_tailed import Moments, Problem, multi_pass
 from lethe.heavy_tailed.oracles import ClippedMean, noise_scale
@@ -28,6 +36,7 @@ from lethe.heavy_tailed.settings import clip_grid, gradient_errors
 from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ConsecutiveRecords
+from lethe.run.run import Neighbours
 
 MEAN_SOLVERS = ("clipped_mean", "multi_pass")
 _PASSES = 10  # of multi_pass
@@ -45,11 +54,26 @@ class PrivateMean(HeavyTailedEstimator):
         moment: a public $r_k$ with $E\|x - c\|^k \le r_k^k$, or "private"; for practical settings the 0.9 quantile of $\|x - c\|$ is
             released in its place, which outliers do not move.
         centre: c, public numbers, one a column; "private": medians of the columns, released from the records set aside.
+        epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `HeavyTailedEstimator`.
     Attributes: those of `HeavyTailedEstimator`, and `mean_`, `centre_`, `error_bound_`: a bound of the root mean squared distance of
     `mean_` from the expectation, if the moment is one; None for multi_pass, and where a quantile stands for the moment.
     """
 
-    centre: Any = PRIVATE
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: Neighbours = "replace_one",
+        moment: float | str = PRIVATE,
+        centre: Any = PRIVATE,
+        random_state: Any = None,
+        seed_noise: bool = False,
+        ledger: Any = None,
+        options: EstimatorOptions | None = None,
+    ) -> None:
+        super().__init__(epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
+        self.moment, self.centre = moment, centre
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Estimate the mean of records X of shape (n, d), an array or a frame.
@@ -80,7 +104,7 @@ class PrivateMean(HeavyTailedEstimator):
         released = isinstance(self.centre, str) and self.centre == PRIVATE
         centre = None if released else require_point("centre", self.centre, columns)
         whole = whole_cost(budget)
-        data: Any = table[chance.order] if blocks is None else RowBlocks(ConsecutiveRecords(table, 0, count))
+        data: Any = table[chance.order] if blocks is None else HeavyTailedBlocks(ConsecutiveRecords(table, 0, count))
         first = set_aside(count, whole) if moment is None or centre is None else 0
         if blocks is not None and moment is None and asked.parameters != "practical":
             refuse_many(first)
@@ -88,17 +112,15 @@ class PrivateMean(HeavyTailedEstimator):
         facts = list[Fact]()
         self._pay(budget.as_gaussian, budget, count)
         aside: Any = some_records(data, slice(0, first)) if first else None
+        noise: dict[str, Any] = {"neighbours": self.neighbours, "generator": chance.norm}
         if centre is None:
-            columns_aside = BlockColumns(aside.records) if isinstance(aside, RowBlocks) else aside
-            facts.append(released_centre(columns_aside, each, neighbours=self.neighbours, generator=chance.norm))
+            columns_aside = columns_of(aside.records if isinstance(aside, HeavyTailedBlocks) else aside)
+            facts.append(released_centre(columns_aside, each, **noise))
             centre = facts[-1].value
         if moment is None:
-            sizes = aside.sizes(_gradient, centre) if isinstance(aside, RowBlocks) else row_norms(_gradient(centre, aside))
-            facts.append(
-                released_size(sizes, _QUANTILE, each, neighbours=self.neighbours, generator=chance.norm)
-                if asked.parameters == "practical"
-                else released_moment(sizes, stated.order, each, neighbours=self.neighbours, generator=chance.norm)
-            )
+            sizes = aside.lengths(_gradient, centre) if isinstance(aside, HeavyTailedBlocks) else row_norms(_gradient(centre, aside))
+            release, at = (released_size, _QUANTILE) if asked.parameters == "practical" else (released_moment, stated.order)
+            facts.append(release(sizes, at, each, **noise))
             moment = facts[-1].value
         problem = Problem(gradient=_gradient, dimension=columns, smoothness=1.0, moments=Moments(order=stated.order, bound=moment))
         rho, rest = 0.5 * whole.mu * whole.mu, some_records(data, slice(first, count))
@@ -110,7 +132,7 @@ class PrivateMean(HeavyTailedEstimator):
             passes=passes,
             step_size=1.0 / np.arange(1.0, passes + 1.0),
             start=centre,
-            generator=chance.draws.mechanism,
+            generator=chance.mechanism,
         )
         errors = gradient_errors(problem, batch_size=len(rest), clip_norm=clip, rho=rho)
         self.mechanism_, self.moment_, self.plan_, self.centre_ = name, moment, None, centre
@@ -119,18 +141,12 @@ class PrivateMean(HeavyTailedEstimator):
         self.error_bound_ = math.sqrt(errors.squared) if stands else None
         stored = [] if blocks is None else [f"records in {len(table.seen)} blocks, of which the first {first} are set aside"]
         given = [f"{key} = {getattr(self, key)}" for key in ("moment", "centre") if not isinstance(getattr(self, key), str)]
-        self._state_solved(
-            solution,
-            facts,
-            budget,
-            first=first,
-            records=count,
-            why=[
-                f"{name}, clipped to {clip:.4g}, {asked.parameters} settings",
-                "a row farther than that from the centre counts as one at that distance: of skewed columns the mean comes out nearer to it",
-            ],
-            public=[f"{columns} columns, and their names", *stored, *given],
-        )
+        why = [
+            f"{name}, clipped to {clip:.4g}, {asked.parameters} settings",
+            "a row farther than that from the centre counts as one at that distance: of skewed columns the mean comes out nearer to it",
+        ]
+        public = [f"{columns} columns, and their names", *stored, *given]
+        self._state_solved(solution, facts, budget, first=first, records=count, why=why, public=public)
         return self
 
 

@@ -1,32 +1,48 @@
-"""HeavyTailedLinearModel: what private linear models for features and targets with heavy tails or outliers share."""
+"""Private linear models for features and targets with heavy tails or outliers: least squares, and logistic regression."""
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import require_positive, require_switch
 from lethe.errors import InputError
-from lethe.estimators.heavy_tailed.base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
-from lethe.estimators.heavy_tailed.blocks import LinearBlocks, ScoredRows
-from lethe.estimators.heavy_tailed.facts import Fact, part_of, released_curvature, released_size, set_aside
-from lethe.estimators.heavy_tailed.linear import LinearScoreProblem, Slope, gradient_rows, linear_records
-from lethe.estimators.heavy_tailed.moment import refuse_many, released_moment
+from lethe.estimators.heavy_tailed.base import (
+    PRIVATE,
+    Fact,
+    HeavyTailedEstimator,
+    declared,
+    part_of,
+    refuse_many,
+    released_curvature,
+    released_moment,
+    released_size,
+    set_aside,
+    whole_cost,
+)
+from lethe.estimators.heavy_tailed.linear import HeavyTailedBlocks, LinearScoreProblem, ScoredRows, Slope, gradient_rows, linear_records
 from lethe.estimators.heavy_tailed.solvers import UNIFORM, chosen_solver, solve
-from lethe.estimators.inputs.tables import read_table
-from lethe.estimators.inputs.validation import declared_passes
-from lethe.estimators.options import options_of
+from lethe.estimators.inputs.tables import declared_passes, listed_classes, public_labels, read_table, read_table_and_targets
+from lethe.estimators.models.classifiers import LogisticRegression
+from lethe.estimators.options import EstimatorOptions, options_of
+from lethe.estimators.partitioned.tables import as_numbers, examined_labels, examined_numbers
+from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.heavy_tailed import BallDomain, Moments
 from lethe.heavy_tailed.problem import some_records
 from lethe.heavy_tailed.sets import WholeSpace
 from lethe.mechanisms.base import Array
+from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ConsecutiveRecords, ExaminedTable
+from lethe.run.losses import Logistic
+from lethe.run.run import Neighbours
 
 _PASSES = 30  # of multi_pass
 _QUANTILE = 0.75  # of the gradients' norms at 0, where practical settings clip
+_LOSS = Logistic(feature_norm=1.0)  # of which the slope alone is used: features are not bounded
 
 
 class HeavyTailedLinearModel(HeavyTailedEstimator):
@@ -44,17 +60,32 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         radius: R, public; None: no bound, which only multi_pass can do with. The intercept counts.
         smoothness: public $\beta$ of the expected loss; "private": from the largest eigenvalue of the second moments of clipped rows.
         fit_intercept: whether to append a constant feature 1.
+        epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `HeavyTailedEstimator`.
     Attributes: those of `HeavyTailedEstimator`, and `coef_`, `intercept_`, `smoothness_`.
     """
 
-    radius: float | None = None
-    smoothness: float | str = PRIVATE
-    fit_intercept: bool = True
-
-    coef_: Array = field(init=False)
     takes_options: ClassVar[frozenset[str]] = HeavyTailedEstimator.takes_options | {"strong_convexity"}
+    coef_: Array
     _loss_slope: ClassVar[Slope]
     _curvature: ClassVar[float]
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: Neighbours = "replace_one",
+        moment: float | str = PRIVATE,
+        radius: float | None = None,
+        smoothness: float | str = PRIVATE,
+        fit_intercept: bool = True,
+        random_state: Any = None,
+        seed_noise: bool = False,
+        ledger: Any = None,
+        options: EstimatorOptions | None = None,
+    ) -> None:
+        PrivateEstimator.__init__(self, epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
+        self.moment, self.radius, self.smoothness, self.fit_intercept = moment, radius, smoothness, fit_intercept
 
     @staticmethod
     def _largest(norms: Array, targets: Array, radius: float | None) -> Array:
@@ -64,20 +95,11 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
     def _scores(self, X: Any) -> Array:
         """The linear function of rows as they come, without the intercept, shape (n,) or (n, 1) as `coef_` has it."""
         check_is_fitted(self)
-        rows = np.asarray(read_table(self, X, reset=False, dtype="float64"))
-        return rows @ self.coef_.T
+        return np.asarray(read_table(self, X, reset=False, dtype="float64")) @ self.coef_.T
 
     def _train(self, table: Any, targets: Any, *, public: list[str]) -> tuple[Array, float]:
-        """Release what is not given, solve, and set everything but coef_ and intercept_.
-
-        Args:
-            table: shape (n, d), finite; or in blocks, looked through.
-            targets: as the loss takes them, shape (n,); of a table in blocks what makes them.
-            public: lines on what else was taken as public.
-        Returns:
-            The weights, shape (d,), and the intercept.
-        """
-        intercept, asked = self._switch("fit_intercept"), options_of(self)
+        """Release what is not given, solve, and set everything but coef_ and intercept_."""
+        intercept, asked = require_switch("fit_intercept", self.fit_intercept), options_of(self)
         count, columns = table.shape
         in_blocks = isinstance(table, ExaminedTable)
         budget, chance = self._budget(count), self._randomness(count, stored_order=in_blocks)
@@ -106,7 +128,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         if in_blocks:
             if moment is None and asked.parameters != "practical":
                 refuse_many(first)
-            data = LinearBlocks(ConsecutiveRecords(table, 0, count), ScoredRows(targets, intercept))
+            data = HeavyTailedBlocks(ConsecutiveRecords(table, 0, count), ScoredRows(targets, intercept))
             public = [*public, f"records in {len(table.seen)} blocks, of which the first {first} in the stored order are set aside"]
         else:
             rows = np.hstack([table, np.ones((count, 1))]) if intercept else table
@@ -115,23 +137,21 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         facts = list[Fact]()
         self._pay(budget.as_gaussian, budget, count)
         aside: Any = some_records(data, slice(0, first)) if first else None
+        noise: dict[str, Any] = {"neighbours": self.neighbours, "generator": chance.norm}
         if smoothness is None:
-            rows, norms = (aside, aside.sizes()) if isinstance(aside, LinearBlocks) else (aside[0], aside[2])
-            facts.append(released_curvature(rows, norms, each, neighbours=self.neighbours, generator=chance.norm))
+            rows, norms = (aside, aside.sizes()) if isinstance(aside, HeavyTailedBlocks) else (aside[0], aside[2])
+            facts.append(released_curvature(rows, norms, each, **noise))
             smoothness = facts[-1].value * self._curvature
         if moment is None:
             practical = asked.parameters == "practical" and name not in UNIFORM
             within, largest = None if practical else radius, type(self)._largest
-            sizes = aside.sizes(largest, within) if isinstance(aside, LinearBlocks) else largest(aside[2], aside[1], within)
-            facts.append(
-                released_size(sizes, _QUANTILE, each, neighbours=self.neighbours, generator=chance.norm)
-                if practical
-                else released_moment(sizes, stated.order, each, neighbours=self.neighbours, generator=chance.norm)
-            )
+            sizes = aside.sizes(largest, within) if isinstance(aside, HeavyTailedBlocks) else largest(aside[2], aside[1], within)
+            release, at = (released_size, _QUANTILE) if practical else (released_moment, stated.order)
+            facts.append(release(sizes, at, each, **noise))
             moment = facts[-1].value
         problem = LinearScoreProblem(
-            gradient=gradient_rows(self._loss_slope),
-            slope=self._loss_slope,
+            gradient=gradient_rows(type(self)._loss_slope),
+            slope=type(self)._loss_slope,
             dimension=columns + (1 if intercept else 0),
             domain=WholeSpace() if radius is None else BallDomain(radius=radius),
             smoothness=smoothness,
@@ -139,35 +159,131 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
             pl_constant=strongly,
             moments=Moments(order=stated.order, bound=moment, kind=stated.kind),
         )
-        found = solve(
-            name,
-            asked.parameters,
-            problem,
-            some_records(data, slice(first, count)),
-            0.5 * whole.mu * whole.mu,
-            passes=passes,
-            generator=chance.draws.mechanism,
-        )
+        rest, rho = some_records(data, slice(first, count)), 0.5 * whole.mu * whole.mu
+        solution, plan = solve(name, asked.parameters, problem, rest, rho, passes=passes, generator=chance.mechanism)
         self.mechanism_, self.moment_, self.smoothness_ = name, moment, smoothness
         # A quantile in the place of a moment bounds no risk.
-        self.plan_ = None if declared("moment", self.moment) is None and asked.parameters == "practical" else found.plan
+        self.plan_ = None if declared("moment", self.moment) is None and asked.parameters == "practical" else plan
+        why = [f"{name}, {asked.parameters} settings"]
+        if self.plan_ is not None:
+            why += [f"expected excess risk at most {self.plan_.bound:.4g} if the constants hold", *self.plan_.notes]
         constants = {"moment": self.moment, "smoothness": self.smoothness, "radius": radius, "strong_convexity": strongly}
         known = [f"{key} = {value:g}" for key, value in constants.items() if isinstance(value, int | float)]
-        self._state_solved(
-            found.solution,
-            facts,
-            budget,
-            first=first,
-            records=count,
-            why=_lines(name, asked.parameters, self.plan_),
-            public=[f"{columns} columns, and their names", *public, *known],
-        )
-        weights = found.solution.parameters
+        public = [f"{columns} columns, and their names", *public, *known]
+        self._state_solved(solution, facts, budget, first=first, records=count, why=why, public=public)
+        weights = solution.parameters
         return weights[:columns].copy(), float(weights[-1]) if intercept else 0.0
 
 
-def _lines(name: str, parameters: str, plan: Any) -> list[str]:
-    lines = [f"{name}, {parameters} settings"]
-    if plan is not None:
-        lines += [f"expected excess risk at most {plan.bound:.4g} if the constants hold", *plan.notes]
-    return lines
+class HeavyTailedLinearRegression(RegressorMixin, HeavyTailedLinearModel):
+    r"""Least squares, $l = \frac12(\langle w, x\rangle - y)^2$.
+
+    Args: as of `HeavyTailedLinearModel`.
+    """
+
+    _curvature = 1.0
+
+    @staticmethod
+    def _loss_slope(scores: Array, targets: Array) -> Array:
+        return scores - targets
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    @staticmethod
+    def _largest(norms: Array, targets: Array, radius: float | None) -> Array:
+        finite = np.minimum(norms, 1e300)  # of a row whose norm overflows, times a target of 0
+        with np.errstate(over="ignore"):
+            return (np.abs(targets) + (0.0 if radius is None else radius * finite)) * finite
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on records X of shape (n, d), an array or a frame, with targets y of shape (n,); or on a table in blocks.
+
+        Args:
+            X: features; or a table in blocks, whose first records in the stored order are set aside for constants.
+            y: targets; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
+        Raises:
+            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
+        """
+        blocks, targets = table_in_blocks(X, y), as_numbers
+        if blocks is None:
+            table, targets = read_table_and_targets(self, X, y, numeric=True, dtype="float64")
+        else:
+            table = examined_numbers(self, blocks)
+        self.coef_, self.intercept_ = self._train(table, targets, public=[])
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Predicted targets, shape (n,)."""
+        return self._scores(X) + self.intercept_
+
+
+class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
+    r"""Logistic regression for two classes.
+
+    Args:
+        classes: the two labels, public; None: those in y, which the report then says is declared.
+        epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `HeavyTailedEstimator`.
+        moment, radius, smoothness, fit_intercept: as of `HeavyTailedLinearModel`.
+    """
+
+    _curvature = _LOSS.curvature_bound
+    decision_function = LogisticRegression.decision_function
+    predict = LogisticRegression.predict
+    predict_proba = LogisticRegression.predict_proba
+    predict_log_proba = LogisticRegression.predict_log_proba
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: Neighbours = "replace_one",
+        classes: Any = None,
+        moment: float | str = PRIVATE,
+        radius: float | None = None,
+        smoothness: float | str = PRIVATE,
+        fit_intercept: bool = True,
+        random_state: Any = None,
+        seed_noise: bool = False,
+        ledger: Any = None,
+        options: EstimatorOptions | None = None,
+    ) -> None:
+        PrivateEstimator.__init__(self, epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
+        self.classes = classes
+        self.moment, self.radius, self.smoothness, self.fit_intercept = moment, radius, smoothness, fit_intercept
+
+    @staticmethod
+    def _loss_slope(scores: Array, targets: Array) -> Array:
+        return _LOSS.slopes(scores[:, None], targets)[:, 0]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.poor_score = True
+        return tags
+
+    @staticmethod
+    def _largest(norms: Array, targets: Array, radius: float | None) -> Array:
+        return norms if radius is not None else 0.5 * norms
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """As `HeavyTailedLinearRegression.fit`, with labels y of shape (n,)."""
+        blocks = table_in_blocks(X, y)
+        if blocks is None:
+            table, labels = read_table_and_targets(self, X, y, numeric=False, dtype="float64")
+            classes, targets, how = public_labels(self.classes, labels)
+        else:
+            table, classes, targets, how = examined_labels(self, blocks, self.classes)
+        if len(classes) > 2:
+            raise InputError(
+                f"y: Only binary classification is supported. The type of the target is multiclass: {len(classes)} classes.",
+                source="the argument y and the parameter classes",
+                remedy="take lethe.estimators.LogisticRegression, or one model for each class",
+            )
+        weights, intercept = self._train(table, targets, public=[listed_classes(how, classes)])
+        self.classes_ = classes
+        self.coef_, self.intercept_ = weights[None, :], np.array([intercept])
+        return self

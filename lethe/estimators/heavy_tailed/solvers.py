@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -35,28 +34,13 @@ _KINDS = {"multi_pass": ("practical",), "localised": ("practical", "theory"), "s
 _MOST_STEPS = 200  # of a phase, where settings are practical
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Solved:
-    """The result of a solver.
-
-    Args:
-        solution: with its guarantee.
-        plan: the settings with their risk bound; None for solvers without one.
-    """
-
-    solution: Solution
-    plan: Plan | None
-
-
 def chosen_solver(solver: Any, parameters: Any, *, strongly: bool) -> str:
-    r"""The solver's name; "auto": multi_pass for practical settings, else the one with the better rate of those with a bound.
+    """The solver's name; "auto": multi_pass for practical settings, else the one with the better rate of those with a bound.
 
     Args:
         solver: "auto" or a name.
-        parameters: "practical", "theory" or "optimised".
+        parameters: "practical", "theory" or "optimised"; not every solver has each.
         strongly: whether a strong convexity is known.
-    Raises:
-        InputError: an unknown name, or settings that the solver does not have.
     """
     if parameters not in PARAMETERS:
         raise outside("parameters", parameters, "one of " + ", ".join(PARAMETERS))
@@ -83,31 +67,28 @@ def solve(
     *,
     passes: Any = 30,
     generator: np.random.Generator | None = None,
-) -> Solved:
-    r"""Run a solver on all records.
+) -> tuple[Solution, Plan | None]:
+    r"""Run a solver on all records: its solution, and the settings with their risk bound; None for solvers without one.
 
     Args:
-        name: of `chosen_solver`.
-        parameters: "practical", "theory" or "optimised".
+        name, parameters: of `chosen_solver`.
         problem: with all the constants that the solver needs.
         records: of `linear_records`.
         rho: $\rho$ of the whole run.
         passes: of multi_pass.
         generator: of the noise; None: fresh entropy.
-    Raises:
-        InputError: a constant is missing, or an argument is outside its range.
     """
     if name == "multi_pass":
         oracle = ClippedLinearMean(clip_norm=practical_oracle(problem, rho).clip_norm, rho=rho)
         count = require_count("passes", passes)
-        return Solved(solution=multi_pass(problem, records, oracle=oracle, passes=count, generator=generator), plan=None)
+        return multi_pass(problem, records, oracle=oracle, passes=count, generator=generator), None
     if name in UNIFORM:
         rows = _with_table(problem)
         if name == "strongly_convex":
             limit = _MOST_STEPS if parameters == "practical" else None
-            return Solved(solution=strongly_convex(rows, records, rho=rho, most_steps=limit, generator=generator), plan=None)
+            return strongly_convex(rows, records, rho=rho, most_steps=limit, generator=generator), None
         schedule = (localised_practical if parameters == "practical" else localised_theory)(rows, count_records(records), rho)
-        return Solved(solution=localised(rows, records, schedule=schedule, rho=rho, generator=generator), plan=None)
+        return localised(rows, records, schedule=schedule, rho=rho, generator=generator), None
     plan = planned(name, parameters, problem, count_records(records), rho)
     oracle = ClippedLinearMean(clip_norm=plan.clip_norm, rho=rho)
     if name == "accelerated":
@@ -115,7 +96,7 @@ def solve(
         found = accelerated(problem, records, oracle=oracle, steps=plan.steps, step=plan.step, generator=generator)
     else:
         found = (one_pass if name == "one_pass" else proximal)(problem, records, oracle=oracle, steps=plan.steps, generator=generator)
-    return Solved(solution=found, plan=plan)
+    return found, plan
 
 
 @lru_cache(maxsize=4096)
@@ -125,11 +106,8 @@ def planned(name: str, parameters: str, problem: Problem, count: int, rho: float
     For `proximal` the gap there is taken as $r_2$ times the radius: a convex F has $F(0) - F(w^*) \le \|\nabla F(0)\|\,\|w^*\|$.
 
     Args:
-        name: of the solver.
-        parameters: which plan: theory, optimised or practical.
-        problem: the problem to solve.
+        name, parameters, problem, rho: as of `solve`.
         count: the number of records, >= 1.
-        rho: the zCDP budget, > 0.
     """
     make: Any = _PLANNED[name][parameters]
     if name == "accelerated":

@@ -15,54 +15,42 @@ from lethe.run.run import Neighbours, Release
 # The feature of the intercept, for rows of norm 1. Of size 1 it would be half of all gradients, so of the noise; smaller ones learn slowly.
 CONSTANT = 0.3
 
-BatchDesign = Literal["auto", "cyclic", "shuffled_once", "poisson", "cyclic_poisson", "full"]
-NoiseShape = Literal["auto", "uniform", "joint", "pass_ends", "correlated"]
+BatchDesign = Literal["auto", "cyclic", "poisson", "cyclic_poisson", "full"]
+NoiseShape = Literal["auto", "uniform", "pass_ends", "correlated"]
+
+
+def longest_row(intercept: bool) -> float:
+    """The largest norm of a row of features of norm at most 1, the constant feature included where there is one."""
+    return math.sqrt(1.0 + CONSTANT * CONSTANT) * (1.0 + 2.0**-50) if intercept else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicFacts:
     r"""A problem as the public sees it, in units in which every row of features has norm at most 1.
-
-    Args:
-        records: n, public.
-        columns: d, without the intercept.
-        loss: l, with k scores; kept as the loss on rows of norm at most `norm`, whatever norm it came with.
-        intercept: whether a constant feature of size `CONSTANT` is appended to the rows of norm 1.
-        neighbours: "replace_one" or "zero_out".
-        ridge: $\kappa \ge 0$ of $\frac\kappa2\|W\|^2$ beside the mean loss, on all weights, the intercept's included; 0 where it depends on
-            a release.
-        l1: $\ge 0$, of $\|W\|_1$ beside the mean loss; where that depends on a release, any number above 0.
-        target_bound: B > 0 of the targets of a regression; None for classes.
-        keeps_loss: whether the loss was asked for by name, so that neither a cut one nor squares may stand for it.
-        weighted: whether records come with weights (in [0, 1] after division by their public bound).
-        batches: the batch design asked for, or "auto".
-        passes: the passes asked for; None: by the rule.
-        schedule: the shape of noise asked for, or "auto".
-        unit: of privacy; of users n is their number, and l the mean loss of a user's records.
-        in_blocks: whether the records are a table in blocks, which is read in its stored order.
-        release: "all": the certificate is to cover every iterate of a run, which is asked for; "last": the result.
-        envelope: C > 0, where a run descends the Lipschitz envelope of each record's loss, of that bound; None: the loss itself.
     Raises:
         InputError: a field out of its range.
     """
 
-    records: int
-    columns: int
-    loss: LinearLoss
-    intercept: bool = True
-    neighbours: Neighbours = "replace_one"
+    records: int  # n, public
+    columns: int  # d, without the intercept
+    loss: LinearLoss  # l, with k scores; kept as the loss on rows of norm at most `norm`, whatever norm it came with
+    intercept: bool = True  # whether a constant feature of size `CONSTANT` is appended to the rows of norm 1
+    neighbours: Neighbours = "replace_one"  # "replace_one" or "zero_out"
+    # $\kappa \ge 0$ of $\frac\kappa2\|W\|^2$ beside the mean loss, on all weights, the intercept's included; 0 where it depends on a
+    # release
     ridge: float = 0.0
-    l1: float = 0.0
-    target_bound: float | None = None
-    keeps_loss: bool = False
-    weighted: bool = False
-    batches: BatchDesign = "auto"
-    passes: int | None = None
-    schedule: NoiseShape = "auto"
-    unit: Unit = "record"
+    l1: float = 0.0  # $\ge 0$, of $\|W\|_1$ beside the mean loss; where that depends on a release, any number above 0
+    target_bound: float | None = None  # B > 0 of the targets of a regression; None for classes
+    keeps_loss: bool = False  # whether the loss was asked for by name, so that neither a cut one nor squares may stand for it
+    weighted: bool = False  # whether records come with weights (in [0, 1] after division by their public bound)
+    batches: BatchDesign = "auto"  # the batch design asked for, or "auto"
+    passes: int | None = None  # the passes asked for; None: by the rule
+    schedule: NoiseShape = "auto"  # the shape of noise asked for, or "auto"
+    unit: Unit = "record"  # of privacy; of users n is their number, and l the mean loss of a user's records
+    # C > 0, where a run descends the Lipschitz envelope of each record's loss, of that bound; None: the loss itself
     envelope: float | None = None
-    in_blocks: bool = False
-    release: Release = "last"
+    in_blocks: bool = False  # whether the records are a table in blocks, which is read in its stored order
+    release: Release = "last"  # "all": the certificate is to cover every iterate of a run, which is asked for; "last": the result
 
     def __post_init__(self) -> None:
         require_count("records", self.records)
@@ -98,7 +86,7 @@ class PublicFacts:
     @property
     def norm(self) -> float:
         """The largest norm of a row, the constant feature included."""
-        return math.sqrt(1.0 + CONSTANT * CONSTANT) * (1.0 + 2.0**-50) if self.intercept else 1.0
+        return longest_row(self.intercept)
 
     @property
     def gradient_bound(self) -> float:

@@ -1,38 +1,57 @@
-"""Ranges of columns as released quantiles, where no public bounds are known: targets of a regression, columns of a table."""
+"""Ranges of columns and norms of rows as released quantiles, where no public bounds are known.
+
+Warnings of ranges and norms that tell little follow from what was released, and so tell nothing more.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
-from lethe.estimators.inputs.columns import listed
-from lethe.estimators.inputs.range_warnings import warn_of_end, warn_of_few, warn_of_tiny, warn_of_undetected
+from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.located import ColumnsInMemory, CountedColumns, located_quantiles
-from lethe.mechanisms.quantiles.read_off import Flags
+from lethe.mechanisms.quantiles.located import LARGEST, SMALLEST, ColumnsInMemory, CountedColumns, located_cost, located_quantiles
 from lethe.run.run import Neighbours
 
 _FEW = 25.0  # n mu of a column: with 20, a third of generated ranges was missed, with 30, one in a hundred
+_QUANTILE = 0.75  # of the norms: longer rows keep their direction, and a smaller bound lets less noise do
+# Of the total squared mu for a norm: as much as makes n mu 30, within these bounds.
+_NORM_SHARE = {"units": 30.0, "least": 0.05, "most": 0.15}
+_FAR = 256.0  # times the longest row of columns in [-1, 1]; pixels from 0 to 255, which have one unit, stay below
+
+
+class ReleasedRangeWarning(UserWarning):
+    """A released range or norm is not to be relied on."""
+
+
+class RangeEndWarning(ReleasedRangeWarning):
+    """A released quantile is at the end of the public range: values may lie beyond it."""
+
+
+class UndetectedRangeWarning(ReleasedRangeWarning):
+    """There are too few records for this epsilon: where the values lie can hardly be told from the noise, or not at all."""
+
+
+class UnscaledColumnsWarning(UserWarning):
+    """A released norm says that columns are far from [-1, 1]: where their units differ, the largest is all that is learned from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ranges:
-    """Released quantiles of d columns.
+    """Released quantiles of d columns."""
 
-    Args:
-        low: shape (d,).
-        high: shape (d,), above low.
-        statement: what they cost.
-    """
-
-    low: Array
-    high: Array
-    statement: Statement
+    low: Array  # shape (d,)
+    high: Array  # shape (d,), above low
+    statement: Statement  # what they cost
 
 
 def private_ranges(
@@ -71,15 +90,129 @@ def private_ranges(
         generator=generator,
     )
 
-    def places(flags: Flags) -> str:
-        return name if width == 1 else f"{name}, columns {listed(np.flatnonzero(flags).tolist())}, counted from 0"
+    def places(flags: Any) -> str:
+        return name if width == 1 else f"{name}, columns {_listed(np.flatnonzero(flags).tolist())}, counted from 0"
 
     if located.beyond.any():
-        warn_of_end(places(located.beyond), beyond="Larger values")
+        _warn_of_end(places(located.beyond), beyond="Larger values")
     if located.undetected.any():
-        warn_of_undetected(places(located.undetected), records, so="all of them count as 0, or nearly so", give=give)
+        _warn_of_undetected(places(located.undetected), records, so="all of them count as 0, or nearly so", give=give)
     elif records * share.mu < _FEW * math.sqrt(width):
-        warn_of_few(name, records, give=give)
+        _warn(
+            f"{name}: {records} records are few for this epsilon; the released range may be several times too wide, or too narrow. "
+            f"Give public bounds, {give}; or more records, or a larger epsilon.",
+            UndetectedRangeWarning,
+        )
     if of_target and located.tiny.any():
-        warn_of_tiny(places(located.tiny), so="these count as 0, or nearly so")
+        _warn_of_tiny(places(located.tiny), so="these count as 0, or nearly so")
     return Ranges(low=located.low, high=located.high, statement=located.statement)
+
+
+def norm_cost(records: int, budget: PrivacyBudget) -> Statement:
+    """What `private_norm` of so many rows will cost, before it looks at one."""
+    share = budget.planned_share(records, **_NORM_SHARE)
+    return planned_statement("feature norm", located_cost(1, share, budget.neighbours), neighbours=budget.neighbours)
+
+
+def private_norm(
+    norms: Array | CountedColumns, budget: PrivacyBudget, *, generator: np.random.Generator | None, columns: int = 1
+) -> tuple[float, Statement]:
+    """The 0.75 quantile of the rows' norms, released for 5 to 15 % of the budget (in squared mu), and what it costs.
+
+    Args:
+        norms: of the rows, shape (n,); n is public.
+        budget: the total.
+        generator: None where privacy matters.
+        columns: d, public; with two or more, a released norm that says that they are not scaled is warned of.
+    """
+    share = budget.planned_share(norms.shape[0], **_NORM_SHARE)
+    return released_norm(norms, quantile=_QUANTILE, share=share, neighbours=budget.neighbours, generator=generator, columns=columns)
+
+
+def released_norm(
+    norms: Array | CountedColumns,
+    *,
+    quantile: float,
+    share: GDP,
+    neighbours: Neighbours,
+    generator: np.random.Generator | None,
+    columns: int = 1,
+    what: str = "the norms of the rows",
+    give: str = "feature_norm=R",
+) -> tuple[float, Statement]:
+    """A quantile of the rows' norms, and what it costs; the smallest size where nothing could be told, with a warning.
+
+    Args:
+        norms: of the rows, shape (n,); or of a table in blocks, that count them.
+        quantile: in (0, 1).
+        share: what it may cost.
+        neighbours, generator, columns: as of `private_norm`.
+        what: these norms are of.
+        give: the parameter that needs no release.
+    """
+    counted = ColumnsInMemory(norms) if isinstance(norms, np.ndarray) else norms
+    name = f"the {quantile:g} quantile of {what}"
+    tails = (min(1.0 - quantile, 0.8 * quantile), 1.0 - quantile)  # only the upper one is used; the lower one says where to look closer
+    located = located_quantiles(counted, tails=tails, signed=False, target=share, neighbours=neighbours, name=name, generator=generator)
+    value = float(located.high[0])
+    so = f"{value:.3g} is taken: of longer ones nothing is left but the direction"
+    longest = math.sqrt(columns)
+    if located.undetected[0]:
+        _warn_of_undetected(name, counted.shape[0], so=so, give=give)
+    elif located.tiny[0]:
+        _warn_of_tiny(name, so=so)
+    elif located.beyond[0]:
+        _warn_of_end(name, beyond="Larger ones")
+    elif columns >= 2 and value > _FAR * longest:  # one column alone has one unit
+        _warn(
+            f"feature_norm: the released norm of the rows is {value:.3g}; {columns} columns within [-1, 1] make none longer than "
+            f"{longest:.3g}. Where columns have different units, the largest is all that is learned from: scale them by publicly known "
+            "ranges, such as by a PublicScaler.",
+            UnscaledColumnsWarning,
+        )
+    return value, replace(located.statement, name=f"feature norm ({name})")
+
+
+@contextmanager
+def withheld() -> Iterator[list[tuple[str, type[Warning]]]]:
+    """Show no warning of what runs inside; afterwards the list holds those of released ranges, which follow from what was released."""
+    texts: list[tuple[str, type[Warning]]] = []
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        yield texts
+    texts += [(str(one.message), one.category) for one in shown if isinstance(one.message, ReleasedRangeWarning)]
+
+
+def _listed(places: Sequence[int], most: int = 5) -> str:
+    return f"{', '.join(map(str, places[:most]))}{' and others' if len(places) > most else ''}"
+
+
+def _warn_of_end(what: str, *, beyond: str) -> None:
+    """Of values that may be larger than the largest size; `beyond` count as if they were at it."""
+    _warn(
+        f"{what}: released at the end of the public range, {LARGEST:.3g}. {beyond} count as if they were at it, and cannot be told apart. "
+        "Rescale by a public constant before, or give a public bound in place of a released one.",
+        RangeEndWarning,
+    )
+
+
+def _warn_of_tiny(what: str, *, so: str) -> None:
+    """Of values of which half or more are next to 0, and others are too few to be seen."""
+    _warn(
+        f"{what}: at least half are below {SMALLEST:.3g}, and the others are too few to be told from the noise, so {so}. "
+        "Rescale by a public constant before, give a public bound in place of a released one, or a larger epsilon.",
+        RangeEndWarning,
+    )
+
+
+def _warn_of_undetected(what: str, records: int, *, so: str, give: str) -> None:
+    """Of values of which nothing could be told; `give` is the parameter that needs no release."""
+    _warn(
+        f"{what}: {records} records are too few at this epsilon to tell from the noise where the values lie, so {so}. "
+        f"Give public bounds, {give}; or more records, or a larger epsilon.",
+        UndetectedRangeWarning,
+    )
+
+
+def _warn(text: str, category: type[Warning]) -> None:
+    warnings.warn(text, category, stacklevel=6)  # about at the line that called fit

@@ -1,6 +1,9 @@
-"""Tables and targets as scikit-learn reads them, with refusals that name the columns.
+"""What `fit` and `predict` are given, as scikit-learn reads it: tables, targets, labels, weights; and parameters that are words or numbers.
 
-Clean data are read once: values are looked at again only after scikit-learn has refused them.
+Tables are made safe for products: duplicate entries of sparse rows summed, rows with enormous entries scaled down. Both look at one row at
+a time, so neighbours stay neighbours. Without them one record could show, though its norm is bounded: an entry of 1e308 makes a product
+infinite before it is scaled down, and two entries of one sparse column may be enormous and cancel, so that their sum has a small norm, and
+what they do to a sum over records in between has none.
 """
 
 from __future__ import annotations
@@ -10,12 +13,23 @@ from typing import Any
 import numpy as np
 from sklearn import config_context
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
-from lethe.estimators.inputs.columns import require_numbers, require_values, schema_of
-from lethe.estimators.inputs.faults import REFUSALS, infinite_targets, missing_targets, table_fault, target_fault
-from lethe.estimators.inputs.readable import readable
+from lethe.calculus.domains import outside, require_positive
+from lethe.errors import InputError
+from lethe.estimators.inputs.records import require_radius
 from lethe.mechanisms.base import Array
+from lethe.partitions.dask_tables import is_dask
+from lethe.partitions.table import PartitionedTable
+
+FEWEST_RECORDS = 2
+FLOATS = [np.float64, np.float32]
+SPARSE: dict[str, Any] = {"accept_sparse": "csr", "accept_large_sparse": True, "dtype": FLOATS}
+"""What `validate_data` is told where a CSR table may be given."""
+LARGEST_ENTRY = 1e150  # its square does not overflow, nor does a sum of a hundred million of them
+
+Labels = np.ndarray[Any, Any]
 
 
 def read_table(estimator: BaseEstimator, X: Any, *, reset: bool = True, **checks: Any) -> Any:
@@ -27,71 +41,194 @@ def read_table(estimator: BaseEstimator, X: Any, *, reset: bool = True, **checks
         reset: True in fit.
         checks: as `validate_data` takes them.
     Raises:
-        InputError: two columns of one name, missing or infinite values, or what is no number.
-        ValueError, TypeError: scikit-learn's, for wrong shapes and for other columns than were fitted.
+        InputError, ValueError, TypeError: a table in blocks, what is no table of finite numbers, other columns than were fitted.
     """
-    if not reset and _other_names(estimator, X):
-        return validate_data(estimator, X, reset=False, **checks)  # says which are missing, and which are new
-    require_numbers("X", X)
-    with_gaps = checks.get("ensure_all_finite") == "allow-nan"
-    try:
-        with config_context(assume_finite=False):  # one record that is not finite would break the model, and so show
-            table = validate_data(estimator, X, reset=reset, **checks)
-    except REFUSALS as error:
-        raise table_fault(X, error, allow_missing=with_gaps) or error from None
-    return table if with_gaps else readable(table)
+    _refuse_blocks(X)
+    with config_context(assume_finite=False):  # one record that is not finite would break the model, and so show
+        table = validate_data(estimator, X, reset=reset, **checks)
+    return table if checks.get("ensure_all_finite") == "allow-nan" else readable(table)
 
 
 def read_rows(X: Any) -> Array:
-    """X as a dense float64 table, whatever its columns are called.
-
-    Raises:
-        InputError, ValueError, TypeError: as `read_table`.
-    """
-    require_numbers("X", X)
-    try:
-        return np.asarray(check_array(X, dtype="float64"))
-    except REFUSALS as error:
-        raise table_fault(X, error) or error from None
+    """X as a dense float64 table, whatever its columns are called."""
+    _refuse_blocks(X)
+    return np.asarray(check_array(X, dtype="float64"))
 
 
-def read_table_and_targets(
-    estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool, frame: bool = False, **checks: Any
-) -> tuple[Any, Any]:
+def read_table_and_targets(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool, **checks: Any) -> tuple[Any, Any]:
     """X as `read_table` reads it in fit, and y as one column, float64 where `numeric`.
 
     Args:
-        estimator: the one that is fitted.
-        X: an array, a frame, or where `checks` allow it a sparse table.
+        estimator, X, checks: as of `read_table`.
         y: numbers or labels, one a record.
         numeric: whether they are numbers.
-        frame: whether a frame of one column may stand for it; else scikit-learn warns of one.
-        checks: as `validate_data` takes them.
     Raises:
-        InputError: as `read_table`, and for y.
-        ValueError, TypeError: scikit-learn's, for wrong shapes or no y.
+        InputError, ValueError, TypeError: as there, and for targets that are no finite numbers.
     """
-    require_numbers("X", X)
-    (require_numbers if numeric else require_values)("y", y)
-    schema = schema_of(y)
-    column = y[schema[0][0]] if frame and schema is not None and len(schema[0]) == 1 else y
-    try:
-        with config_context(assume_finite=False):
-            table, targets = validate_data(estimator, X, column, y_numeric=numeric, **checks)
-    except REFUSALS as error:
-        raise table_fault(X, error) or target_fault(y, numeric=numeric) or error from None
+    _refuse_blocks(X)
+    with config_context(assume_finite=False):
+        read: Any = validate_data(estimator, X, y, y_numeric=numeric, ensure_min_samples=FEWEST_RECORDS, **checks)
+    table, targets = read
     if numeric:
-        require_numbers("y", targets)  # a list has a dtype only now
+        if targets.dtype.kind in "Mm":
+            raise InputError("y: got dates or durations.", source="the argument y", remedy="give numbers of a public unit, such as days")
         with np.errstate(over="ignore"):  # of more than double precision
             targets = np.asarray(targets, dtype=np.float64)
         if not np.isfinite(targets).all():  # of objects scikit-learn looks for NaN before it reads them, and for None not at all
-            raise missing_targets() if np.isnan(targets).any() else infinite_targets()
+            raise InputError(
+                "y: got missing values or infinity; it needs finite numbers.",
+                source="the argument y",
+                remedy="leave those records out of X and of y before; how many are left counts as public",
+            )
     return readable(table), targets
 
 
-def _other_names(estimator: BaseEstimator, X: Any) -> bool:
-    require_values("X", X)
-    schema, fitted = schema_of(X), getattr(estimator, "feature_names_in_", None)
-    if schema is None or fitted is None or len(set(schema[0])) < len(schema[0]):
-        return False
-    return schema[0] != list(fitted) and all(isinstance(name, str) for name in schema[0])
+def _refuse_blocks(X: Any) -> None:
+    """Refuse a table in blocks where one in memory is needed, before anything collects it."""
+    if is_dask(X) or isinstance(X, PartitionedTable):
+        raise InputError(
+            f"X: got {type(X).__name__}, a table in blocks; this needs one in memory.",
+            source="the argument X",
+            remedy="fit linear models, PrivateMean or private preprocessing on it; predict by frame.map_partitions(model.predict).",
+        )
+
+
+def readable(table: Any) -> Any:
+    """The table itself, finite, an array or a CSR table, where nothing is to be done, else a copy: see the top."""
+    if isinstance(table, np.ndarray):
+        return table * _factors(np.abs(table).max(axis=1))[:, None] if _has_larger(table) else table
+    # A table anew: what the old one believes of its format may no longer be true.
+    once = type(table)((table.data, table.indices, table.indptr), shape=table.shape)
+    if not once.has_canonical_format:
+        once = once.copy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            once.sum_duplicates()
+        once.data = np.nan_to_num(once.data, copy=False)
+    if not _has_larger(once.data):
+        return once
+    once = once.copy()
+    once.data *= np.repeat(_factors(np.asarray(abs(once).max(axis=1).todense()).ravel()), np.diff(once.indptr))
+    return once
+
+
+def _has_larger(entries: np.ndarray[Any, Any]) -> bool:
+    return entries.dtype == np.float64 and entries.size > 0 and max(float(entries.max()), -float(entries.min())) > LARGEST_ENTRY
+
+
+def _factors(largest: Array) -> Array:
+    return np.minimum(1.0, LARGEST_ENTRY / np.maximum(largest, 1.0))
+
+
+def public_labels(classes: Any, y: Any) -> tuple[Labels, Array, str]:
+    """The classes sorted, the place of every label among them, and how the classes are known.
+
+    The public list is None where it is read off y, of shape (n,), which then counts as declared.
+
+    Raises:
+        InputError, ValueError: missing or mixed labels, fractions, fewer than two classes, or a label that is not in the public list.
+    """
+    labels = column_or_1d(y, warn=True)
+    if labels.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
+        raise InputError(
+            "y: Unknown label type: labels need to be all text or all numbers, and none may be missing.",
+            source="the argument y",
+            remedy="leave records without a label out, and convert the others, such as by y.astype(str)",
+        )
+    check_classification_targets(labels)
+    if classes is None:
+        known, places = np.unique(labels, return_inverse=True)
+        if len(known) < 2:
+            raise InputError(
+                f"y: got 1 class, {known.tolist()[0]!r}; a classifier needs at least 2 classes.",
+                source="the argument y",
+                remedy="give the classes that could occur as the parameter classes; not all of them need to occur",
+            )
+        return known, places.astype(np.float64), "class labels read off the data and declared to be public"
+    known = _declared_classes(classes)
+    if strange := set(np.unique(labels).tolist()) - set(known.tolist()):
+        raise InputError(
+            f"y: got {next(iter(strange))!r}, which is not in the public list of classes, {', '.join(map(repr, known[:5].tolist()))}"
+            f"{', ...' if len(known) > 5 else ''}.",
+            source="the argument y and the parameter classes",
+            remedy="list every class that could occur, and write the labels of both in the same way",
+        )
+    return known, np.searchsorted(known, labels).astype(np.float64), "class labels given as public"
+
+
+def _declared_classes(classes: Any) -> Labels:
+    needed = "a list of at least two different labels, all text or all numbers"
+    try:
+        given = np.asarray(classes)
+        if given.ndim == 1 and (given.dtype.kind != "O" or all(isinstance(label, str) for label in given)):
+            found = np.unique(given)
+            if 2 <= len(found) == len(given) and bool(np.all(found == found)):  # NaN is not itself
+                return found
+    except (TypeError, ValueError):
+        pass
+    raise outside("classes", classes, needed)
+
+
+def listed_classes(how: str, classes: Labels) -> str:
+    """A line of the report on how the classes are known."""
+    return f"{how}: {', '.join(map(str, classes[:20]))}{', ...' if len(classes) > 20 else ''}"
+
+
+def bounded_weights(sample_weight: Any, *, count: int, max_weight: Any) -> Array | None:
+    """Weights over their public bound, in [0, 1], shape (n,); None where none were given.
+
+    A weight scales a record's loss, so its gradient: with weights of at most `max_weight` the loss over that bound keeps every bound.
+
+    Args:
+        sample_weight: None, one number, or shape (n,), >= 0.
+        count: n.
+        max_weight: the public bound, > 0.
+    Raises:
+        InputError, ValueError: not one finite number >= 0 a record, or one above the bound.
+    """
+    bound = require_positive("max_weight", max_weight)
+    if sample_weight is None:
+        return None
+    given = np.full(count, sample_weight) if np.ndim(sample_weight) == 0 else sample_weight
+    weights = np.asarray(check_array(given, dtype="float64", ensure_2d=False, allow_nd=True, input_name="sample_weight"))
+    if weights.shape != (count,) or weights.min() < 0.0:
+        needed = f"{count} finite numbers >= 0, one a record, or one for all; sample_weights must be 1D"
+        raise outside("sample_weight", f"numbers of shape {weights.shape} from {weights.min():g} on", needed)
+    if weights.max() > bound:
+        raise InputError(
+            f"sample_weight: a weight is above max_weight = {bound:g}; unbounded weights let one record move the model without bound.",
+            source="the argument sample_weight and the option max_weight",
+            remedy="set max_weight to a bound known without looking at the data; noise grows with it",
+        )
+    return weights / bound
+
+
+def declared_norm(feature_norm: Any) -> float | None:
+    """The public bound on the rows' norms, or None, of "auto", where it is to be a private quantile."""
+    if isinstance(feature_norm, str) and feature_norm == "auto":
+        return None
+    if feature_norm is None:
+        raise InputError(
+            "feature_norm = None: without a bound on the features one record could move the model without bound.",
+            source="the parameter feature_norm",
+            remedy='give a bound known without looking at the data, or feature_norm="auto": a private quantile of the norms, paid for '
+            "out of epsilon",
+        )
+    return require_radius(feature_norm)  # pyright: ignore[reportArgumentType]
+
+
+def declared_switch(name: str, value: Any) -> bool | None:
+    """Whether something is asked for, or None, of "auto", where the estimator decides."""
+    if isinstance(value, str) and value == "auto":
+        return None
+    if not isinstance(value, bool | np.bool_):
+        raise outside(name, value, '"auto", True or False')
+    return bool(value)
+
+
+def declared_passes(passes: Any) -> int | None:
+    """The passes asked for, a whole number >= 1, or None, of "auto", where the rule decides."""
+    if isinstance(passes, str) and passes == "auto":
+        return None
+    if isinstance(passes, bool | np.bool_) or not isinstance(passes, int | np.integer) or passes < 1:
+        raise outside("passes", passes, '"auto", or a whole number >= 1')
+    return int(passes)

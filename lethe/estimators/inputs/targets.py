@@ -1,25 +1,41 @@
-"""Targets of a regression: public bounds, or released ones, around which they are centred and at which they are truncated."""
+r"""Targets of a regression: public bounds, or released ones, around which they are centred and at which they are truncated.
+
+A range that was given may be narrowed by the targets' mean and second moment, which are released for a hundredth of the budget. Noise is
+in proportion to the range, and a range that is known without looking at the targets is often several times as wide as they lie. Of targets
+in units of half the range, about its middle, and truncated to [-1, 1], let m and s be the released mean and second moment, with noise of
+$\sigma_m$ and $\sigma_s$, and $c = m\,(1 - \sigma_m^2/m^2)_+$, or 0 where the model has no intercept. Then
+
+$$[c - b, c + b] \cap [-1, 1],\qquad b^2 = k^2\bigl((s - 2cm + c^2)_+ + \sqrt{\sigma_s^2 + 4c^2\sigma_m^2}\bigr),$$
+
+takes the range's place where it is no wider than 0.7 of it: k times the targets' spread about c, with one standard deviation of its noise
+for safety; b is at least $10^{-6}$, so that a range stays one when numbers are rounded. With $k = 2.5\max(1, 0.007/\sigma_s)^{0.3}$ a
+hundredth of normal targets is left outside where noise is what matters, and fewer the less of it there is. All of it follows from what was
+released and from public facts.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lethe.calculus.domains import as_number, outside
-from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
+from lethe.errors import InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.ranges import private_ranges
+from lethe.estimators.inputs.tables import declared_switch
 from lethe.estimators.paying import planned_statement
-from lethe.mechanisms.base import Array
+from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std
+from lethe.mechanisms.moments import channel_moments, channel_sensitivity
 from lethe.mechanisms.quantiles.located import CountedColumns, located_cost
-from lethe.run.run import Neighbours
+from lethe.partitions.block import Values
 
 # Of the total squared mu: as much as makes n mu 50, within these bounds. A larger part is worth its price where records are few: a range
 # that is twice too wide doubles all noise.
-_UNITS, _LEAST, _MOST = 50.0, 0.05, 0.3
+_RANGE_SHARE = {"units": 50.0, "least": 0.05, "most": 0.3}
 _TAIL = 0.05
 _WIDER = 1.5  # than the range of the middle nine tenths: of normal targets a hundredth is truncated, of even ones none
 _NAME = "range of the targets (their 0.05 and 0.95 quantiles)"
@@ -29,30 +45,48 @@ _NEEDED = (
     "at least 1e-300"
 )
 
+NARROWING_SHARE = 0.01  # of the total squared mu
+_MOMENTS = "moments of the targets (their mean and second moment), by which the given range is narrowed"
+# Of the mean beside the second moment: about where a range whose targets lie at one of its ends costs least.
+_MEAN_WEIGHT = 0.35
+# Chosen on generated targets (normal, bent, skewed, heavy tails) in ranges up to five times as wide, the exponent on hours, ages and rides.
+_REACH, _TELLING, _WIDENING = 2.5, 0.007, 0.3  # k
+_WIDEST_SHARE = 0.7  # of the given range: what is left between it and 1 would not make up for targets cut off
+_NARROWEST_SHARE = 1e-6  # half of it, in units of half the given one
+_MOST_NOISE = 0.05  # of the second moment: with more, no range could become narrow enough
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRange:
-    """Where targets lie, as everybody may know.
+    """Where targets lie, as everybody may know."""
 
-    Args:
-        centre: what is taken off them.
-        half: B > 0; what is left lies within plus and minus B, or is truncated.
-        statement: what it cost to know; None: nothing.
-    """
+    centre: float  # what is taken off them
+    half: float  # B > 0; what is left lies within plus and minus B, or is truncated
+    statement: Statement | None = None  # what it cost to know; None: nothing
 
-    centre: float
-    half: float
-    statement: Statement | None = None
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Low and high."""
+        return self.centre - self.half, self.centre + self.half
+
+
+@dataclass(frozen=True, slots=True)
+class Centred:
+    """Targets minus a centre, truncated, in a unit."""
+
+    centre: float  # is taken off
+    limit: float  # at plus and minus which they are truncated
+    unit: float  # > 0
+
+    def __call__(self, values: Values) -> Array:
+        """Shape (m,)."""
+        return np.clip(values.astype(np.float64) - self.centre, -self.limit, self.limit) / self.unit
 
 
 def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
-    """The range given as public, or None where it is to be released.
+    """The range given as public, or None where it is to be released: target_bound is "auto", B, or (low, high).
 
-    Args:
-        target_bound: "auto", B, or (low, high).
-        centred: whether the model has an intercept that can stand for a centre; without one the range is made symmetric about 0.
-    Raises:
-        InputError: it is none of these.
+    Of a model without an intercept (`centred` False), which could stand for a centre, the range is made symmetric about 0.
     """
     if isinstance(target_bound, str):
         if target_bound != "auto":
@@ -68,41 +102,31 @@ def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
     return _around(low, high, centred=centred)
 
 
-def range_cost(records: int, budget: PrivacyBudget, *, neighbours: Neighbours) -> Statement:
-    """What `released_range` of so many targets will cost, before it looks at one.
-
-    Args:
-        records: n.
-        budget: the total.
-        neighbours: replace_one or zero_out.
-    """
-    return planned_statement(_NAME, located_cost(1, _share(records, budget), neighbours), neighbours=neighbours)
-
-
-def _share(records: int, budget: PrivacyBudget) -> GDP:
-    return budget.planned_share(records, units=_UNITS, least=_LEAST, most=_MOST)
+def range_cost(records: int, budget: PrivacyBudget) -> Statement:
+    """What `released_range` of so many targets will cost, before it looks at one."""
+    share = budget.planned_share(records, **_RANGE_SHARE)
+    return planned_statement(_NAME, located_cost(1, share, budget.neighbours), neighbours=budget.neighbours)
 
 
 def released_range(
-    targets: Array | CountedColumns, budget: PrivacyBudget, *, centred: bool, neighbours: Neighbours, generator: np.random.Generator | None
+    targets: Array | CountedColumns, budget: PrivacyBudget, *, centred: bool, generator: np.random.Generator | None
 ) -> TargetRange:
     """One and a half times the range between the 0.05 and 0.95 quantiles, released for 5 to 30 % of the budget (in squared mu).
 
     Args:
         targets: shape (n,), or the one column of a table in blocks that they are.
         budget: the total.
-        centred: as `declared_range`.
-        neighbours: replace_one or zero_out.
+        centred: as of `declared_range`.
         generator: None where privacy matters.
     """
     found = private_ranges(
         targets,
         tail=_TAIL,
-        share=_share(targets.shape[0], budget),
+        share=budget.planned_share(targets.shape[0], **_RANGE_SHARE),
         name=_NAME,
         give="target_bound=(low, high)",
         of_target=True,
-        neighbours=neighbours,
+        neighbours=budget.neighbours,
         generator=generator,
     )
     middle, half = float(found.low[0] + found.high[0]) / 2.0, _WIDER * float(found.high[0] - found.low[0]) / 2.0
@@ -113,3 +137,75 @@ def _around(low: float, high: float, *, centred: bool, statement: Statement | No
     if not centred:
         return TargetRange(centre=0.0, half=max(abs(low), abs(high)), statement=statement)
     return TargetRange(centre=low + (high - low) / 2.0, half=(high - low) / 2.0, statement=statement)
+
+
+def narrowing_cost(
+    narrow: bool | str,
+    given: TargetRange | None,
+    records: int,
+    budget: PrivacyBudget,
+    *,
+    may_choose: bool,
+    against: str | None,
+) -> Statement | None:
+    """What `narrowed_range` will cost, if it is worth that, by what was asked for and by public facts; None: nothing is released.
+
+    Args:
+        narrow: "auto", or whether it is asked for.
+        given: the range; None: it is released by quantiles.
+        records: n.
+        budget: the total.
+        may_choose: whether "auto" may.
+        against: why this range cannot be narrowed; None: it can.
+    Raises:
+        InputError: it is asked for and cannot be had.
+    """
+    asked = declared_switch("narrow_range", narrow)
+    if asked is False:
+        return None
+    if given is None:
+        against = 'target_bound = "auto": the range is released by quantiles, and is as narrow as it gets'
+    if against is not None:
+        if asked is None:
+            return None
+        raise InputError(
+            f"narrow_range = True: {against}.", source="the option narrow_range", remedy='leave it at "auto", or set it to False'
+        )
+    sensitivity = channel_sensitivity(1.0, 1, budget.neighbours, _MEAN_WEIGHT, channels=1)
+    noise_std = gaussian_noise_std(sensitivity, budget.share(NARROWING_SHARE))
+    if (asked is None and not may_choose) or noise_std > _MOST_NOISE * records:
+        return None
+    return planned_statement(_MOMENTS, gaussian_guarantee(sensitivity, noise_std), neighbours=budget.neighbours)
+
+
+def narrowed_range(
+    targets: Array, given: TargetRange, budget: PrivacyBudget, *, centred: bool, generator: np.random.Generator | None
+) -> TargetRange:
+    """Release the moments; the given range where it is not narrower by enough, at the same cost.
+
+    Args:
+        targets: shape (n,), n public; those outside of the given range are put at its ends.
+        given: the range that is narrowed.
+        budget, centred, generator: as of `released_range`.
+    """
+    found = channel_moments(
+        Centred(centre=given.centre, limit=given.half, unit=given.half)(targets)[:, None],
+        channels=1,
+        norm=1.0,
+        target=budget.share(NARROWING_SHARE),
+        neighbours=budget.neighbours,
+        records=len(targets),
+        mean_weight=_MEAN_WEIGHT,
+        generator=generator,
+    )
+    statement = replace(found.statement, name=_MOMENTS)
+    mean, square = float(found.mean[0]), float(found.second_moment[0, 0])
+    middle = mean * max(1.0 - found.mean_noise_std**2 / max(mean * mean, 1e-300), 0.0) if centred else 0.0
+    noise = math.hypot(found.noise_std, 2.0 * middle * found.mean_noise_std)
+    wider = max(1.0, (_TELLING / found.noise_std) ** _WIDENING)
+    reach = _REACH * wider * math.sqrt(max(square - 2.0 * middle * mean + middle**2, 0.0) + noise)
+    reach = max(reach, _NARROWEST_SHARE)
+    low, high = max(middle - reach, -1.0), min(middle + reach, 1.0)
+    if high - low > 2.0 * _WIDEST_SHARE:
+        return replace(given, statement=statement)
+    return TargetRange(centre=given.centre + given.half * (low + high) / 2.0, half=given.half * (high - low) / 2.0, statement=statement)

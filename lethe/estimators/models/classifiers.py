@@ -1,4 +1,4 @@
-"""Private classifiers: logistic regression, binary or multinomial, and softmax regression."""
+"""Private classifiers: logistic regression, binary or multinomial, softmax regression, and a linear support vector machine."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from scipy import special
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
-from lethe.calculus.domains import as_number, outside
-from lethe.estimators.inputs.labels import public_labels
-from lethe.estimators.inputs.validation import table_and_targets
+from lethe.calculus.domains import as_number, outside, require_positive
+from lethe.estimators.inputs.tables import SPARSE, listed_classes, public_labels, read_table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned.tables import examined_labels
+from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks
-from lethe.run.losses import Logistic, Softmax
+from lethe.run.losses import Logistic, OneVersusRest, SmoothedHinge, Softmax
 from lethe.run.losses.linear import LinearLoss
+from lethe.run.run import Neighbours
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
@@ -31,10 +33,27 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
     Args:
         C: as in scikit-learn, > 0; infinity: no ridge of its own.
         classes: the labels that could occur, public; None: those in y, which the report then says is declared.
+        epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateEstimator`.
+        feature_norm, fit_intercept: as of `PrivateLinearModel`.
     """
 
-    C: float = 1.0
-    classes: Any = None
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: Neighbours = "zero_out",
+        C: float = 1.0,
+        classes: Any = None,
+        feature_norm: float | str | None = "auto",
+        fit_intercept: bool = True,
+        random_state: Any = None,
+        seed_noise: bool = False,
+        ledger: Any = None,
+        options: EstimatorOptions | None = None,
+    ) -> None:
+        PrivateEstimator.__init__(self, epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
+        self.C, self.classes, self.feature_norm, self.fit_intercept = C, classes, feature_norm, fit_intercept
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -61,7 +80,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         """
         blocks = table_in_blocks(X, y, beside=(sample_weight, users))
         if blocks is None:
-            table, labels = table_and_targets(self, X, y, numeric=False)
+            table, labels = read_table_and_targets(self, X, y, numeric=False, **SPARSE)
             classes, targets, how = public_labels(self.classes, labels)
         else:
             table, classes, targets, how = examined_labels(self, blocks, self.classes)
@@ -71,18 +90,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         grouped, records, chance = self._grouped(users, table)
         budget = self._budget(records)
         loss, alpha = self._loss(len(classes)), 1.0 / (strength * records)
-        planned = self._plan(table, loss, budget=budget, alpha=alpha, sample_weight=sample_weight, users=grouped)
-        coefficients, intercepts = self._train(
-            planned,
-            table,
-            targets,
-            loss,
-            budget=budget,
-            chance=chance,
-            alpha=alpha,
-            users=grouped,
-            public=[f"{how}: {', '.join(map(str, classes[:20]))}{', ...' if len(classes) > 20 else ''}"],
-        )
+        train = self._plan(table, loss, budget=budget, chance=chance, users=grouped, sample_weight=sample_weight, alpha=alpha)
+        coefficients, intercepts = train(targets, loss, budget=budget, public=[listed_classes(how, classes)])
         self.classes_ = classes
         if len(classes) == 2 and coefficients.shape[1] == 2:  # two scores say no more than their difference
             coefficients, intercepts = coefficients[:, 1:] - coefficients[:, :1], intercepts[1:] - intercepts[:1]
@@ -119,14 +128,62 @@ class _Probabilistic(PrivateClassifier):
 
 
 class LogisticRegression(_Probabilistic):
-    """Logistic regression for two classes, and softmax regression for more, as in scikit-learn."""
+    """Logistic regression for two classes, and softmax regression for more, as in scikit-learn.
+
+    Args: as of `PrivateClassifier`.
+    """
 
     def _loss(self, classes: int) -> LinearLoss:
         return Logistic(feature_norm=1.0) if classes == 2 else Softmax(feature_norm=1.0, classes=classes)
 
 
 class SoftmaxRegression(_Probabilistic):
-    """Softmax regression with one score a class, also for two."""
+    """Softmax regression with one score a class, also for two.
+
+    Args: as of `PrivateClassifier`.
+    """
 
     def _loss(self, classes: int) -> LinearLoss:
         return Softmax(feature_norm=1.0, classes=classes)
+
+
+class LinearSVC(PrivateClassifier):
+    r"""A linear classifier by margins.
+
+    $$\min_w \sum_i w_i\,h(z_i\langle w, x_i\rangle) + \frac1{2C}\|w\|^2,\qquad z_i = \pm1,$$
+
+    h the hinge, with a parabola where $|1 - zs| \le$ `width`: the corner rounded, which gives it the curvature that certificates need.
+
+    More than two classes: one against the rest for each, all in one loss, whose gradient is $\sqrt K$ times as long; objective
+    perturbation is not possible then. There are no probabilities.
+
+    Args:
+        width: > 0, of half the rounded corner, in margins.
+        epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateEstimator`.
+        C, classes, feature_norm, fit_intercept: as of `PrivateClassifier`.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: Neighbours = "zero_out",
+        C: float = 1.0,
+        width: float = 0.5,
+        classes: Any = None,
+        feature_norm: float | str | None = "auto",
+        fit_intercept: bool = True,
+        random_state: Any = None,
+        seed_noise: bool = False,
+        ledger: Any = None,
+        options: EstimatorOptions | None = None,
+    ) -> None:
+        PrivateEstimator.__init__(self, epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
+        self.C, self.width, self.classes, self.feature_norm, self.fit_intercept = C, width, classes, feature_norm, fit_intercept
+
+    def _loss(self, classes: int) -> LinearLoss:
+        width = require_positive("width", self.width)
+        if classes == 2:
+            return SmoothedHinge(feature_norm=1.0, width=width)
+        return OneVersusRest(feature_norm=1.0, classes=classes, width=width)

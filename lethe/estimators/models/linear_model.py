@@ -2,60 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import field
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from lethe.calculus.domains import require_nonnegative
+from lethe.calculus.domains import require_nonnegative, require_switch
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import Choice, choose
-from lethe.estimators.choice.mechanism import Penalties
+from lethe.estimators.choice.mechanism import Penalties, RandomSources
 from lethe.estimators.choice.runs import release_record, secret_design, training_record
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
-from lethe.estimators.inputs.norms import norm_cost, private_norm
-from lethe.estimators.inputs.records import Records, row_norms
-from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, rows_of_users
-from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
-from lethe.estimators.models.whitened_rows import PlannedWhitening, WhitenedRows, whitened_rows
-from lethe.estimators.models.whitening_choice import chosen_whitening
+from lethe.estimators.inputs.ranges import norm_cost, private_norm
+from lethe.estimators.inputs.records import Records, UserRecords, UserRows, row_by_row, row_norms, rows_of_users
+from lethe.estimators.inputs.tables import SPARSE, bounded_weights, declared_norm, declared_passes, read_table
+from lethe.estimators.models.whitened_rows import PlannedWhitening, WhitenedRows, chosen_whitening, whitened_rows
 from lethe.estimators.options import options_of
-from lethe.estimators.partitioned.beside import Beside, BlockUsers, looked_beside
-from lethe.estimators.partitioned.gathered import BlockSizes, Norms
-from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
+from lethe.estimators.partitioned.gathered import norms_of
+from lethe.estimators.partitioned.records import BlockRecords, BlockUsers, PreparedRows, users_in_blocks
 from lethe.estimators.paying import is_paid
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.estimators.randomness import Randomness
 from lethe.mechanisms.base import Array
 from lethe.partitions.table import ExaminedTable
 from lethe.run.losses import LeastSquares
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 
-
-class PlannedFit(NamedTuple):
-    """A fit that is planned and paid, nothing of a record released yet.
-
-    Args:
-        choice: the mechanism.
-        radius: R as given; None: it is to be released.
-        weights: of the rows, over their bound; None: all 1, or those of blocks.
-        weighted: whether rows have weights.
-        records: n, or the number of users.
-        whitening: what is released first, to whiten rows by; None: they are trained on as they are.
-    """
-
-    choice: Choice
-    radius: float | None
-    weights: Array | None
-    weighted: bool
-    records: int
-    whitening: PlannedWhitening | None
+Users = UserRows | BlockUsers | None
 
 
 class PrivateLinearModel(PrivateEstimator):
@@ -73,14 +51,13 @@ class PrivateLinearModel(PrivateEstimator):
     `certificate_` is a Certificate where a run is all that was released, else a Statement; both are sealed to `coef_` and `intercept_`.
     """
 
-    feature_norm: float | str | None = "auto"
-    fit_intercept: bool = True
-
-    coef_: Array = field(init=False)
-    run_: Run | None = field(init=False)
-    n_averaged_: int = field(init=False)
-    feature_norm_: float = field(init=False)
-    whitened_: WhitenedRows | None = field(init=False)
+    feature_norm: float | str | None
+    fit_intercept: bool
+    coef_: Array
+    run_: Run | None
+    n_averaged_: int
+    feature_norm_: float
+    whitened_: WhitenedRows | None
     takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {
         *("mechanism", "batches", "passes", "schedule", "release", "whiten", "max_weight", "rows_per_user")
     }
@@ -98,29 +75,21 @@ class PrivateLinearModel(PrivateEstimator):
         loss: LinearLoss,
         *,
         budget: PrivacyBudget,
-        alpha: float = 0.0,
+        chance: RandomSources,
+        users: Users,
+        sample_weight: Any,
+        alpha: float,
         l1: float = 0.0,
         target_bound: float | None = None,
         range_cost: Statement | None = None,
-        sample_weight: Any = None,
-        users: UserRows | BlockUsers | None = None,
-    ) -> PlannedFit:
-        r"""Choose a mechanism by public facts alone, and reserve what the fit will cost; nothing of a record was released before.
+    ) -> Callable[..., tuple[Array, Array]]:
+        r"""Choose a mechanism by public facts alone, and reserve what the fit will cost; what is returned is `_train` but for the targets.
 
-        Args:
-            table: of which the shape is asked, and whether it is in blocks.
-            loss: l, on rows of norm at most 1; targets in units in which it depends on no release.
-            budget: the whole of it.
-            alpha: $\frac\alpha2\|w\|^2$ beside the mean loss.
-            l1: $\|w\|_1$ beside the mean loss; where it depends on a release, any number above 0.
-            target_bound: B of a regression's targets.
-            range_cost: what the range of the targets is going to cost; None: it is public.
-            sample_weight: at most max_weight each.
-            users: whose rows are whose; None: each row is a record by itself.
+        The loss is one on rows of norm at most 1, of targets in units in which it depends on no release. Beside the mean loss stand
+        $\frac\alpha2\|w\|^2$ and l1 times $\|w\|_1$, any number above 0 where it depends on a release.
         """
-        intercept, asked = self._switch("fit_intercept"), options_of(self)
-        rows, columns = table.shape
-        in_blocks = isinstance(table, ExaminedTable)
+        intercept, asked = require_switch("fit_intercept", self.fit_intercept), options_of(self)
+        (rows, columns), in_blocks = table.shape, isinstance(table, ExaminedTable)
         records = rows if users is None else users.users
         weights = None if in_blocks else bounded_weights(sample_weight, count=rows, max_weight=asked.max_weight)
         weighted = "weights" in table.source.read.roles if in_blocks else weights is not None
@@ -130,7 +99,7 @@ class PrivateLinearModel(PrivateEstimator):
         if range_cost is not None:
             budget = budget.with_spent(range_cost)
         if radius is None:
-            budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours))
+            budget = budget.with_spent(norm_cost(rows, budget))
         whole = budget
         whitening = chosen_whitening(
             asked.whiten,
@@ -140,7 +109,6 @@ class PrivateLinearModel(PrivateEstimator):
             against=self._against_whitening,
             intercept=intercept,
             by_users=users is not None,
-            neighbours=self.neighbours,
             regression=isinstance(loss, LeastSquares),
         )
         if whitening is not None:
@@ -169,7 +137,8 @@ class PrivateLinearModel(PrivateEstimator):
         if choice.plan.name == "zeros":  # for which no row is looked at
             budget, whitening = whole, None
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
-        return PlannedFit(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records, whitening=whitening)
+        settings: dict[str, Any] = {"choice": choice, "radius": radius, "weights": weights, "weighted": weighted, "whitening": whitening}
+        return partial(self._train, table, chance=chance, users=users, records=records, alpha=alpha, **settings)
 
     def _penalties_on(self, radius: float, alpha: float, l1: float, *, weighted: bool) -> Penalties:
         """What was asked for, for rows of norm 1."""
@@ -180,51 +149,44 @@ class PrivateLinearModel(PrivateEstimator):
 
     def _train(
         self,
-        planned: PlannedFit,
         table: Any,
         targets: Any,
         loss: LinearLoss,
         *,
         budget: PrivacyBudget,
-        chance: Randomness,
-        alpha: float = 0.0,
+        public: Sequence[str],
         l1: float = 0.0,
-        users: UserRows | BlockUsers | None = None,
-        public: Sequence[str] = (),
+        choice: Choice,
+        radius: float | None,
+        weights: Array | None,
+        weighted: bool,
+        whitening: PlannedWhitening | None,
+        chance: RandomSources,
+        users: Users,
+        records: int,
+        alpha: float,
     ) -> tuple[Array, Array]:
-        r"""Train as planned, and set everything but coef_ and intercept_.
+        """Train as planned, and set everything but coef_ and intercept_: the weights, shape (d, k), and the intercepts, shape (k,).
 
-        Args:
-            planned: from `_plan`.
-            table: from `inputs.table_and_targets`, or in blocks.
-            targets: as the loss takes them, shape (n,); of a table in blocks what makes them.
-            loss: l, on rows of norm at most 1.
-            budget: the whole of it, which lists the range of the targets as spent where it was released.
-            chance: from `_randomness`.
-            alpha, l1, users: as `_plan`; l1 as it is now.
-            public: lines on what else was taken as public.
-        Returns:
-            The weights, shape (d, k), and the intercepts, shape (k,), for the rows as they came.
+        The targets are as the loss takes them, or of a table in blocks what makes them; the budget lists what was spent on their range;
+        `public` has lines on what else was taken as public.
         """
-        intercept, radius, choice, asked = bool(self.fit_intercept), planned.radius, planned.choice, options_of(self)
-        columns = table.shape[1]
+        intercept, asked = bool(self.fit_intercept), options_of(self)
+        columns, in_blocks = table.shape[1], isinstance(table, ExaminedTable)
         known = [f"{columns} columns, and their names", *public, *self._known_of_users(users)]
-        in_blocks = isinstance(table, ExaminedTable)
-        norms = None if in_blocks else row_norms(table)
+        norms: Any = norms_of(table) if radius is None or not in_blocks else None
         released = radius is None
         if radius is None:
-            every = BlockSizes(table, Norms()).found() if norms is None else norms
-            radius, cost = private_norm(every, budget, neighbours=self.neighbours, generator=chance.norm, columns=columns)
+            radius, cost = private_norm(norms, budget, generator=chance.norm, columns=columns)
             budget = budget.with_spent(cost)
         else:
             known.append(f"feature_norm = {radius:g}")
         why, whitened, feature_norm = choice.lines(), None, radius
-        if planned.whitening is not None:
-            settings: dict[str, Any] = {"budget": budget, "neighbours": self.neighbours, "generator": chance.norm}
-            table, whitened, cost = whitened_rows(table, planned.whitening, feature_norm=radius, **settings)
+        if whitening is not None:
+            table, whitened, cost = whitened_rows(table, whitening, feature_norm=radius, budget=budget, generator=chance.norm)
             budget, radius, released, norms = budget.with_spent(cost), whitened.norm, True, row_norms(table)
-            why.append(planned.whitening.why)
-        penalties = self._penalties_on(radius, alpha, l1, weighted=planned.weighted)
+            why.append(whitening.why)
+        penalties = self._penalties_on(radius, alpha, l1, weighted=weighted)
         if released and penalties.ridge > 0.0:
             why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
         given: dict[str, Any] = {"loss": loss, "feature_norm": radius, "intercept": intercept}
@@ -232,16 +194,14 @@ class PrivateLinearModel(PrivateEstimator):
             known.append(f"records in {len(table.seen)} blocks, in the order in which they are stored")
             if secret_design(asked.mechanism, asked.batches) is not None:  # pyright: ignore[reportArgumentType]
                 known.append("NOT public: which records are in a batch, of which each worker is told those that it holds")
-            norm = PublicFacts(records=1, columns=columns, loss=loss, intercept=intercept).norm
             assert not isinstance(users, UserRows)
-            beside = Beside(max_weight=float(asked.max_weight), users=users)
-            data = BlockRecords(table, PreparedRows(targets=targets, beside=beside, **given), norm=norm)
+            data = BlockRecords(table, PreparedRows(targets=targets, max_weight=float(asked.max_weight), users=users, **given))
         else:
-            given |= {"weights": planned.weights, "order": chance.order, "norms": norms}
+            given |= {"weights": weights, "order": chance.order, "norms": norms}
             data = UserRecords(users, table, targets, **given) if isinstance(users, UserRows) else Records(table, targets, **given)
-        outcome = choice.plan.train(data, chance.draws, penalties)
+        outcome = choice.plan.train(data, chance, penalties)
         self.mechanism_, self.feature_norm_, self.whitened_ = choice.plan.name, feature_norm, whitened
-        self._state([*budget.spent, outcome.statement], budget, planned.records, why=why, public=known)
+        self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
         self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged
         self._run_alone, self._in_passes = outcome.run is not None and not budget.spent, in_blocks
         scaled: Array = outcome.weights[:columns] / radius
@@ -251,12 +211,8 @@ class PrivateLinearModel(PrivateEstimator):
         of_features, offset = whitened.of_features(scaled, feature_norm)
         return of_features, constant + offset
 
-    def _grouped(self, users: Any, table: Any) -> tuple[UserRows | BlockUsers | None, int, Randomness]:
-        """Whose rows are whose, None where each is a record; how many users or records there are; and the randomness of such a fit.
-
-        Raises:
-            InputError: weights or ids that cannot be used, or a choice among a user's rows that is not possible.
-        """
+    def _grouped(self, users: Any, table: Any) -> tuple[Users, int, RandomSources]:
+        """Whose rows are whose, None where each is a record; how many users or records there are; and the randomness of such a fit."""
         asked, rows = options_of(self), table.shape[0]
         if isinstance(table, ExaminedTable):
             if asked.rows_per_user is not None:
@@ -265,7 +221,7 @@ class PrivateLinearModel(PrivateEstimator):
                     source="the option rows_per_user",
                     remedy="leave it at None: a user's loss is the mean over all its rows",
                 )
-            in_blocks = looked_beside(table, asked.max_weight).users
+            in_blocks = users_in_blocks(table, asked.max_weight)
             count = rows if in_blocks is None else in_blocks.users
             return in_blocks, count, self._randomness(count, stored_order=True)
         if users is None:
@@ -276,7 +232,7 @@ class PrivateLinearModel(PrivateEstimator):
         chance = self._randomness(count)
         return rows_of_users(users, count=rows, most=asked.rows_per_user, generator=chance.norm), count, chance
 
-    def _known_of_users(self, users: UserRows | BlockUsers | None) -> list[str]:
+    def _known_of_users(self, users: Users) -> list[str]:
         if users is None:
             return []
         most = options_of(self).rows_per_user
@@ -294,7 +250,7 @@ class PrivateLinearModel(PrivateEstimator):
     def _scores(self, X: Any) -> Array:
         """The linear function of rows as they were trained on, projected; without the intercept, shape (n,) or (n, k) as `coef_` has it."""
         check_is_fitted(self)
-        table = table_for_prediction(self, X)
+        table = read_table(self, X, reset=False, **SPARSE)
         scores = np.asarray(table @ self.coef_.T)
         with np.errstate(divide="ignore"):
             shorter = np.minimum(self.feature_norm_ / row_norms(table), 1.0)

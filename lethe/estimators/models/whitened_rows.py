@@ -21,17 +21,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
+from lethe.errors import InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.features.whitening import noise_floor, whitening_of
 from lethe.estimators.inputs.records import row_norms
+from lethe.estimators.inputs.tables import declared_switch
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.moments import channel_moments, channel_sensitivity, noisy_mean
+from lethe.partitions.table import ExaminedTable
 from lethe.run.run import Neighbours
 
 COVARIANCE_SHARE, REGRESSION_SHARE, MEAN_SHARE = 0.1, 0.05, 0.03  # of the total squared mu
@@ -44,21 +48,16 @@ _MOST_OF_COVARIANCE, _MOST_OF_MEAN = 0.1, 0.3
 # fall, columns far from 0, heavy tails, categories, the same all round. There a mean alone more often lost than gained.
 _REGRESSION_REACH = 1.2
 _ENTRIES = 2**20  # of a block
+_MOST_COLUMNS = 1024  # of a covariance that a default asks for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WhitenedRows:
-    """How rows are made.
+    """How rows are made."""
 
-    Args:
-        mean: m, shape (d,).
-        matrix: S, shape (d, d), symmetric; None: 1.
-        norm: R'.
-    """
-
-    mean: Array
-    matrix: Array | None
-    norm: float
+    mean: Array  # m, shape (d,)
+    matrix: Array | None  # S, shape (d, d), symmetric; None: 1
+    norm: float  # R'
 
     def whiten(self, rows: Array) -> None:
         r"""$v \mapsto u$, in place, a block at a time; not projected.
@@ -76,31 +75,19 @@ class WhitenedRows:
                 part[:] = part @ matrix
 
     def of_features(self, weights: Array, feature_norm: float) -> tuple[Array, Array]:
-        """Weights of the features as they came, shape (d, k), and what is to be added to intercepts, shape (k,).
-
-        Args:
-            weights: of u, shape (d, k).
-            feature_norm: R.
-        """
+        """Weights of the features as they came, shape (d, k), and what is to be added to intercepts, shape (k,), from weights of u."""
         unit = weights if self.matrix is None else self.matrix @ weights
         return unit / feature_norm, -(self.mean @ unit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedWhitening:
-    """What is going to be released.
+    """What is going to be released."""
 
-    Args:
-        covariance: whether it is more than the mean.
-        share: of the total squared mu.
-        cost: planned.
-        reach: what R' is multiplied by.
-    """
-
-    covariance: bool
-    share: float
-    cost: Statement
-    reach: float = 1.0
+    covariance: bool  # whether it is more than the mean
+    share: float  # of the total squared mu
+    cost: Statement  # planned
+    reach: float = 1.0  # what R' is multiplied by
 
     @property
     def why(self) -> str:
@@ -109,18 +96,58 @@ class PlannedWhitening:
         return f"rows are centred (their mean taken off){whitened} first, for {self.share:.0%} of the budget (in squared mu)"
 
 
-def planned_whitening(
-    records: int, columns: int, budget: PrivacyBudget, *, neighbours: Neighbours, regression: bool = False
+def chosen_whitening(
+    whiten: bool | str,
+    table: Any,
+    budget: PrivacyBudget,
+    *,
+    may_choose: bool,
+    against: str | None,
+    intercept: bool,
+    by_users: bool,
+    regression: bool,
 ) -> PlannedWhitening | None:
+    """What is released to whiten rows by, by what was asked for and by public facts; None: nothing.
+
+    Args:
+        whiten: "auto", or whether it is asked for.
+        table: of which the form and the shape are asked.
+        budget: the total.
+        may_choose: whether "auto" may.
+        against: why a model of this kind has none; None: it may have.
+        intercept, by_users: whether one is fitted, and whether rows belong to users.
+        regression: whether least squares are fitted, Huber's included.
+    Raises:
+        InputError: it is asked for and cannot be had.
+    """
+    asked = declared_switch("whiten", whiten)
+    if asked is False:
+        return None
+    if against is None and not intercept:
+        against = "fit_intercept = False, and only an intercept makes up for the mean that is taken off"
+    elif against is None and by_users:
+        against = "the moments are released from single rows, of which one user may have many"
+    elif against is None and isinstance(table, ExaminedTable):
+        against = "the table is in blocks; make PrivateWhitening a step before this one"
+    elif against is None and not isinstance(table, np.ndarray):
+        against = "the table is sparse, and its zeros would not stay zeros"
+    records, columns = table.shape
+    if asked is None and (not may_choose or against is not None or columns > _MOST_COLUMNS):
+        return None
+    if against is not None:
+        raise InputError(f"whiten = True: {against}.", source="the option whiten", remedy='leave it at "auto", or set it to False')
+    return planned_whitening(records, columns, budget, regression=regression)
+
+
+def planned_whitening(records: int, columns: int, budget: PrivacyBudget, *, regression: bool = False) -> PlannedWhitening | None:
     """What is worth its price, by public facts; None: nothing.
 
     Args:
-        records: n.
-        columns: d.
+        records, columns: n and d.
         budget: the total.
-        neighbours: replace_one or zero_out.
         regression: whether least squares are fitted.
     """
+    neighbours = budget.neighbours
     sensitivity = channel_sensitivity(1.0, 1, neighbours, _MEAN_WEIGHT)
     share, reach = (REGRESSION_SHARE, _REGRESSION_REACH) if regression else (COVARIANCE_SHARE, 1.0)
     noise_std = gaussian_noise_std(sensitivity, budget.share(share))
@@ -142,36 +169,27 @@ def whitened_rows(
     *,
     feature_norm: float,
     budget: PrivacyBudget,
-    neighbours: Neighbours,
     generator: np.random.Generator | None,
 ) -> tuple[Array, WhitenedRows, Statement]:
-    """Release what was planned, and whiten the rows by it.
+    """Release what was planned: the whitened rows, shape (n, d), how they were made, and what that costs, which does not depend on R.
 
     Args:
         table: shape (n, d), dense, n public; it is left as it is.
         planned: what is released.
         feature_norm: R.
         budget: the total.
-        neighbours: replace_one or zero_out.
         generator: None where privacy matters.
-    Returns:
-        The whitened rows, shape (n, d), how they were made, and what that costs, which does not depend on R.
     """
     rows = unit_rows(table, feature_norm)
     release = _by_covariance if planned.covariance else _by_mean
-    made, statement = release(rows, budget.share(planned.share), neighbours, generator)
+    made, statement = release(rows, budget.share(planned.share), budget.neighbours, generator)
     made = replace(made, norm=planned.reach * made.norm)
     made.whiten(rows)
     return rows, made, statement
 
 
 def unit_rows(table: Array, feature_norm: float) -> Array:
-    r"""$v = \tilde x/R$, of the table's own floating-point type: rows of norm at most 1, but for rounding.
-
-    Args:
-        table: shape (n, d), dense.
-        feature_norm: R.
-    """
+    r"""$v = \tilde x/R$, of the table's own floating-point type, dense: rows of norm at most 1, but for rounding."""
     with np.errstate(divide="ignore", over="ignore"):
         factors = np.minimum(1.0 / feature_norm, 1.0 / row_norms(table))
     return table * factors.astype(table.dtype)[:, None]

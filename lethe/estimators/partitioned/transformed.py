@@ -10,8 +10,8 @@ import numpy as np
 from scipy import sparse
 
 from lethe.errors import InputError
-from lethe.estimators.inputs.readable import readable
 from lethe.estimators.inputs.records import row_norms
+from lethe.estimators.inputs.tables import readable
 from lethe.mechanisms.base import Array
 from lethe.partitions.block import Block, Values
 from lethe.partitions.readers import OuterReader
@@ -20,83 +20,55 @@ from lethe.partitions.table import PartitionedTable
 _EPS = float(np.finfo(np.float64).eps)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Standardised:
-    """Columns clipped, minus a mean, over a scale.
+def standardised(rows: Values, low: Array, high: Array, mean: Array, scale: Array) -> Array:
+    """Columns clipped, minus a mean, over a scale, shape (m, d), float64.
 
     Args:
+        rows: shape (m, d).
         low, high, mean, scale: each of shape (d,).
     """
-
-    low: Array
-    high: Array
-    mean: Array
-    scale: Array
-
-    def __call__(self, rows: Values) -> Array:
-        """Shape (m, d), float64."""
-        found = np.clip(rows, self.low, self.high).astype(np.float64, copy=False)
-        found -= self.mean  # in place: a table may be most of the memory there is
-        found /= self.scale
-        return found
+    found = np.clip(rows, low, high).astype(np.float64, copy=False)
+    found -= mean  # in place: a table may be most of the memory there is
+    found /= scale
+    return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Projected:
-    """Columns clipped, then rows projected on a ball and divided by its radius: norms are at most 1.
+def projected(rows: Any, low: Array | None, high: Array | None, norm: float | None) -> Any:
+    """Columns clipped, then rows projected on a ball and divided by its radius: norms are at most 1; a CSR table if they came as one.
 
     Args:
+        rows: shape (m, d).
         low, high: shape (d,); None: columns are not clipped.
         norm: the radius; None: rows are not projected.
     """
-
-    low: Array | None
-    high: Array | None
-    norm: float | None
-
-    def __call__(self, rows: Any) -> Any:
-        """Shape (m, d), a CSR table if they came as one."""
-        found = rows if self.low is None else np.clip(rows, self.low, self.high)
-        if self.norm is None:
-            return found
-        limit = 1.0 - (found.shape[1] + 16) * _EPS  # rounded inward: no row's true norm is above 1
-        with np.errstate(over="ignore", divide="ignore"):
-            factors = np.minimum(limit / self.norm, limit / row_norms(found))
-        wide = found.astype(np.float64, copy=False)
-        return (sparse.diags_array(factors) @ wide).tocsr() if sparse.issparse(found) else wide * factors[:, None]
+    found = rows if low is None else np.clip(rows, low, high)
+    if norm is None:
+        return found
+    limit = 1.0 - (found.shape[1] + 16) * _EPS  # rounded inward: no row's true norm is above 1
+    with np.errstate(over="ignore", divide="ignore"):
+        factors = np.minimum(limit / norm, limit / row_norms(found))
+    wide = found.astype(np.float64, copy=False)
+    return (sparse.diags_array(factors) @ wide).tocsr() if sparse.issparse(found) else wide * factors[:, None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Coordinates:
-    """Coordinates of rows minus a mean, along some directions.
+def coordinates(rows: Values, mean: Array, components: Array) -> Array:
+    """Coordinates of rows minus a mean, along some directions, shape (m, k), float64.
 
     Args:
+        rows: shape (m, d).
         mean: shape (d,).
         components: shape (k, d).
     """
-
-    mean: Array
-    components: Array
-
-    def __call__(self, rows: Values) -> Array:
-        """Shape (m, k), float64."""
-        return (rows - self.mean) @ self.components.T
+    return (rows - mean) @ components.T
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransformedReader(OuterReader):
-    """Blocks of another reader, transformed row by row.
+    """Blocks of another reader, transformed row by row."""
 
-    Args:
-        read: the other.
-        function: of features, shape (m, d), to rows of `width`; it must pickle.
-        fitted: names of the columns that it was fitted on.
-        width: how many columns it makes.
-    """
-
-    function: Callable[[Values], Values]
-    fitted: tuple[Any, ...]
-    width: int
+    function: Callable[[Values], Values]  # of features, shape (m, d), to rows of `width`; it must pickle
+    fitted: tuple[Any, ...]  # names of the columns that it was fitted on
+    width: int  # how many columns it makes
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -128,8 +100,6 @@ def transformed(
 
     Args:
         table: in blocks.
-        function: of features, shape (m, d), to rows of `width`; it must pickle.
-        fitted: names of the columns, or their numbers.
-        width: None: d.
+        function, fitted, width: as of `TransformedReader`; None: d.
     """
     return replace(table, read=TransformedReader(table.read, function, fitted, len(fitted) if width is None else width))

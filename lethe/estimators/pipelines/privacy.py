@@ -37,14 +37,13 @@ def privacy_of(fitted: Any) -> Statement:
     other records: the findings of the statement say so, as declared. All else is refused.
 
     What is looked at are the objects as they are now. How often something else was fitted on the same records they do not know: the
-    statement says, as declared, that nothing else was looked at. What scikit-learn's searches by cross-validation fitted is refused, since
-    they chose it by looking at the records; what another estimator fitted in its own fit is named, as declared.
+    statement says, as declared, that no other fit decided this one or is published. A `GridSearchCV` and its like are refused, since they
+    choose by looking at the records; its `best_estimator_` alone does not know what it was chosen from: what is declared of it is false.
 
     Args:
         fitted: a pipeline, an estimator, or a list of them, all fitted on the same records.
     Raises:
-        InputError: no private step, a step that learned from the data without privacy or may have, one that a search fitted, or two
-            relations.
+        InputError: no private step, a step that learned from the data without privacy or may have, or two relations.
     """
     return _total(list(parts_of(fitted)), fitted)
 

@@ -1,10 +1,15 @@
-r"""split_budget: a privacy budget divided among several fits on the same records.
+r"""A privacy budget divided among the steps of a pipeline: those of one try of a private search, or several fits on the same records.
 
-What a step may cost follows from what is known of it before it is fitted (`lethe.estimators.search.step_tries` has the proof):
+Let G be the guarantee of all, and $p_j$ the shares of the steps, $\sum_j p_j = 1$. Each step is calibrated to a guarantee $G_j$:
 
-- All steps Gaussian: squares of $\mu$ add up, so a step of share p gets $\mu\sqrt p$, calibrated at the total's $\delta$.
-- Else a step of share p that need not be Gaussian gets $(p\epsilon, p\delta)$, whatever mechanism it comes to use, and the Gaussian ones
-  have the rest together: epsilons and deltas add up.
+- G is $\mu$-GDP, every step is: $\mu_j = \mu\sqrt{p_j}$, since squares of $\mu$ add up (Dong, Roth, Su 2019, Corollary 3.3).
+- G is $(\epsilon, \delta)$-DP: a step that need not be Gaussian has $(p_j\epsilon, p_j\delta)$, whatever mechanism it comes to use. The
+  Gaussian ones have $P = \sum p_j$ together: $\mu_j = \mu_P\sqrt{p_j/P}$ with $\mu_P$-GDP the weakest that implies
+  $(P\epsilon, P\delta)$-DP. Then epsilons and deltas add up. The order of the steps does not matter: whatever was released before, the loss
+  of each is dominated by that of a pair of its own (Blackwell), and those pairs may be put in any order.
+
+A later step sees the records as the earlier ones transformed them, row by row, by numbers that were released: neighbours stay neighbours,
+and the composition is adaptive. So the whole fit has G.
 
 A split by $\mu$ for all of them is not enough: that a fit meets $(\epsilon, \delta)$ at one point says nothing of the rest of its privacy
 profile, on which the composition depends. With objective perturbation, which `mechanism="auto"` may choose, such a split came to 4.08 of 4.
@@ -13,22 +18,109 @@ profile, on which the composition depends. With objective perturbation, which `m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sklearn.base import clone
 
-from lethe.calculus.domains import outside, require_vector
+from lethe.calculus.composition import compose_gdp
+from lethe.calculus.conversions import gdp_mu
+from lethe.calculus.domains import outside, require_positive, require_vector
 from lethe.calculus.guarantees import GDP, ApproxDP
-from lethe.errors import InputError
+from lethe.calculus.rounding import round_down, round_up
+from lethe.errors import CalibrationError, InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.pipelines.tries import DOWN, Try, is_gaussian
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.estimators.search.step_tries import step_tries
-from lethe.estimators.search.tries import Try, is_gaussian
 
-_DOWN = 1.0 - 1e-11  # what calibration and composition round up by, many times over
+_SLACK = 1.0 - 1e-11  # for what adding up rounds up, many times over
+_MODEL = 0.8  # of the budget, where no shares are given
+
+
+def step_tries(one: Try, gaussian: Mapping[str, bool], shares: Mapping[str, float], *, delta: float) -> dict[str, Try]:
+    """The budget of each step; a single step has the whole.
+
+    Args:
+        one: what a try may.
+        gaussian: for each step, whether a fit is mu-GDP whatever the data.
+        shares: p > 0 of each of the same steps, in proportion.
+        delta: at which Gaussian steps are calibrated, where the try is mu-GDP.
+    """
+    if len(gaussian) == 1:
+        return dict.fromkeys(gaussian, one)
+    total = math.fsum(shares[step] for step in gaussian)
+    parts = {step: shares[step] / total * _SLACK for step in gaussian}
+    found: dict[str, Try] = {}
+    if isinstance(one.guarantee, GDP):
+        found = {step: _gaussian(step, one.guarantee.mu * math.sqrt(part), delta) for step, part in parts.items()}
+    else:
+        assert isinstance(one.guarantee, ApproxDP)
+        epsilon, failing = one.guarantee.epsilon_bound, one.guarantee.delta_bound
+        together = math.fsum(part for step, part in parts.items() if gaussian[step])
+        mu = gdp_mu(together * epsilon, together * failing) if together > 0.0 else 0.0
+        for step, part in parts.items():
+            if gaussian[step]:
+                found[step] = _gaussian(step, mu * math.sqrt(part / together) * _SLACK, together * failing)
+            else:
+                found[step] = Try(
+                    guarantee=ApproxDP(part * epsilon, part * failing), target=ApproxDP(part * epsilon * (1.0 - DOWN), part * failing)
+                )
+    if not _cover(one, found.values()):
+        raise CalibrationError("the steps of a pipeline cost more together than one try may.", source="the option shares")
+    return found
+
+
+def declared_shares(shares: Any, steps: Mapping[str, object]) -> dict[str, float]:
+    """A share for each private step, numbers > 0 in proportion; None: four fifths for the last step, the rest in equal parts.
+
+    The steps are by prefix of their parameters, in order; the shares by name of the step, as parameters have it ("outer__inner"); other
+    names are ignored here.
+    """
+    if shares is not None and len(steps) == 1 and "" in steps:
+        raise InputError(
+            "shares: the estimator is one model, which has the whole budget.", source="the option shares", remedy="leave it at None"
+        )
+    if shares is None:
+        others = max(len(steps) - 1, 1)
+        return {step: _MODEL if place == len(steps) - 1 else (1.0 - _MODEL) / others for place, step in enumerate(steps)}
+    if not isinstance(shares, Mapping):
+        raise outside("shares", shares, "None, or a number > 0 for each private step, by its name")
+    known = {str(name): require_positive(f"shares[{name!r}]", share) for name, share in shares.items()}
+    missing = [step.removesuffix("__") for step in steps if step.removesuffix("__") not in known]
+    if missing:
+        raise InputError(
+            f"shares: none for {', '.join(missing)}; every private step needs one.",
+            source="the option shares",
+            remedy=f"name {', '.join(step.removesuffix('__') for step in steps)}",
+        )
+    return {step: known[step.removesuffix("__")] for step in steps}
+
+
+def _gaussian(step: str, mu: float, delta: float) -> Try:
+    epsilon = GDP(mu * (1.0 - DOWN)).epsilon(delta)
+    if not epsilon > 0.0:
+        raise CalibrationError(
+            f"shares: nothing is left for step {step.removesuffix('__')} of one try.",
+            source="the parameters epsilon, tries and shares",
+            remedy="take a larger epsilon, fewer tries or a larger share",
+        )
+    return Try(guarantee=GDP(mu), target=ApproxDP(epsilon, delta))
+
+
+def _cover(one: Try, parts: Iterable[Try]) -> bool:
+    """Whether parts together are within the whole: the same sums the other way round, with what they are rounded to."""
+    guarantees = [part.guarantee for part in parts]
+    mus = [guarantee.mu for guarantee in guarantees if isinstance(guarantee, GDP)]
+    points = [guarantee for guarantee in guarantees if isinstance(guarantee, ApproxDP)]
+    gaussian = GDP(compose_gdp(mus)) if mus else GDP(0.0)
+    if isinstance(one.guarantee, GDP):
+        return not points and gaussian.mu <= one.guarantee.mu
+    assert isinstance(one.guarantee, ApproxDP)
+    failing = one.guarantee.delta_bound - round_up(math.fsum(point.delta_bound for point in points), 1e-15)
+    spent = round_up(math.fsum(point.epsilon_bound for point in points), 1e-15)
+    return failing >= 0.0 and gaussian.epsilon(round_down(failing, 1e-15)) + spent <= one.guarantee.epsilon_bound
 
 
 def split_budget(steps: Sequence[PrivateEstimator], epsilon: float, delta: float, *, shares: Sequence[float]) -> tuple[Any, ...]:
@@ -78,7 +170,7 @@ def _is_gaussian(step: PrivateEstimator) -> bool:
 def _whole(budget: PrivacyBudget, part: float, *, gaussian: bool) -> Try:
     """What all steps may cost together: so much of the budget."""
     if gaussian:
-        mu = budget.total_mu * math.sqrt(part) * _DOWN
+        mu = budget.total_mu * math.sqrt(part) * _SLACK
         return Try(guarantee=GDP(mu), target=ApproxDP(GDP(mu).epsilon(budget.delta), budget.delta))
-    point = ApproxDP(budget.epsilon * part * _DOWN, budget.delta * part * _DOWN)
+    point = ApproxDP(budget.epsilon * part * _SLACK, budget.delta * part * _SLACK)
     return Try(guarantee=point, target=point)

@@ -17,37 +17,24 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, OneHotEncoder, OrdinalEncoder, PolynomialFeatures
 
-from lethe.estimators.features.public_whitening import PublicWhitening
-from lethe.estimators.features.random_convolution_features import RandomConvolutionFeatures
-from lethe.estimators.features.random_fourier import RandomFourierFeatures
-from lethe.estimators.features.record_normalizer import RecordNormalizer
-from lethe.estimators.features.scattering_features import ScatteringFeatures
+from lethe.estimators.features.random_convolutions import RandomConvolutionFeatures
+from lethe.estimators.features.record_features import RandomFourierFeatures, RecordNormalizer
+from lethe.estimators.features.scattering import ScatteringFeatures
+from lethe.estimators.features.whitening import PublicWhitening
 from lethe.estimators.preprocessing.public_scaler import PublicScaler
-from lethe.estimators.unseen_costs import judged_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What a step may have learned.
+    """What a step may have learned."""
 
-    Args:
-        what: a clause about the step.
-        remedy: how it would learn nothing.
-    """
-
-    what: str
-    remedy: str
+    what: str  # a clause about the step
+    remedy: str  # how it would learn nothing
 
 
 def learns_nothing(step: object) -> bool:
     """Whether a step, fitted or not, is known to learn nothing. By its type and not that of a subclass, which may do anything."""
     return type(step) in _RULES and lesson_of(step) is None
-
-
-@judged_by
-def learned_something(step: object) -> bool | None:
-    """Whether a step of a known type learned something; None: its type is not known."""
-    return lesson_of(step) is not None if type(step) in _RULES else None
 
 
 def lesson_of(step: object) -> Lesson | None:

@@ -13,10 +13,12 @@ from sklearn.utils.validation import check_array
 from lethe.calculus.domains import require_switch
 from lethe.documents.synonyms import answering
 from lethe.errors import InputError
-from lethe.estimators.absent_parameters import ABSENT
-from lethe.estimators.inputs.tables import read_table
-from lethe.estimators.preprocessing.bounds import ordered_bounds
+from lethe.estimators.inputs.tables import FLOATS, read_table
+from lethe.estimators.options import ABSENT
 from lethe.mechanisms.base import Array
+from lethe.mechanisms.tables import one_a_column
+
+_LARGEST = 1e100
 
 
 class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -55,13 +57,13 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Raises:
             InputError, ValueError: a table or ranges that cannot be used.
         """
-        self._clips()
+        require_switch("clip", self.clip)
         self._ranges(self._rows(X, reset=True).shape[1])
         return self
 
     def transform(self, X: Any) -> Any:
         """Rows mapped, shape (n, d), a CSR table if they came as one."""
-        rows, clips = self._rows(X, reset=False), self._clips()
+        rows, clips = self._rows(X, reset=False), require_switch("clip", self.clip)
         middle, half = self._ranges(rows.shape[1])
         if not isinstance(rows, np.ndarray):  # sparse: every middle is 0, so zeros stay zeros
             scaled = rows.astype(np.float64)
@@ -80,9 +82,6 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         middle, half = self._ranges(rows.shape[1])
         return rows * half + middle
 
-    def _clips(self) -> bool:
-        return require_switch("clip", self.clip)
-
     def _rows(self, X: Any, *, reset: bool) -> Any:
         if not self.keeps_zeros and sparse.issparse(X):
             raise InputError(
@@ -95,7 +94,7 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             X,
             reset=reset,
             accept_sparse="csr" if self.keeps_zeros else False,
-            dtype=[np.float64, np.float32],
+            dtype=FLOATS,
             ensure_all_finite="allow-nan",
         )
 
@@ -109,10 +108,30 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _ranges(self, columns: int) -> tuple[Array, Array]:
         """The middle and half the width of each, shape (d,)."""
-        bounds = ordered_bounds(
-            "low", self.low, "high", self.high, columns, remedy="give ranges known without looking at the records, numbers or one a column"
-        )
-        half = (bounds.high - bounds.low) / 2.0
+        remedy = "give ranges known without looking at the records, numbers or one a column"
+        low, high = ordered_bounds("low", self.low, "high", self.high, columns, remedy=remedy)
+        half = (high - low) / 2.0
         if not half.all():
             raise InputError("low and high: a range is too narrow for floating-point numbers.", source="the parameters low and high")
-        return (bounds.low + bounds.high) / 2.0, half
+        return (low + high) / 2.0, half
+
+
+def ordered_bounds(name: str, low: Any, other: str, high: Any, columns: int, *, remedy: str) -> tuple[Array, Array]:
+    """Public bounds of d columns, low and high, shape (d,) each; low must be below high.
+
+    Args:
+        name, low: as a parameter, and the lower ones, a number or one a column.
+        other, high: the upper ones.
+        columns: d.
+        remedy: what to give instead.
+    """
+    lower, upper = one_a_column(name, low, columns), one_a_column(other, high, columns)
+    wrong = ~((lower >= -_LARGEST) & (lower < upper) & (upper <= _LARGEST))
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise InputError(
+            f"{name} and {other} of column {first}: got {lower[first]:g} and {upper[first]:g}; low must be below high, both within 1e100.",
+            source=f"the parameters {name} and {other}",
+            remedy=remedy,
+        )
+    return lower, upper

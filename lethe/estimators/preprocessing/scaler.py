@@ -1,22 +1,31 @@
-"""A private StandardScaler."""
+"""Columns by private quantiles: a private StandardScaler, and a clipper of columns and rows."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from lethe.calculus.domains import as_number, outside
+from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import enforced
 from lethe.certificates.statement import Statement
+from lethe.errors import InputError
+from lethe.estimators.inputs.ranges import released_norm
 from lethe.estimators.inputs.tables import read_rows
-from lethe.estimators.partitioned.transformed import Standardised
-from lethe.estimators.preprocessing.bounds import declared_bounds, released_bounds
+from lethe.estimators.options import EstimatorOptions
+from lethe.estimators.partitioned.gathered import norms_of
+from lethe.estimators.partitioned.transformed import projected, standardised
+from lethe.estimators.preprocessing.public_scaler import ordered_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.standardise import standardise
+from lethe.run.run import Neighbours
 
 _BOUNDS_SHARE = 0.5  # of the squared mu, for private bounds
 _TAIL, _WIDER = 0.05, 1.5
@@ -25,6 +34,9 @@ _TAIL, _WIDER = 0.05, 1.5
 _LEAST, _LEAST_RELEASED = 0.01, 0.2
 _GIVEN = {"public bounds": "a parameter, taken as public"}
 _RELEASED = {"public bounds": "released before, by the code, and counted"}
+_NEEDED = '"auto", or a pair (low, high) of numbers or of lists with one a column'
+_NORM_SHARE = 0.2  # of the squared mu, where columns are clipped as well
+_DOWN = 1.0 - 1e-11  # what composing thousands of columns rounds up by
 
 
 class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
@@ -35,10 +47,24 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     Args:
         bounds: a public pair (low, high), numbers or one a column, or "auto": one and a half times the range between two private
             quantiles of each column, for half of the budget (in squared mu).
+        epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateTransformer`.
     Attributes: those of `PrivateTransformer`, and `low_`, `high_`, `mean_`, `scale_`, `var_`, each of shape (d,).
     """
 
-    bounds: Any = "auto"
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: Neighbours = "zero_out",
+        bounds: Any = "auto",
+        random_state: Any = None,
+        seed_noise: bool = False,
+        ledger: Any = None,
+        options: EstimatorOptions | None = None,
+    ) -> None:
+        super().__init__(epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
+        self.bounds = bounds
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release bounds where they are not given, then means and scales.
@@ -49,47 +75,138 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        start = self._start(X, y)
-        records, columns = start.table.shape
-        bounds, budget, parts = declared_bounds(self.bounds, columns), start.budget, list[Statement]()
-        public = [f"{columns} columns, and their names", *([] if bounds is None else ["bounds of the columns"])]
-        why = _GIVEN
+        table, budget, generator = self._start(X, y)
+        records, columns = table.shape
+        given, parts = self._declared(columns), list[Statement]()
+        public = [f"{columns} columns, and their names", *([] if given is None else ["bounds of the columns"])]
         self._pay(budget.as_gaussian, budget, records)
-        if bounds is None:
-            bounds = released_bounds(
-                start.columns(),
-                tail=_TAIL,
-                wider=_WIDER,
-                share=budget.share(_BOUNDS_SHARE),
-                give="bounds=(low, high)",
-                neighbours=self.neighbours,
-                generator=start.generator,
-            )
-            assert bounds.statement is not None
-            parts, why = [bounds.statement], _RELEASED
-            budget = budget.with_spent(bounds.statement)
+        if given is None:
+            share = budget.share(_BOUNDS_SHARE)
+            asked: dict[str, Any] = {"tail": _TAIL, "wider": _WIDER, "give": "bounds=(low, high)"}
+            low, high, cost = self._quantiles(table, share=share, generator=generator, **asked)
+            parts, budget = [cost], budget.with_spent(cost)
+        else:
+            low, high = given
         found = standardise(
-            start.table,
-            low=bounds.low,
-            high=bounds.high,
+            table,
+            low=low,
+            high=high,
             target=budget.settle(gaussian_cost),
             neighbours=self.neighbours,
             records=records,
             least_scale=_LEAST_RELEASED if parts else _LEAST,
-            generator=start.generator,
+            generator=generator,
         )
-        moments = replace(found.statement, findings=enforced(found.statement.findings, why))
+        moments = replace(found.statement, findings=enforced(found.statement.findings, _RELEASED if parts else _GIVEN))
         self.low_, self.high_, self.mean_, self.scale_ = found.low, found.high, found.mean, found.scale
         self.var_ = np.square(found.scale)
         how = "given bounds" if not parts else f"bounds released for {_BOUNDS_SHARE:g} of the squared mu"
         self._state([*parts, moments], budget, records, why=[f"noisy moments within {how}"], public=public)
         return self
 
+    def _declared(self, columns: int) -> tuple[Array, Array] | None:
+        """The bounds given as public, or None where they are to be released."""
+        bounds = self.bounds
+        if isinstance(bounds, str) and bounds == "auto":
+            return None
+        if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
+            raise outside("bounds", bounds, _NEEDED)
+        remedy = 'give bounds known without looking at the data, or bounds="auto": private quantiles, paid for'
+        return ordered_bounds("bounds[0]", bounds[0], "bounds[1]", bounds[1], columns, remedy=remedy)
+
     def transform(self, X: Any) -> Any:
         """Rows clipped and standardised, shape (n, d); a table in blocks is one again, whose blocks are standardised as they are read."""
-        return self._apply(X, lambda: Standardised(self.low_, self.high_, self.mean_, self.scale_))
+        return self._apply(X, lambda: partial(standardised, low=self.low_, high=self.high_, mean=self.mean_, scale=self.scale_))
 
     def inverse_transform(self, X: Any) -> Array:
         """Rows in the units they came in, shape (n, d); what was clipped stays clipped."""
         check_is_fitted(self)
         return read_rows(X) * self.scale_ + self.mean_
+
+
+class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
+    r"""Columns clipped between two private quantiles, then rows projected on the ball of a private norm and divided by it.
+
+    With `norm_quantile` rows come out with norm at most 1, by construction: an estimator behind it takes feature_norm=1.0 as a fact, and
+    pays for no quantile of its own. A CSR table is taken where only rows are clipped, since clipping columns would leave no zeros.
+
+    Args:
+        tail: in (0, 1/2): columns are clipped at the `tail` and `1 - tail` quantiles; None: they are not.
+        norm_quantile: in (0, 1): rows are projected on that quantile of their norms; None: they are not.
+        epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateTransformer`.
+    Attributes: those of `PrivateTransformer`; `low_` and `high_`, of shape (d,), or None; `feature_norm_`, or None.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: Neighbours = "zero_out",
+        tail: float | None = 0.05,
+        norm_quantile: float | None = None,
+        random_state: Any = None,
+        seed_noise: bool = False,
+        ledger: Any = None,
+        options: EstimatorOptions | None = None,
+    ) -> None:
+        super().__init__(epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
+        self.tail, self.norm_quantile = tail, norm_quantile
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.tail is None
+        return tags
+
+    def _sparse(self) -> str | bool:
+        return "csr" if self.tail is None else False
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Release the quantiles.
+
+        Args:
+            X: records, shape (n, d); or a table in blocks.
+            y: not used; of a table in blocks it may be the name of a column that is no feature.
+        Raises:
+            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
+        """
+        tail, level = _level("tail", self.tail, 0.5), _level("norm_quantile", self.norm_quantile, 1.0)
+        if tail is None and level is None:
+            raise InputError(
+                "tail = None and norm_quantile = None: there is nothing to clip at.",
+                source="the parameters tail and norm_quantile",
+                remedy="give one of them, such as norm_quantile=0.75",
+            )
+        table, budget, generator = self._start(X, y)
+        low = high = norm = None
+        records, columns = table.shape
+        self._pay(budget.as_gaussian, budget, records)
+        of_norms = 0.0 if level is None else _NORM_SHARE if tail is not None else 1.0
+        mu, parts = budget.total_mu, list[Statement]()
+        if tail is not None:
+            share = GDP(mu * (1.0 - of_norms) ** 0.5 * _DOWN)
+            give = "by a PublicScaler in its place"
+            low, high, cost = self._quantiles(table, tail=tail, wider=1.0, share=share, give=give, generator=generator)
+            parts.append(cost)
+        if level is not None:
+            share, norms = GDP(mu * of_norms**0.5 * _DOWN), norms_of(table, low, high)
+            norm, cost = released_norm(norms, quantile=level, share=share, neighbours=self.neighbours, generator=generator)
+            parts.append(cost)
+        # All at once: where a pass fails, what was found before it is not released.
+        self.low_, self.high_, self.feature_norm_ = low, high, norm
+        self._state(parts, budget, records, why=["private quantiles"], public=[f"{columns} columns, and their names"])
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Rows clipped, shape (n, d), a CSR table if they came as one; a table in blocks is one again, clipped as it is read."""
+        return self._apply(X, lambda: partial(projected, low=self.low_, high=self.high_, norm=self.feature_norm_))
+
+
+def _level(name: str, value: Any, high: float) -> float | None:
+    if value is None:
+        return None
+    needed = f"a number above 0 and below {high:g}, or None"
+    number = as_number(name, value, needed)
+    if not 0.0 < number < high:
+        raise outside(name, value, needed)
+    return number

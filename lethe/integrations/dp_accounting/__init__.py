@@ -3,8 +3,14 @@
 Importing this package loads dp_accounting; `import lethe` alone does not.
 """
 
-from lethe.integrations.dp_accounting.accountant import LetheAccountant
+import importlib.util
+
+from lethe.errors import MissingExtraError
+
+if not all(map(importlib.util.find_spec, ("dp_accounting", "attr"))):
+    raise MissingExtraError("lethe.integrations.dp_accounting needs dp_accounting.", remedy='pip install "lethe-dp[dp-accounting]"')
+
+from lethe.integrations.dp_accounting.accountant import IterateDpEvent, LastIterateDpEvent, LetheAccountant
 from lethe.integrations.dp_accounting.events import to_dp_event
-from lethe.integrations.dp_accounting.releases import IterateDpEvent, LastIterateDpEvent
 
 __all__ = ["IterateDpEvent", "LastIterateDpEvent", "LetheAccountant", "to_dp_event"]

@@ -23,28 +23,17 @@ from lethe.run.run import Neighbours
 # dp_accounting squares noise multipliers; beyond these a square leaves the floating-point range.
 _WEAKEST, _STRONGEST = 1e-100, 1e100
 
+_COMPOSE = "compose it in lethe.integrations.dp_accounting.LetheAccountant, which takes the run itself."
 _WHY_NOT: dict[type[Guarantee], tuple[str, str]] = {
-    GDPMixture: (
-        "no event says that the order of the batches is secret; the worst component alone would be another guarantee",
-        "compose it in lethe.integrations.dp_accounting.LetheAccountant, which takes the run itself.",
-    ),
-    BallsInBinsGaussian: (
-        "no event says that the bin of a record is secret",
-        "compose it in lethe.integrations.dp_accounting.LetheAccountant, which takes the run itself.",
-    ),
-    WithSlack: (
-        "no event says that a guarantee may fail with a small probability",
-        "compose it in lethe.integrations.dp_accounting.LetheAccountant, which takes the run itself.",
-    ),
-    Tightest: (
-        "an event says one guarantee, and this is the smallest of several: one part alone would be looser",
-        "compose it in lethe.integrations.dp_accounting.LetheAccountant, which takes the run itself.",
-    ),
+    GDPMixture: ("no event says that the order of the batches is secret; the worst component alone would be another guarantee", _COMPOSE),
+    BallsInBinsGaussian: ("no event says that the bin of a record is secret", _COMPOSE),
+    WithSlack: ("no event says that a guarantee may fail with a small probability", _COMPOSE),
+    Tightest: ("an event says one guarantee, and this is the smallest of several: one part alone would be looser", _COMPOSE),
     RDPCurve: ("no event says a Rényi curve", "export epsilon at one delta, or compose the curves themselves."),
     SampledGaussian: (
         "none holds a Gaussian beside Poisson batches under every relation, and for batches without replacement the accountant takes noise "
         "relative to the distance between data sets, not to the gradient bound as the event documents",
-        "compose it in lethe.integrations.dp_accounting.LetheAccountant, which takes the run itself.",
+        _COMPOSE,
     ),
 }
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from lethe.calculus.domains import require_count, require_positive
-from lethe.calculus.large_delta import open_delta
 from lethe.documents.synonyms import answering
 from lethe.errors import InputError, LetheWarning
-from lethe.integrations.lightning.package import Callback
-from lethe.integrations.lightning.patches import Patches
-from lethe.integrations.lightning.planning import planned
-from lethe.integrations.lightning.processes import without_reducer
-from lethe.integrations.lightning.refusals import refuse_optimizers, refuse_trainer
-from lethe.integrations.lightning.step_losses import StepLosses
-from lethe.integrations.lightning.steps import PrivateSteps
-from lethe.integrations.logical_batches import LogicalBatches
-from lethe.integrations.recorded_training import PlannedTraining, RecordedTraining
+from lethe.integrations.lightning.refusals import Callback, begin_alike, refuse_optimizers, refuse_trainer
+from lethe.integrations.lightning.steps import Patches, PrivateSteps, StepLosses
+from lethe.integrations.training import LogicalBatch, LogicalBatches, PlannedTraining, RecordedTraining, Target
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine, TrainOptions
@@ -76,20 +71,12 @@ class PrivateTraining(RecordedTraining, Callback):
         clip_norm: the norm that each record's gradient is clipped to.
         run: instead of epsilon and clip_norm: any run that `PrivacyEngine` takes; the Trainer must take as many steps.
         neighbours: with epsilon: "add_or_remove", as other libraries count; "replace_one" or "zero_out" keep the number of records public.
-        users: the unit of privacy is then a user: the id of each record's user, or the name of the column that holds them, which the
-            module is not given (where a collate function reads it, take it out there). A user's gradient is that of the mean loss of its
-            records, clipped once; batch sizes and epochs count users. The unit of a `run` is then user.
-        records_per_user: at most so many of a user's records, at random, take part in a step; None: all of them.
         checkpoints: a folder, as private as the data, in which training is kept whenever the Trainer saves a checkpoint; needed to go on
             with `trainer.fit(module, ckpt_path=...)`. Steps whose noise may have been drawn count, and are not taken again.
         log_private: whether the mean loss of each step's records is logged, as train_loss. Such a log may not be published.
         declared_apart: declares that the collate function makes each row of its own record, and of random numbers that are its own.
-        clip_groups, method, secure, isolation, seed, gradient_memory: as of `PrivacyEngine`.
-        views: how often each record is read and collated in a step, where the data set augments at random: a record's gradient is that of
-            the mean loss of its views, clipped once. The loader's batch_size still counts records.
-        ema: of the iterates' moving average, such as 0.999: `private.averaged` after training, a state dict that the certificate covers.
-        ledger: what pays for the training: `lethe.ledger.Spending(ledger, "patients")`; reserved before it begins, and settled with the
-            recorded run.
+        clip_groups, method, secure, isolation, seed, gradient_memory, users, records_per_user, views, ema, ledger: as of `TrainOptions`.
+            With users, batch sizes and epochs count them, a `run` is of unit user, and the module is not given a column that names them.
     Raises:
         InputError: arguments that cannot be used; when training begins, a Trainer or a module that cannot be trained.
         CalibrationError: no noise meets the target.
@@ -123,20 +110,12 @@ class PrivateTraining(RecordedTraining, Callback):
         ledger: Spender | None = None,
     ) -> None:
         super().__init__()
-        if delta is None:
-            raise InputError("delta: none was given.", remedy="PrivateTraining(epsilon=3.0, delta=1e-5, clip_norm=1.0); below 1/records.")
-        if (epsilon is None) == (run is None):
-            raise InputError(
-                f"epsilon: got {epsilon!r}, run: {'none' if run is None else 'a run'}; it needs one of them.",
-                remedy="PrivateTraining(epsilon=3.0, delta=1e-5, clip_norm=1.0), or PrivateTraining(run=run, delta=1e-5).",
-            )
-        self._delta, self._allow_large_delta = open_delta(delta), allow_large_delta
-        self._log_private, self._declared_apart = log_private, declared_apart
+        own: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours}
+        self._target = Target(call="PrivateTraining(...)", allow_large_delta=allow_large_delta, **own)
+        self._clip_norm, self._log_private, self._declared_apart = clip_norm, log_private, declared_apart
         for name, value in (("epsilon", epsilon), ("clip_norm", clip_norm)):
             if value is not None:
                 require_positive(name, value)
-        self._target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "allow_large_delta": allow_large_delta, "run": run}
-        self._target |= {"clip_norm": clip_norm, "neighbours": neighbours}
         self._users, self._read = users, {"records_per_user": records_per_user, "views": require_count("views", views)}
         self._patches = Patches()
         self._kept = None if checkpoints is None else Checkpoints.of(checkpoints)
@@ -146,7 +125,6 @@ class PrivateTraining(RecordedTraining, Callback):
         self._steps: PrivateSteps | None = None
         self._before: tuple[Any, ...] = ()
         self._plan: PlannedTraining | None = None
-        self.engine: PrivacyEngine | None = None
         self._restored = False
 
     @property
@@ -155,11 +133,6 @@ class PrivateTraining(RecordedTraining, Callback):
         if self._plan is None:
             raise InputError("run: there is none before training begins.", remedy="call trainer.fit first.")
         return self._plan.run if self.engine is None else self.engine.run
-
-    @property
-    def averaged(self) -> dict[str, Tensor] | None:
-        """The module's state dict with the moving average of the iterates so far, for `load_state_dict`; None without `ema`, or steps."""
-        return None if self.engine is None else self.engine.averaged
 
     # What Lightning calls.
 
@@ -177,7 +150,8 @@ class PrivateTraining(RecordedTraining, Callback):
         refuse_trainer(trainer, pl_module, log_private=self._log_private)
         if isinstance(loader := trainer.fit_loop._data_source.instance, DataLoader):
             refuse_own_batches(loader)  # before a schedule asks for a number of steps, of which some loaders know none
-        without_reducer(self._patches, trainer.strategy)
+        if hasattr(trainer.strategy, "configure_ddp"):  # the module is left bare where ddp would wrap it
+            self._patches.put(trainer.strategy, "configure_ddp", lambda: begin_alike(trainer.strategy.lightning_module))
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Put the run's logical batches in the place of the train loader."""
@@ -193,7 +167,7 @@ class PrivateTraining(RecordedTraining, Callback):
         column = (self._users,) if isinstance(self._users, str) else ()
         self._source: Source = records_of(loader, leave_out=column, declared_apart=self._declared_apart)
         self._ids = ids_of(self._users, loader)
-        self._plan = planned(trainer, loader, len(self._source), users=self._ids, **self._target)
+        self._plan = self._planned(trainer, loader)
         refuse_optimizers(trainer, log_private=self._log_private)
         self._batches = LogicalBatches(cast(Any, self._source), self._plan.steps_per_epoch)
         self._before = (trainer, trainer.accumulate_grad_batches, loop._data_source)
@@ -243,53 +217,46 @@ class PrivateTraining(RecordedTraining, Callback):
                 ),
                 stacklevel=2,
             )
-        self._batches.open(engine, engine.deliver(), done)
-        self._steps = PrivateSteps(engine, losses, lost=lost, log_private=self._log_private)
-        self._steps.put_on(trainer, pl_module, optimizer)
+        self._batches.open(engine, done)
+        strategy = trainer.strategy
+        add_up = None if trainer.world_size == 1 else lambda total: strategy.reduce(total, reduce_op="sum")
+
+        def gradient(batch: LogicalBatch) -> Tensor | None:
+            return self._noisy_gradient(batch, self._log_private, add_up, strategy.root_device)
+
+        self._steps = PrivateSteps(losses, gradient, lost=lost)
+        self._steps.put_on(self._patches, pl_module, optimizer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log what is spent so far.
 
-        Args:
-            trainer, pl_module: of Lightning.
-            outputs, batch, batch_idx: not used.
+        Args: as `PrivateTraining.setup`.
         """
         if self._steps is not None and self._steps.mean_loss is not None:
             pl_module.log("train_loss", self._steps.mean_loss, prog_bar=True)
         if trainer.global_step % trainer.log_every_n_steps == 0 or trainer.is_last_batch:
-            pl_module.log(
-                "epsilon",
-                self._engine.epsilon(self._delta, steps_fixed_in_advance=True, allow_large_delta=self._allow_large_delta),
-                prog_bar=True,
-            )
+            pl_module.log("epsilon", self._epsilon(), prog_bar=True)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Record what was trained, and leave module and optimiser as they were."""
         self._batches.drain()
-        assert self._steps is not None
-        self._steps.take_off()
+        self._patches.take_off()
         self._record = self._engine.record()
         self._engine.close()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Leave module and optimiser as they were.
 
-        Args:
-            trainer, pl_module: of Lightning.
-            exception: not used.
+        Args: as `PrivateTraining.setup`.
         """
         self.teardown(trainer, pl_module, "fit")
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Leave Trainer, module and optimiser as they were.
 
-        Args:
-            trainer, pl_module: of Lightning.
-            stage: not used.
+        Args: as `PrivateTraining.setup`.
         """
         self._patches.take_off()
-        if self._steps is not None:
-            self._steps.take_off()
         if self.engine is not None:
             self.engine.close()
         if self._before:
@@ -305,11 +272,9 @@ class PrivateTraining(RecordedTraining, Callback):
         self._restored = "steps" in state_dict
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Keep the private part of the training as well.
+        """Keep the private part of the training as well; what is public of it is in `state_dict`.
 
-        Args:
-            trainer, pl_module: of Lightning.
-            checkpoint: not used; what is public of this is in `state_dict`.
+        Args: as `PrivateTraining.setup`.
         """
         if self.engine is not None and self._kept is not None and self._record is None and self.run.noise_at == "every_step":
             self.engine.save()
@@ -318,7 +283,46 @@ class PrivateTraining(RecordedTraining, Callback):
     def _folder(self) -> str:
         return "" if self._kept is None else os.fspath(self._kept.folder)
 
-    @property
-    def _engine(self) -> PrivacyEngine:
-        assert self.engine is not None
-        return self.engine
+    def _planned(self, trainer: Any, loader: DataLoader[Any]) -> PlannedTraining:
+        """The run of a Trainer: a batch is the loader's batch_size x accumulate_grad_batches, and T is max_steps, or max_epochs."""
+        run, norm, accumulated = self._target.run, self._clip_norm, int(trainer.accumulate_grad_batches)
+        if run is None and norm is None:
+            raise InputError(
+                "clip_norm: none was given; it needs the norm that each record's gradient is clipped to.",
+                remedy="PrivateTraining(epsilon=3.0, delta=1e-5, clip_norm=1.0).",
+            )
+        sizes = (int(loader.batch_size or 1), accumulated, trainer.world_size)
+        groups = trainer.optimizers[0].param_groups if trainer.optimizers else []
+        rate = groups[0]["lr"] if groups else None  # without an optimiser, which is refused in a moment, there is one of no parameters
+        last: dict[str, Any] = {"users": self._ids, "drop_last": loader.drop_last}
+        plan = self._target.planned(len(self._source), sizes, partial(_steps, trainer), rate, clip_norm=norm, **last)
+        if run is None:
+            return plan
+        steps, size = _steps(trainer, plan.steps_per_epoch), math.prod(sizes)
+        for name, value, own, agrees in (
+            ("clip_norm", norm, run.clip_norm, norm in (None, run.clip_norm)),
+            ("accumulate_grad_batches", accumulated, f"{run.batch_size} {run.unit}s a step", accumulated == 1 or size == run.batch_size),
+        ):
+            if not agrees:
+                raise InputError(
+                    f"{name}: got {value!r}; the run says {own}.", source="Trainer, run", remedy="leave it out: the run's is used."
+                )
+        if steps != run.total_steps:
+            raise InputError(
+                f"max_steps: the Trainer takes {steps} steps; the run says {run.total_steps}.",
+                source=f"max_steps and max_epochs of the Trainer, with {plan.steps_per_epoch} steps an epoch",
+                remedy=f"Trainer(max_steps={run.total_steps}, max_epochs=-1).",
+            )
+        return plan
+
+
+def _steps(trainer: Any, per_epoch: int) -> int:
+    most_steps, most_epochs = trainer.max_steps, trainer.max_epochs
+    limits = [*([most_steps] if most_steps != -1 else []), *([most_epochs * per_epoch] if most_epochs not in (None, -1) else [])]
+    if not limits or min(limits) < 1:
+        raise InputError(
+            f"max_epochs: got {most_epochs}, max_steps: {most_steps}; it needs to be known how long training lasts, at most.",
+            source="the noise, and what is spent, follow from the number of steps",
+            remedy="Trainer(max_epochs=...), or Trainer(max_steps=...).",
+        )
+    return min(limits)

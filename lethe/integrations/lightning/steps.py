@@ -1,17 +1,132 @@
-"""The steps of a PrivacyEngine in the place of those of Lightning's loop."""
+"""The steps of a PrivacyEngine in the place of those of Lightning's loop, of losses that the module's own training_step computes."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lethe.integrations.lightning.patches import Patches, step_after_its_closure
-from lethe.integrations.lightning.step_losses import StepLosses
-from lethe.integrations.logical_batches import LogicalBatch
-from lethe.integrations.recorded_training import MeanLoss
-from lethe.train import PrivacyEngine
+from lethe.errors import InputError, LetheWarning
+from lethe.integrations.training import LogicalBatch
+
+_FASTER = 'compute the loss with reduction="none" in training_step, and return it: one loss a record.'
+
+
+class Patches:
+    """Methods that were put on objects in the place of their own while training lasts."""
+
+    def __init__(self) -> None:
+        self._put: list[tuple[Any, str, bool, Any]] = []
+
+    def put(self, owner: Any, name: str, value: Callable[..., Any]) -> Any:
+        """Set a method of an object, and return what was there.
+
+        Args:
+            owner, name: where.
+            value: what.
+        """
+        before, own = getattr(owner, name), name in vars(owner)
+
+        @functools.wraps(before)  # whoever asks for its signature is told that of before
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            return value(*args, **kwargs)
+
+        self._put.append((owner, name, own, before))
+        setattr(owner, name, replaced)
+        return before
+
+    def take_off(self) -> None:
+        """Everything is as it was."""
+        for owner, name, own, before in reversed(self._put):
+            if own:
+                setattr(owner, name, before)
+            else:
+                delattr(owner, name)
+        self._put.clear()
+
+
+class StepLosses:
+    """`losses(batch)`, shape (B,), by training_step, as a loop of Lightning calls it.
+
+    Args:
+        trainer: of Lightning.
+        module: its LightningModule.
+        named: whether a batch is a mapping; else training_step is given a list, as a DataLoader gives it, or the one tensor.
+
+    Attributes:
+        number: of the batch in its epoch, which training_step is given.
+    """
+
+    def __init__(self, trainer: Any, module: Any, *, named: bool) -> None:
+        self._step, self._named, self._precision = module.training_step, named, trainer.precision_plugin
+        self._numbered = len(inspect.signature(self._step).parameters) > 1
+        self._trainers = {each: vars(each)["_trainer"] for each in module.modules() if vars(each).get("_trainer") is not None}
+        self._said = False
+        self.number = 0
+
+    @contextmanager
+    def without_trainer(self) -> Iterator[None]:
+        """Within: the module does not know its Trainer, but while training_step runs: what a Trainer counts is no state of the model."""
+        with self._having({module: {"_trainer": None} for module in self._trainers}):
+            yield
+
+    @contextmanager
+    def _having(self, attributes: Mapping[Any, Mapping[str, Any]]) -> Iterator[None]:
+        """Within: modules have these attributes."""
+        before = {module: dict(vars(module)) for module in attributes}
+        for module, given in attributes.items():
+            vars(module).update(given)
+        try:
+            yield
+        finally:
+            for module, given in attributes.items():
+                for name in given:
+                    if name in before[module]:
+                        vars(module)[name] = before[module][name]
+                    else:
+                        del vars(module)[name]
+
+    def __call__(self, batch: Any) -> Tensor:
+        """The losses, shape (B,); a NotImplementedError where training_step gives one number for several records: each is to pass alone."""
+        batch = self._precision.convert_input(batch)
+        records = len(next(iter(batch.values())) if self._named else batch[0])
+        batch = batch if self._named else list(batch) if len(batch) > 1 else batch[0]
+        # What is logged, which no certificate covers, goes nowhere.
+        within = {module: {"_trainer": trainer, "log": self._note, "log_dict": self._note} for module, trainer in self._trainers.items()}
+        with self._having(within), self._precision.train_step_context():
+            result = self._step(batch, self.number) if self._numbered else self._step(batch)
+        loss = result.get("loss") if isinstance(result, Mapping) else result
+        if isinstance(loss, Tensor) and loss.numel() == 1:
+            if records > 1:
+                raise NotImplementedError(f"training_step gives one number for its batch; {_FASTER}")
+            return loss.reshape(1)
+        if isinstance(loss, Tensor) and loss.shape in ((records,), (records, 1)):
+            return loss.reshape(records)
+        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise InputError(
+            f"training_step: gives a loss of {got}; it needs one number, or one loss a record, shape ({records},).",
+            source="the LightningModule",
+            remedy=_FASTER,
+        )
+
+    def _note(self, name: Any, *values: Any, **options: Any) -> None:
+        if self._said:
+            return
+        self._said = True
+        named = ", ".join(map(str, name)) if isinstance(name, Mapping) else str(name)
+        warnings.warn(
+            LetheWarning(
+                f"training_step logs {named}, which is computed of private records and covered by no certificate: it is not logged "
+                "(log_private=True logs the mean loss, as train_loss)."
+            ),
+            stacklevel=4,
+        )
 
 
 class PrivateSteps:
@@ -21,57 +136,46 @@ class PrivateSteps:
     batch's records, micro-batch by micro-batch. Then the optimiser steps without a closure.
 
     Args:
-        engine: that has the module and the optimiser.
         losses: the module's training_step.
+        gradient: computes the noisy gradient of a logical batch, and the mean loss of its records or None.
         lost: steps to come that were taken before, and are counted and not taken again.
-        log_private: whether the mean loss is kept.
 
     Attributes:
         mean_loss: of the last step's records; None where it is not kept.
     """
 
-    def __init__(self, engine: PrivacyEngine, losses: StepLosses, *, lost: int, log_private: bool) -> None:
-        self._engine, self._losses, self._lost, self._log_private = engine, losses, lost, log_private
-        self._patches = Patches()
+    def __init__(self, losses: StepLosses, gradient: Callable[[LogicalBatch], Tensor | None], *, lost: int) -> None:
+        self._losses, self._gradient, self._lost = losses, gradient, lost
         self._batch: LogicalBatch | None = None
         self.mean_loss: Tensor | None = None
 
-    def put_on(self, trainer: Any, module: Any, optimizer: torch.optim.Optimizer) -> None:
+    def put_on(self, patches: Patches, module: Any, optimizer: torch.optim.Optimizer) -> None:
         """Put them there.
 
         Args:
-            trainer, module: of Lightning.
+            patches: by which.
+            module: of Lightning.
             optimizer: the module's.
         """
-        put = self._patches.put
-        put(module, "training_step", self._note)
-        put(module, "backward", lambda loss, *others, **options: self._noisy_gradient(trainer))
-        step_after_its_closure(self._patches, optimizer, self._was_lost)
-
-    def take_off(self) -> None:
-        """Leave module and optimiser as they were."""
-        self._patches.take_off()
+        patches.put(module, "training_step", self._note)
+        patches.put(module, "backward", lambda loss, *others, **options: self._noisy_gradient())
+        inner = patches.put(optimizer, "step", lambda closure=None: self._step(inner, closure))
 
     def _note(self, batch: LogicalBatch, batch_idx: int = 0) -> Tensor:
         self._batch = batch
         self._losses.number = batch_idx
         return torch.zeros(())
 
-    def _noisy_gradient(self, trainer: Any) -> None:
-        if self._lost or self._batch is None:
-            return
-        engine, mean = self._engine, MeanLoss()
-        for micro_batch in self._batch:
+    def _noisy_gradient(self) -> None:
+        if not self._lost and self._batch is not None:
             with self._losses.without_trainer():
-                losses = engine.backward(micro_batch)
-            if self._log_private:
-                mean.add(losses, engine.counted)
-        if self._log_private:
-            strategy = trainer.strategy
-            add_up = None if trainer.world_size == 1 else lambda told: strategy.reduce(told, reduce_op="sum")
-            self.mean_loss = mean.over(add_up, strategy.root_device)
+                self.mean_loss = self._gradient(self._batch)
 
-    def _was_lost(self) -> bool:
-        lost = self._lost > 0
-        self._lost -= lost
-        return lost
+    def _step(self, inner: Callable[[], Any], closure: Callable[[], Any] | None) -> Any:
+        """Call the closure first, which computes the noisy gradient, and then step without one, once."""
+        result = closure() if closure is not None else None
+        if self._lost:
+            self._lost -= 1
+        else:
+            inner()
+        return result

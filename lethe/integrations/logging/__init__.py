@@ -3,7 +3,6 @@
 Importing this package loads neither of the two; making a logger does.
 """
 
-from lethe.integrations.logging.mlflow import MLflowLogger
-from lethe.integrations.logging.tensorboard import TensorBoardLogger
+from lethe.integrations.logging.loggers import MLflowLogger, TensorBoardLogger
 
 __all__ = ["MLflowLogger", "TensorBoardLogger"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,14 +15,12 @@ from lethe.accounting.certify import certify
 from lethe.calculus.domains import require_count
 from lethe.certificates.certificate import Certificate
 from lethe.errors import InputError, MissingExtraError
-from lethe.integrations.logging.description import PRIVATE_LAST, PRIVATE_NOTE, Setting, settings_of
-from lethe.integrations.logging.epsilon_so_far import EpsilonSoFar
+from lethe.integrations.logging.description import PRIVATE_LAST, PRIVATE_NOTE, EpsilonSoFar, Setting, settings_of
 from lethe.run.run import Run
 from lethe.train import Callback
 from lethe.train.callbacks.callback import StepEnd, TrainingEnd
 
 _POINTS = 50
-_TAG = re.compile(r"[A-Za-z0-9][\w\-./ ]*")
 _BASES = {
     "public_data": "computed on public data",
     "paid": "a noisy answer that was paid for; its price is in another certificate, not in this one",
@@ -64,9 +61,6 @@ class RunLogger(Callback, ABC):
     ) -> None:
         if log_every_n_steps is not None:
             require_count("log_every_n_steps", log_every_n_steps)
-        for name, value in (("private", private), ("report", report)):
-            if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InputError(f"{name}: got {value!r}; it needs True or False.")
         if report and not all(find_spec(package) for package in ("jinja2", "matplotlib")):
             raise MissingExtraError(
                 "report: jinja2 or matplotlib is not installed.", remedy='pip install "lethe-dp[report]"; or give report=False.'
@@ -101,7 +95,8 @@ class RunLogger(Callback, ABC):
         if self._last is not None and self._logged != self._last.step:
             self._log(self._last)
         self._over = True
-        certificate = self._certificate(end)
+        # Weights of a kind that cannot be sealed have a run alone; the delta was looked at when training began.
+        certificate = certify(end.record if end.record.released else end.run, self._delta, allow_large_delta=True)
         self._scalars({"dp/certified_epsilon": certificate.epsilon}, end.steps, private=False)
         self._text("dp/certificate", str(certificate), private=False)
         if end.diagnostics is not None:
@@ -122,7 +117,7 @@ class RunLogger(Callback, ABC):
         """Log a number that may be seen by everybody, such as a loss on public data, as `released/name`.
 
         Args:
-            name: letters, digits, spaces and `_-./`.
+            name: of the curve.
             value: any number; nan is logged as such.
             basis: "public_data": computed from released iterates and public data alone; "paid": a noisy answer, accounted for elsewhere.
             step: after which it was computed; None: the last one.
@@ -143,12 +138,7 @@ class RunLogger(Callback, ABC):
             )
         if basis not in _BASES:
             raise InputError(f"basis: got {basis!r}; it needs public_data or paid.", remedy="a number computed on the records is neither.")
-        if not isinstance(name, str) or not _TAG.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"name: got {name!r}; it needs letters, digits, spaces and _-./ alone.")
-        if isinstance(value, bool):
-            raise InputError(f"value: got {value!r}; it needs a number.")
-        at = self._step if step is None else step
-        self._scalars({f"released/{name}": float(value)}, at, private=False)
+        self._scalars({f"released/{name}": float(value)}, self._step if step is None else step, private=False)
         self._text(f"released/{name}/basis", _BASES[basis], private=False)
 
     def _log(self, step: StepEnd) -> None:
@@ -172,23 +162,17 @@ class RunLogger(Callback, ABC):
             self._scalars(told, step.step, private=True)
         self._logged = step.step
 
-    def _certificate(self, end: TrainingEnd) -> Certificate:
-        if end.record.released:
-            return certify(end.record, self._delta, allow_large_delta=True)  # the delta was looked at when training began
-        return certify(end.run, self._delta, allow_large_delta=True)  # weights of a kind that cannot be sealed
-
     def _written(self, certificate: Certificate, run: Run, folder: Path) -> Mapping[str, Path]:
         """The files of the run, its certificate and its report, by what they are."""
         files = {"run": folder / "run.yaml", "certificate": folder / "certificate.json"}
         run.save(files["run"])
         certificate.save(files["certificate"])
         if self._report:
-            for ending in self._formats:
-                files[f"report{ending}"] = folder / f"report{ending}"
-                lethe.report.write(certificate, files[f"report{ending}"], allow_large_delta=True)
+            files["report"] = folder / f"report{self._format}"
+            lethe.report.write(certificate, files["report"], allow_large_delta=True)
         return files
 
-    _formats: tuple[str, ...] = (".html",)
+    _format = ".html"
 
     @abstractmethod
     def _open(self, run: Run, settings: Mapping[str, Setting], steps_done: int) -> None: ...

@@ -19,7 +19,7 @@ if not all(importlib.util.find_spec(package) for package in ("torch", "transform
 
 from transformers import Trainer
 
-from lethe.integrations.transformers.criteria import record_losses
+from lethe.integrations.transformers.losses import record_losses
 from lethe.integrations.transformers.trainer import PrivateTrainer
 
 # Methods of the Trainer that are its own affair: where one is gone, its loop would not ask for what stands in its place.

@@ -1,9 +1,10 @@
-"""TrainingArguments under private training: what is honoured, and what is refused, by name and with its reason."""
+"""TrainingArguments under private training: which are honoured, what the others may be, and what they say of the run."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,21 +13,12 @@ from transformers.trainer_pt_utils import AcceleratorConfig
 
 from lethe.documents.synonyms import did_you_mean
 from lethe.errors import InputError, UnknownArgumentError
+from lethe.run.run import Run
 
-_DESIGN = "which records meet which step is the batch design of the run: Poisson batches, or those of run=lethe.Run(batches=...)"
-_SHARDS = (
-    "it divides the model and exchanges gradients by itself, before they are clipped: call fully_shard on the model (FSDP2) and give "
-    "it to this Trainer, whose processes torchrun or accelerate starts"
-)
-_ONE_MESH = "all processes take shares of one batch: start them by torchrun or accelerate launch, and leave it out"
-_CHOSEN = (
-    "it would seal another iterate than the last, chosen by what is measured along the way; under release all each checkpoint-N is covered "
-    "by the certificate: choose one yourself, by public data"
-)
-_MORE = "it is not known to keep records apart, or to leave gradients of single records in the graph"
-_LEAKS = "it counts or times what batches hold, and how many records a batch has is secret"
-_ENTROPY = "batches and noise are drawn from fresh entropy; who knows a seed knows the noise"
-
+_SHARDS = "leave it out; of a model too large for one device call fully_shard(model) (FSDP2), and start the processes by torchrun"
+_COMPILED = "leave it out: gradients of single records are found by hooks, which a compiled model skips"
+_UNKNOWN = "leave it out: it would break privacy, it is not honoured, or whether it does is not known"
+_BY_EVALUATION = "take what is fixed in advance: what evaluation chooses no certificate covers; each checkpoint-N is covered (release all)"
 _OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "adafactor")
 
 _HONOURED = """
@@ -44,8 +36,43 @@ _HONOURED = """
     length_column_name
 """
 HONOURED = frozenset(_HONOURED.split())
-"""Fields that mean what they always mean, or only speed things up: pinning and prefetching are Lethe's own business."""
+"""Fields that mean what they always mean, or only speed things up. Any other has to be at its default, or as `NEEDS` says."""
 
+
+class Needs(NamedTuple):
+    """What a field may be, and what to do in the place of anything else."""
+
+    allowed: Callable[[Any], bool]
+    remedy: str
+
+
+def one_of(*values: Any) -> Callable[[Any], bool]:
+    """Whether a field is one of these, or an enumeration's member of that value."""
+    return lambda value: getattr(value, "value", value) in values
+
+
+def off(value: Any) -> bool:
+    """Whether a field asks for nothing."""
+    return value in (None, False, "", {}, [])
+
+
+NEEDS: Mapping[str, Needs] = {
+    "train_sampling_strategy": Needs(one_of("random"), "leave it out: which records meet in a step is the batch design of the run"),
+    "skip_memory_metrics": Needs(one_of(True), "leave it at True: how many records a batch has is secret"),
+    "deepspeed": Needs(off, _SHARDS),
+    "fsdp": Needs(off, _SHARDS),
+    "torch_compile": Needs(off, _COMPILED),
+    "fp16": Needs(off, "take bf16=True: loss scaling changes gradients between clipping and the step"),
+    "data_seed": Needs(off, "leave it out: who knows the seed of the batches knows what is secret"),
+    "load_best_model_at_end": Needs(off, _BY_EVALUATION),
+    "save_strategy": Needs(one_of("no", "steps", "epoch"), _BY_EVALUATION),
+    "lr_scheduler_type": Needs(lambda value: getattr(value, "value", value) not in ("reduce_lr_on_plateau", "greedy"), _BY_EVALUATION),
+    "optim": Needs(
+        one_of(*_OPTIMIZERS), f"take one whose step is one gradient: {', '.join(_OPTIMIZERS)}; or give yours: optimizers=(optimizer, None)"
+    ),
+    "debug": Needs(off, "leave it out: its hooks look at activations of single records and print them"),
+}
+"""Fields of which not every value is allowed, or whose remedy is not to leave them out."""
 
 _OF_FIT = {
     "unit": "PrivateTrainer(..., users=ids), where a user is the unit",
@@ -56,59 +83,6 @@ _OF_FIT = {
     "epochs": "TrainingArguments(num_train_epochs=...)",
     "steps": "TrainingArguments(max_steps=...)",
 }
-
-
-class Needs(NamedTuple):
-    """What a field may be, and why nothing else."""
-
-    allowed: Callable[[Any], bool]
-    why: str
-
-
-def one_of(*values: Any) -> Callable[[Any], bool]:
-    """Whether a field is one of these, or an enumeration's member of that value."""
-    return lambda value: getattr(value, "value", value) in values
-
-
-def off(value: Any) -> bool:
-    """Whether a field asks for nothing."""
-    return value in (None, False, "", "no", {}, [])
-
-
-NEEDS: Mapping[str, Needs] = {
-    "auto_find_batch_size": Needs(off, "a step that fails and is tried again would meet records twice; set the size by hand"),
-    "train_sampling_strategy": Needs(one_of("random"), f"batches grouped by length tell lengths; {_DESIGN}"),
-    "group_by_length": Needs(off, f"batches grouped by length tell lengths; {_DESIGN}"),
-    "data_seed": Needs(off, _ENTROPY),
-    "deepspeed": Needs(off, _SHARDS),
-    "fsdp": Needs(off, _SHARDS),
-    "parallelism_config": Needs(off, _ONE_MESH),
-    "torch_compile": Needs(off, "gradients of single records are found by hooks on the model's layers, which a compiled model skips"),
-    "use_liger_kernel": Needs(off, f"its layers compute gradients by themselves: {_MORE}"),
-    "neftune_noise_alpha": Needs(off, "its noise on embeddings is scaled by how far the batch is padded, and so by other records"),
-    "fp16": Needs(off, "loss scaling changes gradients between clipping and the step; take bf16=True"),
-    "fp16_full_eval": Needs(off, "it turns the released weights into float16 behind the certificate's back"),
-    "bf16_full_eval": Needs(off, "it turns the released weights into bfloat16 behind the certificate's back"),
-    "torch_empty_cache_steps": Needs(off, "it is not honoured here"),
-    "include_num_input_tokens_seen": Needs(off, _LEAKS),
-    "skip_memory_metrics": Needs(one_of(True), _LEAKS),
-    "enable_jit_checkpoint": Needs(off, "it saves in the middle of a step; Lethe's own checkpoints survive a kill at any moment"),
-    "load_best_model_at_end": Needs(off, _CHOSEN),
-    "save_strategy": Needs(one_of("no", "steps", "epoch"), _CHOSEN),
-    "lr_scheduler_type": Needs(
-        lambda value: getattr(value, "value", value) not in ("reduce_lr_on_plateau", "greedy"),
-        "it chooses the learning rate by evaluation, of which no certificate speaks; take a schedule that is fixed in advance",
-    ),
-    "optim": Needs(
-        one_of(*_OPTIMIZERS),
-        "only PyTorch's optimisers that take one gradient a step are known to do nothing else: "
-        f"{', '.join(_OPTIMIZERS)}; give yours as optimizers=(optimizer, None)",
-    ),
-    "ignore_data_skip": Needs(off, "a run that is taken up again meets exactly the batches that are left"),
-    "restore_callback_states_from_checkpoint": Needs(off, "callbacks begin anew where training is taken up again"),
-    "debug": Needs(off, "its hooks look at activations of single records and print them"),
-}
-"""Fields that not every value is allowed of, and why."""
 
 
 class Known(NamedTuple):
@@ -124,26 +98,17 @@ TRAINING = Known(HONOURED, NEEDS)
 def refuse_arguments(args: TrainingArguments, known: Known = TRAINING) -> None:
     """Refuse training arguments that would break privacy, or that are not honoured.
 
-    Args:
-        args: of the Trainer.
-        known: what is known of its fields.
     Raises:
         InputError: the first of them, by name.
     """
     for field in dataclasses.fields(args):
         value, needs = getattr(args, field.name), known.needs.get(field.name)
-        if needs is not None:
-            if not needs.allowed(value):
-                raise InputError(
-                    f"{field.name}: got {getattr(value, 'value', value)!r}, which private training does not take.",
-                    source=type(args).__name__,
-                    remedy=f"leave it out: {needs.why}.",
-                )
-        elif field.name not in known.honoured and not _is_default(field, value):
+        allowed = field.name in known.honoured or _is_default(field, value) if needs is None else needs.allowed(value)
+        if not allowed:
             raise InputError(
-                f"{field.name}: got {value!r}; whether it breaks privacy is not known, or it is not honoured.",
-                source="TrainingArguments",
-                remedy="leave it out.",
+                f"{field.name}: got {getattr(value, 'value', value)!r}, which private training does not take.",
+                source=type(args).__name__,
+                remedy=f"{needs.remedy if needs else _UNKNOWN}.",
             )
     if args.n_gpu > 1:
         raise InputError(
@@ -153,18 +118,15 @@ def refuse_arguments(args: TrainingArguments, known: Known = TRAINING) -> None:
         )
 
 
-def refuse_unknown(kind: type, given: Iterable[str]) -> None:
+def refuse_unknown(kind: type, names: Iterable[str]) -> None:
     """Refuse arguments that neither a Trainer nor what it derives from takes, with what may be meant.
 
-    Args:
-        kind: of the Trainer.
-        given: names of arguments.
     Raises:
         UnknownArgumentError: the first of them.
     """
     takes = [inspect.signature(vars(one)["__init__"]).parameters for one in kind.__mro__ if "__init__" in vars(one) and one is not object]
     known = {name for taken in takes for name, one in taken.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
-    for name in given:
+    for name in names:
         if name in _OF_FIT:
             raise UnknownArgumentError(f"{name}: {kind.__name__} has no such option.", remedy=f"{_OF_FIT[name]}.")
         if name not in known:
@@ -175,41 +137,75 @@ def refuse_unknown(kind: type, given: Iterable[str]) -> None:
 
 
 def refuse_surroundings(trainer: Any) -> None:
-    """Refuse what a Trainer was told beside its arguments: by accelerate's environment, or by its data sets.
-
-    Raises:
-        InputError: sharding, compiling or float16; or see `refuse_evaluated`.
-    """
+    """Refuse what a Trainer was told beside its arguments, by accelerate's environment: sharding, compiling or float16."""
     accelerator = trainer.accelerator
-    told = {
+    settings = {
         "distributed_type": (accelerator.distributed_type, ("NO", "MULTI_CPU", "MULTI_GPU"), _SHARDS),
-        "parallelism_config": (accelerator.parallelism_config and "given", ("None",), _ONE_MESH),
-        "mixed_precision": (accelerator.mixed_precision, ("no", "bf16"), NEEDS["fp16"].why),
-        "dynamo_plugin": (accelerator.state.dynamo_plugin.backend, ("NO",), NEEDS["torch_compile"].why),
+        "parallelism_config": (accelerator.parallelism_config and "given", ("None",), "leave it out: all processes share each batch"),
+        "mixed_precision": (accelerator.mixed_precision, ("no", "bf16"), NEEDS["fp16"].remedy),
+        "dynamo_plugin": (accelerator.state.dynamo_plugin.backend, ("NO",), _COMPILED),
     }
-    for name, (value, allowed, why) in told.items():
+    for name, (value, allowed, remedy) in settings.items():
         if str(getattr(value, "value", value)) not in allowed:
             what = f"accelerate: {name} is {getattr(value, 'value', value)}."
-            raise InputError(what, source="accelerate's configuration, or ACCELERATE_*", remedy=f"{why}.")
-    refuse_evaluated(trainer.train_dataset, trainer.eval_dataset)
+            raise InputError(what, source="accelerate's configuration, or ACCELERATE_*", remedy=f"{remedy}.")
 
 
 def refuse_evaluated(trained: Any, evaluated: Any) -> None:
-    """Refuse records that are both trained on and evaluated.
-
-    Args:
-        trained: the Trainer's train_dataset.
-        evaluated: its eval_dataset, or several by name.
-    Raises:
-        InputError: they are the same.
-    """
-    looked_at = evaluated.values() if isinstance(evaluated, dict) else (evaluated,)
-    if trained is not None and any(one is trained for one in looked_at):
+    """Refuse an eval_dataset, or one of several by name, that is the train_dataset."""
+    if trained is not None and any(one is trained for one in (evaluated.values() if isinstance(evaluated, dict) else (evaluated,))):
         raise InputError(
             "eval_dataset: it is train_dataset; what evaluation shows of the private records, no certificate covers.",
             source="train_dataset, eval_dataset",
             remedy="hold public records back for evaluation; or evaluate after training, and tell nobody: trainer.predict(train_dataset).",
         )
+
+
+def sizes_of(args: TrainingArguments) -> tuple[int, int, int]:
+    """Records on a device at once, such batches a step, and processes; errors of sizes and lengths that are none."""
+    lengths = () if args.max_steps > 0 else ("num_train_epochs",)
+    for name in ("per_device_train_batch_size", "gradient_accumulation_steps", *lengths):
+        value = getattr(args, name)
+        if not 0 < value < math.inf:
+            raise InputError(f"{name}: got {value}; it needs a number > 0.", source="TrainingArguments", remedy="leave it at its default.")
+    return args.per_device_train_batch_size, args.gradient_accumulation_steps, args.world_size
+
+
+def clip_norm_of(args: TrainingArguments) -> float:
+    """The norm that each record's gradient is clipped to."""
+    if not (isinstance(args.max_grad_norm, int | float) and 0 < args.max_grad_norm < math.inf):
+        raise InputError(
+            f"max_grad_norm: got {args.max_grad_norm!r}; it is the norm that each record's gradient is clipped to: a number > 0.",
+            source="TrainingArguments",
+            remedy="leave it at 1.0, or set it to the size of most records' gradients, judged by public data.",
+        )
+    return args.max_grad_norm
+
+
+def refuse_other_words(args: TrainingArguments, run: Run, per_epoch: int) -> None:
+    """Refuse arguments that were set to another thing than a run says; what was left at its default says nothing.
+
+    Args:
+        args: of the Trainer.
+        run: that it was given.
+        per_epoch: steps of an epoch.
+    """
+    logical = math.prod(sizes_of(args))
+    steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
+    default = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
+    words = {
+        "max_grad_norm": (run.clip_norm, args.max_grad_norm == run.clip_norm),
+        "max_steps": (run.total_steps, steps == run.total_steps),
+        "num_train_epochs": (f"{run.total_steps} steps", steps == run.total_steps or args.max_steps > 0),
+        "gradient_accumulation_steps": (f"batches of {run.batch_size}", logical == run.batch_size),
+    }
+    for name, (own, agrees) in words.items():
+        if not agrees and getattr(args, name) != default[name]:
+            raise InputError(
+                f"{name}: got {getattr(args, name)}; the run says {own}.",
+                source="TrainingArguments, run",
+                remedy="leave it out: the run's is used.",
+            )
 
 
 def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,36 +16,29 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from transformers import Trainer
 from transformers.trainer_utils import TrainOutput
 
-from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
-from lethe.integrations.logical_batches import LogicalBatch, LogicalBatches
-from lethe.integrations.recorded_training import MeanLoss, PlannedTraining
-from lethe.integrations.transformers.criteria import labels_of, with_decoder_inputs
-from lethe.integrations.transformers.planning import planned
+from lethe.integrations.training import LogicalBatch, LogicalBatches, PlannedTraining, RecordedTraining
+from lethe.integrations.transformers.arguments import clip_norm_of, refuse_other_words, sizes_of
+from lethe.integrations.transformers.losses import labels_of, with_decoder_inputs
 from lethe.integrations.transformers.resuming import checkpoints_of
 from lethe.run.run import Run
-from lethe.train import PrivacyEngine
 from lethe.train.core.tensors import is_shard
 
 # What the training records themselves make: losses, and how much there was to do in a step of a secret number of records.
 PRIVATE = ("loss", "train_loss", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second")
 
 
-class PrivateLoop(Trainer):
+class PrivateLoop(RecordedTraining, Trainer):
     """What the Trainer's own loop asks for, answered by an engine; see `PrivateTrainer`, which makes it."""
 
-    engine: PrivacyEngine | None
     _batches: LogicalBatches
     _criterion: Any
-    _delta: float
-    _allow_large_delta: bool
     _kept: Any
     _log_private: bool
     _noisy_norm: float | None
     _plan: PlannedTraining | None
-    _record: TrainingRecord | None
     _recording: bool
-    _target: dict[str, Any]
+    _users: Any
 
     @property
     def run(self) -> Run:
@@ -82,20 +76,13 @@ class PrivateLoop(Trainer):
         Returns:
             The mean loss, a scalar, where log_private asks for it; else 0.
         """
-        engine = self._engine
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
             cast(Any, self.optimizer).train()
-        mean = MeanLoss()
-        for micro_batch in inputs:
-            losses = engine.backward(micro_batch)
-            if self._log_private:
-                mean.add(losses, engine.counted)
-        device = cast(torch.device, self.args.device)
-        if not self._log_private:
-            return torch.zeros((), device=device)
-        several = self.args.world_size > 1
-        return mean.over((lambda told: cast(Tensor, self.accelerator.reduce(told, "sum"))) if several else None, device)
+        several, device = self.args.world_size > 1, cast(torch.device, self.args.device)
+        add_up = (lambda total: cast(Tensor, self.accelerator.reduce(total, "sum"))) if several else None
+        loss = self._noisy_gradient(inputs, self._log_private, add_up, device)
+        return torch.zeros((), device=device) if loss is None else loss
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         """In training one loss a record, shape (B,), also of parts of a batch; in evaluation the Trainer's.
@@ -116,7 +103,7 @@ class PrivateLoop(Trainer):
         if self.is_in_train and not self._log_private:
             logs = {key: value for key, value in logs.items() if key not in PRIVATE}
         if self.is_in_train and self.engine is not None and "learning_rate" in logs:
-            logs["epsilon"] = self.engine.epsilon(self._delta, steps_fixed_in_advance=True, allow_large_delta=self._allow_large_delta)
+            logs["epsilon"] = self._epsilon()
         super().log(logs, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:
@@ -167,16 +154,25 @@ class PrivateLoop(Trainer):
         return super()._finalize_training(trial, num_train_samples, start_time)
 
     @property
-    def _engine(self) -> PrivacyEngine:
-        assert self.engine is not None
-        return self.engine
-
-    @property
     def _planned(self) -> PlannedTraining:
+        """The run of the arguments: T is max_steps, or num_train_epochs; max_grad_norm is the clip norm."""
         if self._plan is None:
-            if self.train_dataset is None:
-                raise InputError("train_dataset: none was given; it needs the private records.")
-            self._plan = planned(self.args, self.train_dataset, **self._target)
+            args, dataset, target = self.args, self.train_dataset, self._target
+            if not isinstance(dataset, Sized):
+                raise InputError(
+                    f"train_dataset: {'none was given' if dataset is None else f'{type(dataset).__name__} has no length'}; it needs the "
+                    "private records, whose number is a public part of the guarantee.",
+                    remedy="give a map-style data set, such as datasets.Dataset.",
+                )
+
+            def steps(per_epoch: int) -> int:
+                return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
+
+            norm = clip_norm_of(args) if target.run is None else None
+            last: dict[str, Any] = {"users": self._users, "drop_last": args.dataloader_drop_last}
+            self._plan = target.planned(len(dataset), sizes_of(args), steps, args.learning_rate, clip_norm=norm, **last)
+            if target.run is not None:
+                refuse_other_words(args, target.run, self._plan.steps_per_epoch)
         return self._plan
 
     def _folder(self) -> Path | None:

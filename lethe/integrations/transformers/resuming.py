@@ -16,9 +16,8 @@ from lethe.errors import InputError
 from lethe.train import Checkpoints
 from lethe.train.distributed.workers import Workers, ending_together
 
-ENDING = ".private"
-"""Of the folder beside output_dir, and not in it: what lies there is as private as the data, and output_dir is what people publish."""
-
+# Beside output_dir, and not in it: what lies there is as private as the data, and output_dir is what people publish.
+_ENDING = ".private"
 _EVERY = 500
 
 
@@ -38,31 +37,19 @@ class KeptState:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Put the log back, and the step; what the Trainer was told anew stays."""
-        found = TrainerState(**json.loads(state["state"]))
-        now: TrainerState = self._trainer.state
-        now.log_history, now.global_step, now.best_metric = found.log_history, found.global_step, found.best_metric
-        now.best_global_step, now.best_model_checkpoint = found.best_global_step, found.best_model_checkpoint
+        before = TrainerState(**json.loads(state["state"]))
+        for name in ("log_history", "global_step", "best_metric", "best_global_step", "best_model_checkpoint"):
+            setattr(self._trainer.state, name, getattr(before, name))
 
 
-def checkpoints_of(given: Checkpoints | str | os.PathLike[str] | None, args: TrainingArguments) -> Checkpoints | None:
-    """Where the training is kept: what was given; else a folder beside output_dir, unless save_strategy is "no".
-
-    Args:
-        given: to the PrivateTrainer.
-        args: of the Trainer.
-    Raises:
-        InputError: what was given is no folder.
-    """
-    if given is None and getattr(args.save_strategy, "value", args.save_strategy) == "no":
+def checkpoints_of(own: Checkpoints | str | os.PathLike[str] | None, args: TrainingArguments) -> Checkpoints | None:
+    """Where the training is kept: what the PrivateTrainer names; else a folder beside output_dir, unless save_strategy is "no"."""
+    if own is not None:
+        return Checkpoints.of(own)
+    if getattr(args.save_strategy, "value", args.save_strategy) == "no":
         return None
     every = max(1, int(args.save_steps)) if args.save_steps >= 1 else _EVERY
-    return Checkpoints(folder=Path(str(args.output_dir).rstrip(os.sep) + ENDING), every=every) if given is None else Checkpoints.of(given)
-
-
-def with_state(kept: Checkpoints | None, trainer: Any) -> Checkpoints | None:
-    """The checkpoints with the Trainer's schedule and state in them."""
-    also = {"scheduler": trainer.lr_scheduler, "trainer": KeptState(trainer)}
-    return None if kept is None else dataclasses.replace(kept, also={**kept.also, **also})
+    return Checkpoints(folder=Path(str(args.output_dir).rstrip(os.sep) + _ENDING), every=every)
 
 
 @ending_together
@@ -70,11 +57,9 @@ def refuse_earlier(resume: str | bool | None, args: TrainingArguments, folder: P
     """Whether training is to be taken up again; of several processes number 0, which keeps the folder, looks into it.
 
     Args:
-        resume: True, or the folder of the last checkpoint, or of all.
+        resume: True, or the folder of the last checkpoint, or of all; an earlier one is refused.
         args: of the Trainer.
         folder: where the journal is; None: nowhere.
-    Raises:
-        InputError: there is nothing to go on from, or it is an earlier checkpoint.
     """
     if resume in (None, False) or not Workers.current().root:
         return resume not in (None, False)
@@ -103,8 +88,6 @@ def refuse_begun(resumed: int, wanted: bool, folder: Path | None) -> None:
         resumed: steps that were done before.
         wanted: whether training is to be taken up again.
         folder: where they were.
-    Raises:
-        InputError: it was not asked for.
     """
     if resumed and not wanted:
         raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -9,26 +10,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-import torch
+from transformers import TrainerCallback
 from transformers.trainer_utils import TrainOutput
 
 from lethe.errors import InputError, require_finite
-from lethe.integrations.logical_batches import LogicalBatches
-from lethe.integrations.recorded_training import PlannedTraining, RecordedTraining
+from lethe.integrations.training import LogicalBatches, Target
 from lethe.integrations.transformers.arguments import (
     TRAINING,
     Known,
     refuse_arguments,
+    refuse_evaluated,
     refuse_surroundings,
     refuse_unknown,
 )
-from lethe.integrations.transformers.batches import Epochs, source_of
-from lethe.integrations.transformers.card import add_certificate
-from lethe.integrations.transformers.corrected_adam import corrected
-from lethe.integrations.transformers.criteria import criterion_of, refuse_other_loss
 from lethe.integrations.transformers.loop import PRIVATE, PrivateLoop
-from lethe.integrations.transformers.planning import planned
-from lethe.integrations.transformers.resuming import caught_up, checkpoints_of, refuse_begun, refuse_earlier, with_state
+from lethe.integrations.transformers.losses import criterion_of, refuse_other_loss
+from lethe.integrations.transformers.records import add_certificate, source_of
+from lethe.integrations.transformers.resuming import KeptState, caught_up, checkpoints_of, refuse_begun, refuse_earlier
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine, TrainOptions
@@ -38,7 +36,7 @@ from lethe.train.data.users import ids_of
 _DATASET = 3  # the place of train_dataset among the arguments of a Trainer
 
 
-class PrivateTrainer(RecordedTraining, PrivateLoop):
+class PrivateTrainer(PrivateLoop):
     r"""`transformers.Trainer` that trains privately: the same arguments, and (epsilon, delta) or a Run.
 
         trainer = PrivateTrainer(model=model, args=args, train_dataset=dataset, epsilon=3.0, delta=1e-5)
@@ -67,22 +65,12 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         neighbours: with epsilon: "add_or_remove", as other libraries count; "replace_one" or "zero_out" keep the number of records public.
         compute_loss_func: as of the Trainer, to one loss a record. A `compute_loss` that is overridden must return that, too.
         log_private: whether training loss and times are logged. Such a log may not be published.
-        users: the unit of privacy is then a user: the id of each record's user, or the name of the column that holds them. A user's
-            gradient is that of the mean loss of its records, clipped once; batch sizes and epochs count users. The unit of a `run` is
-            then user.
-        records_per_user: at most so many of a user's records, at random, take part in a step; None: all of them.
         declared_apart: declares that the data collator makes each row of its own record and of random numbers that are its own; needed
             where it is random, as for masked language models.
         checkpoints: where training is kept, instead of OUTPUT_DIR.private.
-        clip_groups, method, secure, isolation, gradient_memory: as of `PrivacyEngine`.
-        views: how often train_dataset[i] is read and collated in a step, where it augments at random: a record's gradient is that of the
-            mean loss of its views, clipped once. per_device_train_batch_size still counts records.
-        ema: of the iterates' moving average, such as 0.999: `trainer.averaged` after training, covered by the certificate.
-        ledger: what pays for the training: `lethe.ledger.Spending(ledger, "patients")`; reserved before a record is read, and settled with
-            the recorded run.
+        clip_groups, method, secure, isolation, gradient_memory, users, records_per_user, views, ema, ledger: as of `TrainOptions`; with
+            users, batch sizes and epochs count them, and a `run` is of unit user.
         noisy_grad_norm: clips the noisy mean gradient to this norm, as the Trainer does by max_grad_norm; it costs no privacy.
-        noise_corrected: takes the variance of the noise out of AdamW's second moment (`CorrectedAdamW`); adam_epsilon is then the smallest
-            second moment that is divided by.
         others: arguments of the Trainer by name.
     Raises:
         InputError: arguments that cannot be used.
@@ -114,38 +102,28 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         ema: float | None = None,
         ledger: Spender | None = None,
         noisy_grad_norm: float | None = None,
-        noise_corrected: bool = False,
         **others: Any,
     ) -> None:
         refuse_unknown(type(self), others)
         given = others.get("args", args[1] if len(args) > 1 else None)
         if given is not None:
             refuse_arguments(given, self._KNOWN)
-        if delta is None:
-            raise InputError("delta: none was given.", remedy="PrivateTrainer(..., epsilon=3.0, delta=1e-5); below 1/records.")
-        if noise_corrected and noisy_grad_norm is not None:
-            raise InputError(
-                "noise_corrected: given together with noisy_grad_norm; of a gradient that was made shorter, the noise is another one.",
-                remedy="leave one of them out.",
-            )
+        own: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours}
+        self._target = Target(call="PrivateTrainer(...)", allow_large_delta=allow_large_delta, **own)
         dataset = others.get("train_dataset", next(iter(args[_DATASET:]), None))
         self._users = ids_of(users, dataset)  # before columns that the model does not take are dropped
         self._noisy_norm = None if noisy_grad_norm is None else require_finite("noisy_grad_norm", noisy_grad_norm, low=0.0, strict=True)
         super().__init__(*args, **others)
         refuse_arguments(self.args, self._KNOWN)
         refuse_surroundings(self)
-        self._delta, self._allow_large_delta = delta, allow_large_delta
-        self._log_private, self._declared_apart = log_private, declared_apart
+        refuse_evaluated(self.train_dataset, self.eval_dataset)
+        self._log_private, self._declared_apart, self._kept = log_private, declared_apart, checkpoints
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "isolation": isolation}
         self._options |= {"gradient_memory": gradient_memory, "ledger": ledger, "ema": ema}
-        self._kept, self._noise_corrected = checkpoints, noise_corrected
-        self._target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "allow_large_delta": allow_large_delta, "run": run}
-        self._target |= {"neighbours": neighbours, "users": self._users}
         self._options |= {"users": self._users, "records_per_user": records_per_user, "views": views}
-        self._plan: PlannedTraining | None = None if self.train_dataset is None else planned(self.args, self.train_dataset, **self._target)
-        self.engine: PrivacyEngine | None = None
-        self._criterion: Any = None
-        self._loss_sum, self._recording, self._resume = 0.0, False, False
+        self._plan, self._criterion, self._recording, self._resume = None, None, False, False
+        if self.train_dataset is not None:
+            self._planned  # noqa: B018  # what contradicts is refused before training
 
     def train(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, resume_from_checkpoint: str | bool | None = None, trial: Any = None, ignore_keys_for_eval: list[str] | None = None
@@ -184,14 +162,6 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
             remedy="choose by public data, or plan for the number of trials: lethe.total of their certificates.",
         )
 
-    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """The Trainer's, or the corrected one."""
-        fresh = self.optimizer is None
-        made: Any = super().create_optimizer(model)
-        if fresh and self._noise_corrected:
-            self.optimizer = made = corrected(made, self._planned.run)
-        return made
-
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> tuple[Any, Any]:
         with self._without_reducer():
             model, batches = super()._prepare_for_training(max_steps, train_dataloader, None)
@@ -206,15 +176,17 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         if type(self).compute_loss is PrivateTrainer.compute_loss and self.compute_loss_func is None:
             own = super().compute_loss
             refuse_other_loss(self._losses, lambda batch: own(model, batch), model, source, half=self.accelerator.mixed_precision == "bf16")
-        kept = with_state(checkpoints_of(self._kept, self.args), self)
+        kept = checkpoints_of(self._kept, self.args)
+        if kept is not None:
+            kept = dataclasses.replace(kept, also={**kept.also, "scheduler": self.lr_scheduler, "trainer": KeptState(self)})
         options = TrainOptions(physical_size=self._planned.physical_size, checkpoints=kept, **self._options)
         engine = PrivacyEngine(model, optimizer, self._losses, source, self._planned.run, options=options)
         self.engine, self._batches = engine, batches
         refuse_begun(engine.resumed, self._resume, self._folder())
         caught_up(self.lr_scheduler, engine.steps - self.state.global_step)
         self.state.global_step = engine.steps
-        batches.open(engine, engine.deliver())
-        self.callback_handler.callbacks.insert(0, Epochs(len(batches)))
+        batches.open(engine)
+        self.callback_handler.callbacks.insert(0, _Epochs(len(batches)))
 
     def _own_criterion(self, model: Any) -> Any:
         """The loss of each record."""
@@ -226,11 +198,6 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         if self._record is not None and self.is_world_process_zero():
             add_certificate(Path(str(self.args.output_dir)) / "README.md", self.certificate_)
 
-    @property
-    def averaged(self) -> dict[str, Any] | None:
-        """The model's state dict with the moving average of the iterates so far, for `load_state_dict`; None without `ema`, or steps."""
-        return None if self.engine is None else self.engine.averaged
-
     @contextmanager
     def _one_batch_a_step(self) -> Iterator[None]:
         """Within: the Trainer takes a logical batch for one that need not be accumulated, and as many steps as the run has."""
@@ -240,3 +207,13 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
             yield
         finally:
             args.gradient_accumulation_steps, args.max_steps = said
+
+
+class _Epochs(TrainerCallback):
+    """Says how far training is, also where it was taken up again."""
+
+    def __init__(self, steps_per_epoch: int) -> None:
+        self._steps_per_epoch = steps_per_epoch
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        state.epoch = state.global_step / self._steps_per_epoch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from numbers import Integral
 from typing import Any, ClassVar, cast
 
 import torch
@@ -11,12 +12,28 @@ from torch import nn
 from trl.trainer.sft_trainer import SFTTrainer
 
 from lethe.errors import InputError
-from lethe.integrations.logical_batches import LogicalBatches
-from lethe.integrations.transformers.arguments import Known, refuse_arguments, refuse_evaluated
+from lethe.integrations.training import LogicalBatches
+from lethe.integrations.transformers.arguments import TRAINING, Known, Needs, off, one_of, refuse_arguments, refuse_evaluated
 from lethe.integrations.transformers.losses import RecordLosses
 from lethe.integrations.transformers.trainer import PrivateTrainer
-from lethe.integrations.trl.arguments import SFT
 
+_HONOURED = """
+    model_init_kwargs trust_remote_code chat_template_path dataset_text_field dataset_kwargs dataset_num_proc eos_token
+    truncation_mode shuffle_dataset packing_strategy pad_to_multiple_of completion_only_loss assistant_only_loss loss_type pad_token
+"""
+HONOURED = frozenset(_HONOURED.split())
+"""Fields of SFTConfig's own that mean what they always mean; packing_strategy says nothing where nothing is packed."""
+NEEDS = {
+    "packing": Needs(off, "give one conversation a row: a packed row is of several, and is no record whose gradient could be clipped"),
+    "padding_free": Needs(off, "leave it out: it joins all conversations of a batch into one row; a record needs a row of its own"),
+    "max_length": Needs(
+        lambda value: value is None or (isinstance(value, Integral) and int(value) >= 2),
+        "give a number of tokens, at least 2: of fewer none is predicted; or None, which cuts nothing",
+    ),
+    "router_aux_loss_coef": Needs(one_of(None, 0.0), "set it to 0: the load-balancing loss of experts is one of the whole batch"),
+}
+SFT = Known(TRAINING.honoured | HONOURED, {**TRAINING.needs, **NEEDS})
+"""Of all fields of an SFTConfig."""
 _HALF = (torch.float16, torch.bfloat16)
 
 

@@ -21,9 +21,9 @@ from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.integrations.dp_accounting import IterateDpEvent, LastIterateDpEvent, LetheAccountant, to_dp_event
-from lethe.report.document.build import document_of
-from lethe.report.document.formats.markdown import markdown
-from lethe.report.document.subject import subject_of
+from lethe.report.formats import markdown
+from lethe.report.sections.build import document_of
+from lethe.report.subject import subject_of
 from lethe.run.noise import LowerTriangular
 from lethe.run.noise.base import growths
 
@@ -75,15 +75,6 @@ def test_executions_add_up_and_whatever_is_shown_of_one_costs_the_same() -> None
     assert accountant.get_epsilon(DELTA) == once
     accountant.compose(LastIterateDpEvent(run, "tuesday"))
     assert accountant.get_epsilon(DELTA) == pytest.approx(GDP(2 * math.sqrt(2) * mu_of(run)).epsilon(DELTA), rel=1e-9)
-
-
-def test_totals_add_the_squares() -> None:
-    runs = [run_of(), run_of(noise=BUFFERED), make_run(release="all", neighbours="zero_out")]
-    certificates = [lethe.certify(run, DELTA) for run in runs]
-    independent = 5 / 5.0**2  # 5 passes, z = 5
-    mus = [mu_of(runs[0]) ** 2, mu_of(runs[1]) ** 2, independent]
-    total = lethe.total(certificates, delta=DELTA)
-    assert total.epsilon == pytest.approx(GDP(math.sqrt(sum(mus))).epsilon(DELTA), rel=1e-6)
 
 
 def test_compare_says_which_theorem_is_about_it() -> None:

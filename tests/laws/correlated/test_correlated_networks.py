@@ -1,4 +1,4 @@
-"""fit of a network with correlated noise: the noise that is certified is added to the sums, and the rest is refused."""
+"""Networks, heads, loops and ledgers with correlated noise: the noise certified is added to the sums, and what is executed is told."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from doors import arguments
-from helpers import make_run, with_fresh_noise
+from doors import arguments, fit_head, fit_linear
+from helpers import as_planned, make_run, with_fresh_noise
 from torch import nn
 
 import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.errors import InputError, LetheError
+from lethe.integrations.logging.description import EpsilonSoFar, settings_of
 from lethe.run.noise import LowerTriangular
-from lethe.train import PrivacyEngine, TrainOptions, fit
+from lethe.theorems.correlated_noise import slot_mus
+from lethe.train import Callback, PrivacyEngine, TrainOptions, fit
+from lethe.train.callbacks.callback import StepEnd, TrainingEnd
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 
@@ -86,26 +89,6 @@ def test_training_adds_that_noise_to_the_sums(momentum: float | None) -> None:
         place -= size * velocity
     assert model.weight.detach().numpy().reshape(-1) == pytest.approx(place, rel=1e-9)
     assert fitted.run.noise == run.noise
-
-
-@pytest.mark.slow
-def test_what_was_executed_is_recorded_and_certified() -> None:
-    planned = lethe.plan(run_of(noise_multiplier=None), epsilon=2.0, delta=1e-5)
-    fitted = fit(network(), LOSS, data(), planned)
-    assert fitted.run == planned.replace(loss=fitted.run.loss)
-    certificate = lethe.certify(fitted, 1e-5)
-    assert certificate.epsilon <= 2.0
-    assert certificate.theorem == "correlated-noise"
-    assert certificate.seal is not None
-
-
-@pytest.mark.slow
-def test_it_learns() -> None:
-    features, targets = data(400)
-    run = run_of(records=400, batches={"design": "shuffled_once", "size": 40}, steps=60, noise_multiplier=0.5, step_size=1.0)
-    model = network()
-    fit(model, LOSS, (features, targets), run, options=TrainOptions(seed=0, ema=0.9))
-    assert (model(features).argmax(1) == targets).float().mean() > 0.9
 
 
 def test_no_copy_adds_the_same_numbers() -> None:
@@ -207,3 +190,109 @@ def test_a_loop_with_several_step_sizes_says_what_it_has_spent_so_far() -> None:
         optimizer.step()
         taken = run.replace(steps=step, step_size=sizes[:step])
         assert engine.epsilon(1e-5, steps_fixed_in_advance=True) == lethe.certify(taken, 1e-5).epsilon
+
+
+DELTA = 1e-5
+STEPS = 6
+
+
+def by_loop(run: lethe.Run, model: nn.Module, **options: Any) -> lethe.Run:
+    optimizer = torch.optim.SGD(model.parameters(), lr=float(run.step_sizes[0]))
+    engine = PrivacyEngine(model, optimizer, lambda batch: LOSS(model(batch[0]), batch[1]), data(), run, **arguments(options))
+    loader = engine.batches()
+    for batch in loader:
+        engine.backward(batch)
+        optimizer.step()
+        optimizer.zero_grad()
+    engine.record()
+    return engine.recorded_run()
+
+
+def by_fit(run: lethe.Run, model: nn.Module, **options: Any) -> lethe.Run:
+    return fit(model, LOSS, data(), run, **arguments(options)).run
+
+
+WAYS = {"fit": by_fit, "loop": by_loop}
+
+
+@pytest.mark.parametrize("release", ["all", "last"])
+def test_a_head_walks_by_the_strategy_s_noise(release: str) -> None:
+    """Features without length have no gradient: what is left of the head is C^-1 z, step by step, and its certificate says so."""
+    loss = lethe.losses.Softmax(feature_norm=1.0, evidence="enforced")
+    run = run_of(loss=loss, clip_norm=None, release=release, step_size=[0.5, 0.1, 0.2, 0.5, 0.5, 0.3])
+    head = nn.Linear(3, 2, bias=False).double()
+    start, nothing = head.weight.detach().clone(), torch.zeros(100, 3, dtype=torch.float64)
+    fitted = fit_head(nn.Identity(), head, (nothing, data()[1]), run, noise_generator=torch.Generator().manual_seed(3))
+    drawing = torch.Generator().manual_seed(3)
+    fresh = np.array([torch.randn(3, 2, generator=drawing, dtype=torch.float64).reshape(-1).numpy() for _ in range(STEPS)])
+    assert run.noise is not None
+    on_sums = np.linalg.inv(as_matrix(run.noise.strategy(STEPS))) @ fresh * (5.0 * run.clip_bound)
+    moved = (run.step_sizes[:, None] * on_sums / 10).sum(0).reshape(3, 2).T
+    assert (head.weight.detach() - start).numpy() == pytest.approx(moved, rel=1e-9)
+    assert as_planned(fitted.run) == run
+    certified = lethe.certify(fitted.run.replace(seeded=False), DELTA)
+    assert (certified.theorem, certified.epsilon) == (
+        "correlated-noise",
+        pytest.approx(lethe.guarantees.GDP(float(slot_mus(run).max())).epsilon(DELTA), rel=1e-9),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_several_groups_are_drawn_from_in_turn(way: str) -> None:
+    """The recorder refuses a batch of another group; the loggers' settings name the groups and the strategy."""
+    run = run_of(batches=lethe.batches.CyclicPoisson(10, groups=5))
+    recorded = WAYS[way](run, network(), isolation="declared")
+    assert recorded.replace(loss=run.loss) == run
+    certificate = lethe.certify(run, DELTA)
+    assert certificate.theorem == "correlated-sampled"
+    known = settings_of(recorded, DELTA, certificate.epsilon)
+    assert (known["batches"], known["groups"], known["noise"]) == ("cyclic_poisson", 5.0, "banded_toeplitz")
+    assert not {"groups", "noise"} & settings_of(run_of(noise=None), DELTA, None).keys()
+
+
+class Heard(Callback):
+    def __init__(self) -> None:
+        self.begun: list[lethe.Run] = []
+        self.steps: list[StepEnd] = []
+        self.ends: list[TrainingEnd] = []
+
+    def on_train_begin(self, run: lethe.Run, *, steps_done: int) -> None:
+        self.begun.append(run)
+
+    def on_step_end(self, step: StepEnd) -> None:
+        self.steps.append(step)
+
+    def on_train_end(self, end: TrainingEnd) -> None:
+        self.ends.append(end)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [*WAYS, "linear"])
+def test_callbacks_are_told_what_is_drawn_anew_and_of_the_run_as_it_is(way: str) -> None:
+    heard, run = Heard(), run_of()
+    if way == "linear":
+        run = run_of(loss=lethe.losses.Softmax(feature_norm=1.0), clip_norm=None)
+        fit_linear(run, data()[0].numpy(), data()[1].numpy(), classes=2, callbacks=heard)
+    else:
+        WAYS[way](run, network(), callbacks=heard)
+    assert heard.begun == [run]
+    stds = run.step_sizes * 5.0 * run.clip_bound / 10
+    assert [step.noise_std for step in heard.steps] == pytest.approx(stds.tolist(), rel=1e-15)
+    assert {step.noise_multiplier for step in heard.steps} == {5.0}
+    (end,) = heard.ends
+    assert end.run.noise == run.noise
+    assert end.record is not None
+    assert lethe.certify(end.record, DELTA).epsilon == lethe.certify(run, DELTA).epsilon
+
+
+@pytest.mark.slow
+def test_the_epsilon_so_far_is_that_of_the_strategy_so_far(tmp_path: Path) -> None:
+    """Of a matrix that of the whole plan, since a matrix is for its own number of steps."""
+    run, matrix = run_of(), run_of(noise=LowerTriangular.saved(binary_tree(STEPS), tmp_path / "tree.npy"))
+    for asked, known in ((run, lambda step: run.replace(steps=step)), (matrix, lambda step: matrix)):
+        heard = Heard()
+        by_fit(asked, network(), callbacks=heard)
+        shown = EpsilonSoFar(asked, DELTA)
+        for step in heard.steps:
+            assert shown.at(step) == pytest.approx(lethe.certify(known(step.step), DELTA).epsilon, rel=1e-12)

@@ -198,7 +198,15 @@ def test_a_budget_filter_keeps_an_account_for_each_group() -> None:
 
 @pytest.mark.parametrize(
     ("facts", "match"),
-    [({"groups_of_records": None}, "must say how many groups_of_records"), ({"sizes": BatchSizes.EXACT}, "its sizes are binomial")],
+    [
+        ({"groups_of_records": None}, "must say how many groups_of_records"),
+        ({"sizes": BatchSizes.EXACT}, "its sizes are binomial"),
+        # A design that draws from all records and states groups besides would be certified with one step in so many.
+        (
+            {"participation": Participation.INDEPENDENT_DRAW},
+            "says groups_of_records; with the participation an independent draw there is one",
+        ),
+    ],
 )
 def test_a_design_in_groups_that_leaves_out_what_a_theorem_needs_is_refused(facts: dict[str, Any], match: str) -> None:
     stated: dict[str, Any] = {name: vars(lethe.batches.CyclicPoisson)[name] for name in ("participation", "sizes", "secret", "neighbours")}
@@ -281,30 +289,12 @@ def test_batches_from_any_step_on_are_those_of_the_groups_in_turn() -> None:
 
 
 @pytest.mark.slow
-def test_without_a_word_the_strategy_has_no_more_bands_than_are_amplified() -> None:
-    for groups in (2, 4):
-        run = lethe.correlate(run_of(groups, size=1, records=400, steps=40, noise=None))
-        assert run.noise is not None
-        assert band_count(run.noise.strategy(40)) == groups
-        assert lethe.certify(run, DELTA).theorem == "correlated-sampled"
-
-
-@pytest.mark.slow
 def test_a_planner_takes_a_strategy_that_is_amplified() -> None:
     """Of more groups than 64 too, for which a buffered strategy, of all bands, would be searched in a fixed order."""
     for groups, steps in ((2, 40), (80, 160)):
         run = run_of(groups, size=1, records=800, steps=steps, noise=None)
         found = correlated(run, lethe.schedules.Influence(rate=1.0))
         assert lethe.certify(found, DELTA).theorem == "correlated-sampled"
-
-
-def test_groups_are_of_the_designs_that_draw_from_them() -> None:
-    """A design that draws from all records and states groups besides would be certified with one step in so many."""
-    stated = {"design": "made_up", "participation": Participation.INDEPENDENT_DRAW, "sizes": BatchSizes.BINOMIAL, "secret": "the draws"}
-    facts: dict[str, Any] = {**stated, "neighbours": frozenset({"zero_out"}), "groups_of_records": property(lambda batches: 8)}
-    hints = dict.fromkeys((name for name in facts if name != "groups_of_records"), ClassVar[Any])
-    with pytest.raises(InputError, match="says groups_of_records; with the participation an independent draw there is one"):
-        type("MadeUpPoisson", (Batches,), {**facts, "__module__": __name__, "__annotations__": hints})
 
 
 def test_a_sweep_over_batch_sizes_keeps_to_those_that_the_groups_divide() -> None:

@@ -18,7 +18,7 @@ from lethe.errors import InputError
 from lethe.run.noise import BandedToeplitz, BufferedToeplitz, LowerTriangular
 from lethe.studio.answers import answer, python_of
 from lethe.studio.state import State
-from lethe.theorems.correlated_noise import CorrelatedNoiseTheorem, slot_mus
+from lethe.theorems.correlated_noise import slot_mus
 
 DELTA = 1e-5
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
@@ -182,13 +182,6 @@ def test_the_studio_keeps_the_noise_and_refuses_to_draw_it() -> None:
 def test_no_noise_and_seeds_give_no_privacy() -> None:
     assert lethe.certify(make_run(noise=BANDED, noise_multiplier=0.0), DELTA).epsilon == math.inf
     assert lethe.certify(make_run(noise=BANDED, seeded=True), DELTA).epsilon == math.inf
-
-
-def test_the_findings_say_what_it_rests_on() -> None:
-    run = make_run(noise=BANDED, batches={"design": "shuffled_once", "size": 10})
-    found = {finding.name: finding for finding in CorrelatedNoiseTheorem().examine(run)}
-    assert set(found) == {"gradient bound", "order", "secrecy", "strategy", "last iterate"}
-    assert found["secrecy"].evidence == "declared"
 
 
 def test_a_run_reads_back_what_it_wrote(tmp_path: Path) -> None:

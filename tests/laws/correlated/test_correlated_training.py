@@ -1,4 +1,4 @@
-"""fit_linear with correlated noise: what is drawn has the covariance that is certified, and is recorded as it was executed."""
+"""fit_linear with correlated noise, and what is kept of it between steps: recorded as executed, gone on from to the last bits."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 from doors import fit_linear
-from helpers import make_run, with_fresh_noise
+from helpers import make_run
 
 import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.run.noise import LowerTriangular
+from lethe.train.core.generators import OF_STEPS, stream_generator
 from lethe.train.linear.loop import linear_noise
+from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
@@ -30,27 +32,6 @@ def data(records: int = 100) -> tuple[np.ndarray, np.ndarray]:
 
 def noises(tmp_path: Path) -> list[Any]:
     return [BANDED, BUFFERED, LowerTriangular.saved(binary_tree(6), tmp_path / "tree.npy")]
-
-
-def test_the_noise_of_all_steps_has_the_strategy_s_covariance(tmp_path: Path) -> None:
-    """40 000 coordinates of 6 steps: the empirical covariance of noise / tau is C^{-1} C^{-T}, within 5 standard errors."""
-    for noise in noises(tmp_path):
-        run = make_run(noise=noise, steps=6, step_size=[0.5, 0.1, 0.2, 0.5, 0.5, 0.3])
-        drawing = linear_noise(run, NetworkNoise(torch.Generator().manual_seed(1)))
-        stds = run.uncorrelated.noise_stds
-        drawn = np.zeros((6, 40_000))
-        for row, std in zip(drawn, stds, strict=True):
-            drawing.add_to([torch.from_numpy(row)], float(std))
-            row /= std
-        assert run.noise is not None
-        inverse = np.linalg.inv(as_matrix(run.noise.strategy(6)))
-        wanted, found = inverse @ inverse.T, drawn @ drawn.T / 40_000
-        errors = np.sqrt((np.outer(np.diag(wanted), np.diag(wanted)) + wanted**2) / 40_000)
-        assert (np.abs(found - wanted) < 5 * errors).all()
-        # Undone by C, it is white: what the guarantee supposes.
-        white = as_matrix(run.noise.strategy(6)) @ drawn
-        assert np.cov(white) == pytest.approx(np.eye(6), abs=5 * np.sqrt(2 / 40_000))
-        assert drawing.executed(run.uncorrelated) == run
 
 
 def test_training_adds_that_noise(tmp_path: Path) -> None:
@@ -78,17 +59,6 @@ def test_what_was_executed_is_recorded(tmp_path: Path) -> None:
         assert certificate.seal is not None
 
 
-def test_a_seed_repeats_it_and_is_told() -> None:
-    run = make_run(noise=BANDED)
-    first, again, other = (fit_linear(run, *data(), classes=2, seed=seed) for seed in (1, 1, 2))
-    assert (first.model.weights == again.model.weights).all()
-    assert not (first.model.weights == other.model.weights).any()
-    assert first.run.seeded
-    assert with_fresh_noise(first.run).noise == run.noise
-    fresh = [fit_linear(run, *data(), classes=2).model.weights for _ in range(2)]
-    assert not (fresh[0] == fresh[1]).any()
-
-
 @pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -99,11 +69,6 @@ def test_it_trains_in_every_kept_order(batches: dict[str, Any], dtype: str) -> N
     features, targets = data()
     assert (fitted.model.predict(features) == targets).mean() > 0.9
     assert fitted.run.noise == run.noise
-
-
-def test_what_it_cannot_do_is_refused() -> None:
-    with pytest.raises(InputError, match="noise_policy"):
-        fit_linear(make_run(noise=BANDED), *data(), classes=2, noise_policy=lambda observed: 1.0)
 
 
 def test_noise_that_outgrows_its_draws_is_refused() -> None:
@@ -156,3 +121,94 @@ def test_an_audit_finds_what_the_noise_gives_away_and_no_more() -> None:
     assert page.verdict == "consistent"
     assert page.claim is not None
     assert 0.5 * truth < page.audits[1].epsilon < truth <= page.claim.epsilon * (1 + 1e-9)
+
+
+STEPS, SIZE, SEED = 8, 11, 5
+CPU = torch.device("cpu")
+KINDS = ("banded", "buffered", "matrix")
+
+
+def run_of(kind: str, folder: Path) -> lethe.Run:
+    matrix = np.tril(np.random.default_rng(0).uniform(0.1, 1.0, size=(STEPS, STEPS))) + np.eye(STEPS)
+    matrix[5:, 1] = 0.0  # an output that is let go of before others
+    toeplitz = {
+        "banded": {"kind": "banded_toeplitz", "coefficients": [1.3, 0.6, 0.3]},
+        "buffered": {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]},
+    }
+    noise = toeplitz.get(kind) or LowerTriangular.saved(matrix, folder / "C.npy")
+    return make_run(noise=noise, steps=STEPS, clip_norm=1.0, loss={"kind": "unknown"}, release="all", noise_multiplier=1.0)
+
+
+def drawing(run: lethe.Run, *, part: int = 0) -> CorrelatedNetworkNoise:
+    return CorrelatedNetworkNoise(run, NetworkNoise(torch.Generator().manual_seed(1)), torch.float64, seed=SEED, part=part)
+
+
+def drawn(noise: CorrelatedNetworkNoise, steps: int) -> list[torch.Tensor]:
+    """The noise of the next steps, of two tensors, each drawn in a piece of its own."""
+    made = []
+    for _ in range(steps):
+        sums = [torch.zeros(4, dtype=torch.float64), torch.zeros(SIZE - 4, dtype=torch.float64)]
+        noise.add_to(sums, 1.0)
+        made.append(torch.cat(sums))
+    return made
+
+
+def fresh(step: int, part: int = 0) -> torch.Tensor:
+    """What is drawn anew for a step, under the seed."""
+    zeros = [torch.zeros(4, dtype=torch.float64), torch.zeros(SIZE - 4, dtype=torch.float64)]
+    NetworkNoise(stream_generator(SEED, CPU, OF_STEPS, part, step)).add_to(zeros, 1.0)
+    return torch.cat(zeros)
+
+
+def strategy_of(run: lethe.Run) -> Any:
+    assert run.noise is not None
+    return as_matrix(run.noise.strategy(STEPS)).copy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_goes_on_to_the_last_bits_from_what_was_kept(kind: str, tmp_path: Path) -> None:
+    """What was kept stays as it is while the noise that kept it goes on, and is refused by noise that keeps another number of rows."""
+    run = run_of(kind, tmp_path)
+    whole = drawn(drawing(run), STEPS)
+    for stop in (1, 3, STEPS - 1):
+        before, after = drawing(run), drawing(run)
+        drawn(before, stop)
+        kept = before.state_dict()
+        assert [memory.dtype for memory in kept["memory"]] == [torch.float64]
+        drawn(before, 1)
+        after.load_state_dict(kept)
+        assert all(torch.equal(*pair) for pair in zip(drawn(after, STEPS - stop), whole[stop:], strict=True))
+        assert after.executed(run.uncorrelated) == run
+        with pytest.raises(InputError, match="not what this noise noted"):
+            drawing(run).load_state_dict({**kept, "memory": [torch.zeros(9, SIZE, dtype=torch.float64)]})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_kill_has_lost_is_in_no_later_step(kind: str, tmp_path: Path) -> None:
+    """Steps 4 and 5 are lost, and what is executed has zeros below them: C' w = z, each z drawn for one step, and never again."""
+    run = run_of(kind, tmp_path)
+    before, after = drawing(run), drawing(run)
+    made = drawn(before, 3)
+    kept = before.state_dict()
+    made += drawn(before, 2)
+    after.load_state_dict(kept)
+    after.forget(2)
+    made += drawn(after, STEPS - 5)
+    executed = strategy_of(run)
+    executed[5:, 3:5] = 0.0
+    assert np.allclose(
+        executed @ torch.stack(made).numpy(), torch.stack([fresh(step) for step in range(STEPS)]).numpy(), rtol=0, atol=1e-12
+    )
+    assert after.executed(run.uncorrelated) == run
+    with pytest.raises(HypothesisError, match="drawn 5 times in 8 steps"):
+        before.executed(run.uncorrelated)
+
+
+def test_under_a_seed_no_two_steps_and_no_two_parts_draw_the_same(tmp_path: Path) -> None:
+    """Else the difference of two sums would have no noise: of what all processes hold, and of each one's shards."""
+    run, found = run_of("banded", tmp_path), list[torch.Tensor]()
+    for part in (0, 1, 2):
+        white = strategy_of(run) @ torch.stack(drawn(drawing(run, part=part), STEPS)).numpy()
+        found += [torch.tensor(row) for row in white]
+    correlations = np.corrcoef(torch.stack(found).numpy())
+    assert np.abs(correlations - np.eye(len(found))).max() < 0.95

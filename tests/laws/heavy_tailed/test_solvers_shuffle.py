@@ -63,21 +63,6 @@ def implied_epsilon(protocol: ScalarProtocol, delta: float) -> float:
     return protocol.levels * math.sqrt(90 * math.log(2 / delta) / coins)
 
 
-def test_the_worked_protocol() -> None:
-    protocol = chosen_protocol(100, 2.0, 1.0, 1e-6)
-    assert (protocol.levels, protocol.bits) == (10, 2612)
-    assert protocol.probability == pytest.approx(0.499915466, abs=5e-10)
-    values = 2.0 * (np.arange(1, 101) / 100) ** 2
-    assert values.sum() == pytest.approx(67.67)
-    assert variance(values, protocol) == pytest.approx(2612.624670, rel=1e-8)
-    assert variance(values, protocol) <= 90 * 4 * math.log(2e6) + 100 * 4 / 400 == pytest.approx(5224.116790, rel=1e-9)
-    rng = np.random.default_rng(0)
-    runs = 20_000 if by_night() else 1_500  # the exact law of what is simulated is in the next test
-    sums = np.array([analyse(simulated_ones(values, protocol, rng), protocol) for _ in range(runs)])
-    assert sums.mean() == pytest.approx(values.sum(), abs=5 * math.sqrt(2613 / runs))
-    assert sums.var() == pytest.approx(variance(values, protocol), rel=5 * math.sqrt(2 / runs))  # five standard errors
-
-
 def test_the_messages_and_the_simulation_have_the_exact_law() -> None:
     """The whole protocol, bits and all, against the convolution; and so the simulation."""
     protocol = ScalarProtocol(users=3, range=2.0, levels=2, bits=3, probability=0.3)

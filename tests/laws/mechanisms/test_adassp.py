@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.mechanisms import adassp as module
 from lethe.mechanisms.adassp import adassp, moments_sensitivity, noise_norm
 
 TARGET = ApproxDP(1.0, 1e-5)
@@ -67,6 +68,20 @@ def test_no_drawn_pair_moves_them_further(values: list[float], neighbours: str, 
     rest = np.random.default_rng(0).standard_normal((3, 4)) / 2.0
     stated = moments_sensitivity(norm=1.0, neighbours=neighbours, target_weight=weights[0], eigenvalue_weight=weights[1])
     assert _distance(np.array(values), rest, neighbours, 1.0, 1.0, weights) <= stated * (1 + 1e-9)
+
+
+def test_the_released_vector_has_the_norm_of_the_matrices() -> None:
+    """With the weights 1 and 1/2 that the sensitivity supposes where none are said."""
+    rng = np.random.default_rng(1)
+    rows, targets = rng.standard_normal((7, 3)), rng.standard_normal(7)
+    square, cross = module._sums([(rows, targets)], 3, 0.5)
+    vector = module._released_vector(square, cross, 2.0 / 0.5)
+    assert square == pytest.approx(rows.T @ rows)
+    assert cross == pytest.approx(rows.T @ np.clip(targets, -0.5, 0.5))
+    squares = (square**2).sum(), ((2.0 / 0.5 * cross) ** 2).sum(), (0.5 * np.linalg.eigvalsh(square)[0]) ** 2
+    assert vector @ vector == pytest.approx(sum(squares))
+    defaults = {"target_weight": 1.0, "eigenvalue_weight": 0.5}
+    assert moments_sensitivity(norm=2.0) == moments_sensitivity(norm=2.0, **defaults)
 
 
 def test_one_vector_costs_less_than_three_releases() -> None:

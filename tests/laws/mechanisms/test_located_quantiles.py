@@ -106,6 +106,25 @@ def test_three_histograms_cost_the_target_as_was_planned(neighbours: Any, column
     assert {finding.evidence for finding in found.statement.findings} == {"enforced"}
 
 
+@BOTH
+def test_columns_are_counted_once_for_each_noisy_histogram(neighbours: Any) -> None:
+    """Columns are asked for their counts once for each histogram, and a release with a generator says so."""
+
+    class Counted(ColumnsInMemory):
+        asked = 0
+
+        def counts(self, edges: np.ndarray) -> np.ndarray:
+            self.asked += 1
+            return super().counts(edges)
+
+    columns = Counted(np.random.default_rng(0).standard_normal((400, 2)))
+    found = located_quantiles(columns, tails=(0.05, 0.05), target=GDP(0.3), neighbours=neighbours)
+    assert columns.asked == 3
+    assert not found.statement.seeded
+    seeded = located_quantiles(columns, tails=(0.05, 0.05), target=GDP(0.3), neighbours=neighbours, generator=np.random.default_rng(0))
+    assert seeded.statement.seeded
+
+
 SHAPES: dict[str, Any] = {
     "normal": lambda rng, count: rng.standard_normal(count),
     "far from 0": lambda rng, count: 1970.0 + 11.0 * rng.standard_normal(count),

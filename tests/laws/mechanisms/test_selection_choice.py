@@ -73,3 +73,8 @@ def test_no_try_gives_no_result():
 def test_fresh_entropy_unless_a_generator_is_given():
     draws = {tuple(pick(generator=None, score=lambda _: 0.0).candidate for _ in range(12)) for _ in range(3)}
     assert len(draws) == 3
+
+
+def test_how_often_it_tried_is_not_in_the_release():
+    chosen = pick()
+    assert set(chosen.__dataclass_fields__) == {"candidate", "result", "score", "statement"}

@@ -141,32 +141,6 @@ def test_floors(floor: float, value: float) -> None:
     assert gap(found) <= 1e-7
 
 
-@pytest.mark.parametrize(
-    ("weights", "lipschitz", "value", "variances"),
-    [
-        (rising(0.9, 5), 0.9, 16.769844, [0, 0, 0, 0, 16.769844]),
-        (rising(0.9, 5), 1.0, 20.362641, [5.570986, 5.285101, 5.013887, 4.756591, 4.512498]),
-        (np.array([1, 0.2, 0.5, 0.3]), 0.9, 3.548016, [0, 0, 0, 3.548016 / 0.3]),
-        (np.array([1, 0.2, 0.5, 0.3]), 1.2, 4.791106, [0, 10.767765, 0, 8.791843]),
-    ],
-)
-def test_full_batches(weights: np.ndarray, lipschitz: float, value: float, variances: list[float]) -> None:
-    found = solved(weights, np.full(weights.size, lipschitz), np.ones(weights.size), 1)
-    assert found.value == pytest.approx(value, rel=1e-6)
-    assert found.noise_stds**2 == pytest.approx(variances, rel=2e-4)  # the value is flat: an error of 1e-8 moves the noise by 1e-4
-    assert (found.noise_stds[np.array(variances) == 0] == 0.0).all()
-
-
-@pytest.mark.parametrize(("diameter", "value", "window"), [(5.0, 36.0, 49), (20.0, 327.171, 0), (1e9, 327.171, 0)])
-def test_a_bounded_domain(diameter: float, value: float, window: int) -> None:
-    run = rising(0.9, 50), np.ones(50), np.ones(50), 1
-    found = solved(*run, diameter=diameter)
-    assert found.value == pytest.approx(value, rel=2e-6)
-    assert found.window == window
-    assert (found.noise_stds[:window] == 0.0).all()
-    assert mu_of(run, found.noise_stds, diameter) <= 1.0
-
-
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(15))
 def test_one_batch_a_pass_is_the_closed_form(seed: int) -> None:

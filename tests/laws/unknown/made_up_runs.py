@@ -34,78 +34,30 @@ class MadeUp(Batches):
         return self.size
 
 
-class PublicSlots(MadeUp):
-    """Cyclic batches by another name."""
-
-    design: ClassVar[str] = "public_slots"
-    participation: ClassVar[Participation] = Participation.PUBLIC_SLOT
-    sizes: ClassVar[BatchSizes] = BatchSizes.EXACT
-    secret: ClassVar[str] = ""
-    neighbours: ClassVar[Any] = OF_ONE_NUMBER
+def stating(**facts: Any) -> type[MadeUp]:
+    """A design made of these facts."""
+    hints = dict.fromkeys((name for name in facts if name != "cap"), ClassVar[Any])
+    return type("Stated", (MadeUp,), {**facts, "__module__": __name__, "__annotations__": hints})
 
 
-class PublicHeaps(MadeUp):
-    """Public slots of which one may hold more records than another."""
-
-    design: ClassVar[str] = "public_heaps"
-    participation: ClassVar[Participation] = Participation.PUBLIC_SLOT
-    sizes: ClassVar[BatchSizes] = BatchSizes.UNKNOWN
-    secret: ClassVar[str] = ""
-    neighbours: ClassVar[Any] = ANY_NUMBER
-
-
-class SecretHeaps(MadeUp):
-    """Secret slots of which one may hold more records than another."""
-
-    design: ClassVar[str] = "secret_heaps"
-    participation: ClassVar[Participation] = Participation.SECRET_SLOT
-    sizes: ClassVar[BatchSizes] = BatchSizes.UNKNOWN
-    secret: ClassVar[str] = "the slot of each record"
-    neighbours: ClassVar[Any] = ANY_NUMBER
-
-
-class FreshHeaps(MadeUp):
-    """The same, drawn anew for each pass."""
-
-    design: ClassVar[str] = "fresh_heaps"
-    participation: ClassVar[Participation] = Participation.FRESH_SECRET_SLOT
-    sizes: ClassVar[BatchSizes] = BatchSizes.UNKNOWN
-    secret: ClassVar[str] = "the slots of each record"
-    neighbours: ClassVar[Any] = ANY_NUMBER
-
-
-class DrawnTogether(MadeUp):
-    """Each record is drawn with a known probability, but not independently of the others."""
-
-    design: ClassVar[str] = "drawn_together"
-    participation: ClassVar[Participation] = Participation.INDEPENDENT_DRAW
-    sizes: ClassVar[BatchSizes] = BatchSizes.UNKNOWN
-    secret: ClassVar[str] = "which records each step draws"
-    neighbours: ClassVar[Any] = OF_ONE_NUMBER
+def _stated(design: str, participation: Any, sizes: Any, secret: str = "", neighbours: Any = OF_ONE_NUMBER) -> type[MadeUp]:
+    return stating(design=design, participation=participation, sizes=sizes, secret=secret, neighbours=neighbours)
 
 
 class _Sometimes(Enum):
     SOMETIMES = "now and then"
 
 
-class Elsewhere(MadeUp):
-    """A participation that nobody has thought of."""
-
-    design: ClassVar[str] = "elsewhere"
-    participation: ClassVar[Any] = _Sometimes.SOMETIMES
-    sizes: ClassVar[BatchSizes] = BatchSizes.EXACT
-    secret: ClassVar[str] = ""
-    neighbours: ClassVar[Any] = OF_ONE_NUMBER
-
-
-class Swelling(MadeUp):
-    """A kind of batch sizes that nobody has thought of."""
-
-    design: ClassVar[str] = "swelling"
-    participation: ClassVar[Participation] = Participation.PUBLIC_SLOT
-    sizes: ClassVar[Any] = _Sometimes.SOMETIMES
-    secret: ClassVar[str] = ""
-    neighbours: ClassVar[Any] = OF_ONE_NUMBER
+# Cyclic batches by another name; then slots of which one may hold more records than another; then records that are drawn with a known
+# probability, but not independently; and a participation, and a kind of batch sizes, that nobody has thought of.
+PublicSlots = _stated("public_slots", Participation.PUBLIC_SLOT, BatchSizes.EXACT)
+PublicHeaps = _stated("public_heaps", Participation.PUBLIC_SLOT, BatchSizes.UNKNOWN, neighbours=ANY_NUMBER)
+SecretHeaps = _stated("secret_heaps", Participation.SECRET_SLOT, BatchSizes.UNKNOWN, "the slot of each record", ANY_NUMBER)
+FreshHeaps = _stated("fresh_heaps", Participation.FRESH_SECRET_SLOT, BatchSizes.UNKNOWN, "the slots of each record", ANY_NUMBER)
+DrawnTogether = _stated("drawn_together", Participation.INDEPENDENT_DRAW, BatchSizes.UNKNOWN, "which records each step draws")
+Elsewhere = _stated("elsewhere", _Sometimes.SOMETIMES, BatchSizes.EXACT)
+Swelling = _stated("swelling", Participation.PUBLIC_SLOT, _Sometimes.SOMETIMES)
+MADE_UP = (PublicSlots, PublicHeaps, SecretHeaps, FreshHeaps, DrawnTogether, Elsewhere, Swelling)
 
 
 # Of a known participation: what is known of it, under the name of the design that it is the same for where sizes do not matter.

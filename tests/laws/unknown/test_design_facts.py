@@ -1,13 +1,17 @@
-"""What a design must say of itself."""
+"""What a design must say of itself, and that nobody asks what it is called."""
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
 from helpers import DESIGNS, make_run
 from helpers import batches as batches_of
-from made_up_runs import MadeUp, refused
+from made_up_runs import refused, stating
+from repository import ROOT
 
 import lethe
 from lethe.errors import InputError
@@ -17,6 +21,7 @@ from lethe.run.participation import BatchSizes, Participation
 from lethe.run.regularisers import L2
 
 STATED: dict[str, Any] = {
+    "design": "stated",
     "participation": Participation.PUBLIC_SLOT,
     "sizes": BatchSizes.EXACT,
     "secret": "",
@@ -24,17 +29,11 @@ STATED: dict[str, Any] = {
 }
 
 
-def stating(facts: dict[str, Any]) -> Any:
-    """A design made of these facts."""
-    hints = dict.fromkeys(("design", *facts), ClassVar[Any])
-    return type("Stated", (MadeUp,), {"design": "stated", **facts, "__module__": __name__, "__annotations__": hints})
-
-
-@pytest.mark.parametrize("fact", STATED)
+@pytest.mark.parametrize("fact", [name for name in STATED if name != "design"])
 def test_a_design_states_each_of_its_facts(fact: str) -> None:
-    assert stating(STATED)(size=3).repeats
+    assert stating(**STATED)(size=3).repeats
     with pytest.raises(InputError, match=f"stated leaves out {fact}"):
-        stating({name: value for name, value in STATED.items() if name != fact})
+        stating(**{name: value for name, value in STATED.items() if name != fact})
 
 
 def test_nothing_inherits_what_another_states() -> None:
@@ -68,7 +67,7 @@ def test_nothing_inherits_what_another_states() -> None:
 )
 def test_facts_that_contradict_one_another_are_refused(participation: Participation, sizes: BatchSizes, secret: str) -> None:
     with pytest.raises(InputError, match=f"the design stated .*{participation.value}"):
-        stating({**STATED, "participation": participation, "sizes": sizes, "secret": secret})
+        stating(**{**STATED, "participation": participation, "sizes": sizes, "secret": secret})
 
 
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out", "add_or_remove"])
@@ -79,3 +78,41 @@ def test_a_run_has_a_relation_that_its_design_admits(design: str, relation: Any)
         assert make_run(batches=batches, neighbours=relation).neighbours == relation
     else:
         refused(design, lambda: make_run(batches=batches, neighbours=relation))
+
+
+PACKAGE = ROOT / "lethe"
+
+
+def _branches() -> Iterator[tuple[str, int, str]]:
+    """Each comparison with, or look-up by, the name of a design, and each question of its class."""
+    by_name, by_key = r"\bdesign (==|!=|in \(|not in )", r"(\[|\.get\()[\w.]*batches\.design"
+    by_class = r"isinstance\([^()]*\bbatches\b,|type\([^()]*\bbatches\) (==|is)"
+    asked = re.compile("|".join((by_name, by_key, by_class)))
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if asked.search(line):
+                yield str(path.relative_to(PACKAGE)), number, line.strip()
+
+
+@pytest.mark.slow
+def test_nobody_branches_on_the_name_of_a_design() -> None:
+    """Guarantees of the calculus have a design of their own, a word of two that `require_design` has checked."""
+    found = [
+        f"{path}:{number}: {line}" for path, number, line in _branches() if not path.startswith(("calculus/", "integrations/dp_accounting"))
+    ]
+    assert found == []
+
+
+def test_whoever_asks_for_a_participation_knows_all_of_them() -> None:
+    """Every `match` on one names them all, and a refusal follows it."""
+    asked = 0
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text()
+        if "participation:" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Match) and ast.unparse(node.subject).endswith("participation"):
+                cases = " ".join(ast.unparse(case.pattern) for case in node.cases)
+                assert {one for one in Participation if f"Participation.{one.name}" in cases} == set(Participation), f"{path}:{node.lineno}"
+                asked += 1
+    assert asked >= 8

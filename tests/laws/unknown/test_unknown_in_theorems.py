@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 import pytest
-from made_up_runs import DELTA, OF_UNKNOWN_SIZES, UNKNOWN, Elsewhere, MadeUp, PublicSlots, of_design, refused, said_by
+from made_up_runs import DELTA, OF_UNKNOWN_SIZES, UNKNOWN, Elsewhere, MadeUp, PublicSlots, of_design, refused, said_by, stating
 
 import lethe
 from lethe.certificates.findings import first_failure
@@ -93,19 +92,10 @@ def test_no_size_is_made_up_for_batches_of_unknown_size(design: type[MadeUp], sa
 
 
 def test_a_cap_on_batches_of_unknown_size_has_no_price() -> None:
-    class Capped(MadeUp):
-        design: ClassVar[str] = "capped_heaps"
-        participation: ClassVar[Participation] = Participation.PUBLIC_SLOT
-        sizes: ClassVar[BatchSizes] = BatchSizes.UNKNOWN
-        secret: ClassVar[str] = ""
-        neighbours: ClassVar[Any] = OF_ONE_NUMBER
-
-        @property
-        def cap(self) -> int | None:
-            return 12
-
+    said = {"participation": Participation.PUBLIC_SLOT, "sizes": BatchSizes.UNKNOWN, "secret": "", "neighbours": OF_ONE_NUMBER}
+    capped = stating(design="capped_heaps", cap=property(lambda batches: 12), **said)
     run = of_design("cyclic", release="all")
-    vars(run)["batches"] = Capped(size=10)
+    vars(run)["batches"] = capped(size=10)
     refused("capped_heaps", lambda: truncation_slack(run))
     refused("capped_heaps", lambda: lethe.certify(run, DELTA))
 

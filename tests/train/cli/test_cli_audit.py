@@ -32,7 +32,7 @@ def test_an_honest_claim_exits_with_0_and_writes_what_it_was_asked_for(folder: P
     words = ["audit", str(written(folder)), "-o", "page.yaml", "--plot", "audit.png", "--report", "audit.html"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0
-    assert result.stdout.index("claimed  (4, 0)-DP") < result.stdout.index("certified") < result.stdout.index("consistent: no certified")
+    assert result.stdout.index("the claim: (4, 0)-DP") < result.stdout.index("certified") < result.stdout.index("consistent: no certified")
     assert AuditPage.load("page.yaml") == AuditJob(**described()).execute().page
     assert Path("audit.png").read_bytes().startswith(b"\x89PNG")
     assert "consistent: no certified" in Path("audit.html").read_text()

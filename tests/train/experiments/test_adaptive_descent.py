@@ -16,7 +16,7 @@ import lethe.report
 from lethe.calculus import conversions
 from lethe.calculus.guarantees import ZCDP, NotPrivate
 from lethe.errors import InputError
-from lethe.report.document.subject import subject_of
+from lethe.report.subject import subject_of
 from lethe.run.losses import Softmax, parse_loss
 from lethe.run.losses.linear import LinearLoss
 from lethe.train.callbacks.paying import in_force

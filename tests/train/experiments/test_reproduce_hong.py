@@ -5,7 +5,6 @@ import math
 import sys
 from pathlib import Path
 
-import joblib
 import numpy as np
 import pytest
 from digit_samples import PIXELS, TEST, TRAINING
@@ -99,25 +98,6 @@ def test_each_number_is_that_of_its_trainings(small: Reproduction) -> None:
     assert difference["training_loss_margin"] == pytest.approx(half, rel=1e-5)  # of the differences, not of two separate means
 
 
-@pytest.mark.slow
-def test_trainings_that_ran_elsewhere_are_the_same(small: Reproduction, file: Path) -> None:
-    with joblib.parallel_config(backend="threading", n_jobs=3):
-        assert hong_figure_1(options=Options(data=file), plan=SMALL) == small
-
-
-@pytest.mark.slow
-def test_repeats_are_an_option(file: Path) -> None:
-    one = hong_figure_1(options=Options(data=file, repeats=1), plan=SMALL)
-    assert {row["repeats"] for row in one.records()} == {1}
-    assert all(row["training_loss_margin"] is None and row["test_accuracy_margin"] is None for row in one.records())
-    assert "±" not in _page(one, 80)
-    with pytest.raises(lethe.InputError, match="--repeats: got 0"):
-        Options(repeats=0)
-    for wrong in (True, 2.0, "3", math.nan, 10**9):
-        with pytest.raises(lethe.InputError, match="--repeats"):
-            Options(repeats=wrong)
-
-
 def _page(result: Reproduction, width: int) -> str:
     return printed(*reproduction_tables(result.to_dict(), width), width=width)
 
@@ -127,17 +107,6 @@ def test_what_is_not_known_is_said(small: Reproduction) -> None:
     for words in ("Not accounted for", "Could not be read", "zeroed out", "four times R", "not a release", "left panel", "doi:10.1145"):
         assert words in text
     assert f"epsilon at that delta is {shown(lethe.guarantees.GDP(math.sqrt(BUDGET)).epsilon(1e-8))}" in text
-
-
-@pytest.mark.slow
-def test_files(small: Reproduction) -> None:
-    pytest.importorskip("matplotlib")
-    from lethe_experiments.files import reproduction_files
-
-    files = reproduction_files(small)
-    assert list(files) == [f"hong-figure-1.{kind}" for kind in ("json", "csv", "png")]
-    assert files["hong-figure-1.png"].startswith(b"\x89PNG")
-    assert len(files["hong-figure-1.csv"].splitlines()) == 1 + len(small.rows)
 
 
 @pytest.mark.parametrize(

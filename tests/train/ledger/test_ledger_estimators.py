@@ -72,7 +72,6 @@ GAUSSIAN = {
 }
 """What has Gaussian noise alone costs its own epsilon."""
 COVERED = {
-    "shuffled batches": (LogisticRegression(**CLASSES, options=by("shuffled_once", passes=2)), LABELS),
     "Poisson batches": (LogisticRegression(**CLASSES, options=by("poisson")), LABELS),
     "perturbed objective": (LogisticRegression(**CLASSES, options=by("objective_perturbation")), LABELS),
     "search": (PrivateSearch(LogisticRegression(**QUICK), {"C": [0.1, 1.0]}, delta=DELTA, tries=2.0), LABELS),
@@ -217,7 +216,7 @@ def test_what_nothing_pays_for_is_refused(ledger) -> None:
         ({"ledger": paid, "neighbours": "replace_one"}, "neighbours"),
         ({"ledger": Spending(ledger, "patient")}, "no data set"),
         ({"ledger": Spending(ledger, "patients", reservation=3)}, "pays for a training"),
-        ({"ledger": Spending(ledger, "all exact"), "options": by("shuffled_once", passes=1)}, "sets no share of delta aside"),
+        ({"ledger": Spending(ledger, "all exact"), "options": by("poisson", passes=1)}, "sets no share of delta aside"),
     ):
         with pytest.raises(InputError, match=why):
             LogisticRegression(**QUICK | parameters).fit(X, LABELS)

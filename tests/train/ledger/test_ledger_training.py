@@ -21,7 +21,6 @@ from lethe.train import Callback, PrivacyEngine, TrainOptions, fit  # noqa: E402
 
 RECORDS = 60
 LOSS = nn.CrossEntropyLoss(reduction="none")
-pytestmark = pytest.mark.filterwarnings("ignore::lethe.errors.UncoveredStepWarning")
 
 
 @pytest.fixture

@@ -169,7 +169,7 @@ HERE: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     **{
         mechanism: (lambda mechanism=mechanism: logistic(mechanism, passes=2), "label")
-        for mechanism in ("pass_ends", "cyclic", "correlated", "shuffled_once", "shuffled_once_pass_ends", "cyclic_poisson")
+        for mechanism in ("pass_ends", "cyclic", "correlated", "poisson", "cyclic_poisson_correlated")
     },
     "cyclic_poisson_correlated": (lambda: logistic("cyclic_poisson_correlated", passes=2), "label"),
     "clipper of rows": (lambda: PrivateQuantileClipper(tail=None, norm_quantile=0.5, **SETTINGS), "label"),

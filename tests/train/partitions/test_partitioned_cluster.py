@@ -29,7 +29,7 @@ from lethe.audit.config import TwoWorldGame
 from lethe.audit.games import two_worlds
 from lethe.audit.games.two_worlds import play
 from lethe.errors import InputError, LetheError
-from lethe.estimators.partitioned.targets import nothing_else
+from lethe.estimators.partitioned.tables import nothing_else
 from lethe.partitions import dask_table, parquet_table
 from lethe.partitions.cluster import Unshown
 from lethe.partitions.passes import BlockLocation, BlockResult, Executor, Work

@@ -38,9 +38,9 @@ def test_a_fit_in_blocks_is_the_fit_in_memory(name: str, monkeypatch: pytest.Mon
         monkeypatch.setattr(type(make()), "_randomness", lambda self, count, **more: _in_order(drawn(self, count, **more), count))
         monkeypatch.setattr(run_shapes, "_MOST_BATCHES_IN_BLOCKS", 10**9)
         monkeypatch.setattr(run_shapes, "_BATCHES", tuple(count for count in run_shapes._BATCHES if count <= 20))
-        run_shapes._best_shape.cache_clear()
+        run_shapes.best_shape.cache_clear()
     expected = make().fit(features, labels if goal == "label" else amounts)
-    run_shapes._best_shape.cache_clear()
+    run_shapes.best_shape.cache_clear()
     for found in parts:
         one, other = released(found), released(expected)
         assert one.keys() == other.keys()

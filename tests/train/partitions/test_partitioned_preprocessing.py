@@ -16,7 +16,7 @@ from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned import gathered
-from lethe.estimators.partitioned.gathered import BlockColumns, BlockSizes, Norms
+from lethe.estimators.partitioned.gathered import BlockColumns, columns_of, norms_of
 from lethe.mechanisms.quantiles.located import ColumnsInMemory
 from lethe.partitions import array_table
 from lethe.partitions.table import ExaminedTable
@@ -49,7 +49,7 @@ def test_ranges_of_a_table_in_blocks_are_three_passes() -> None:
     settings: dict[str, Any] = {"tail": 0.05, "share": GDP(1.0), "name": "ranges", "give": "bounds", "neighbours": "replace_one"}
     expected = private_ranges(features, generator=np.random.default_rng(3), **settings)
     table = examined(7)
-    found = private_ranges(BlockColumns(table), generator=np.random.default_rng(3), **settings)
+    found = private_ranges(columns_of(table), generator=np.random.default_rng(3), **settings)
     np.testing.assert_array_equal([found.low, found.high], [expected.low, expected.high])
     assert found.statement == expected.statement
     assert table.passes == 1 + 3
@@ -70,9 +70,10 @@ def test_norms_too_many_to_gather_are_counted_with_the_same_result(monkeypatch: 
     found = LogisticRegression(**settings).fit(table, None)
     assert found.feature_norm_ == expected.feature_norm_
     assert found.statement_.guarantee == expected.statement_.guarantee
-    counted = BlockSizes(examined(7), Norms())
+    counted = norms_of(examined(7))
     edges = np.array([[0.0, 0.5, 1.0, 2.0]])
     np.testing.assert_array_equal(counted.counts(edges), ColumnsInMemory(row_norms(features)).counts(edges))
+    assert isinstance(counted, BlockColumns)
     assert counted.shape == (len(features), 1)
 
 

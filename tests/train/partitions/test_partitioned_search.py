@@ -14,7 +14,7 @@ from sklearn.preprocessing import Normalizer
 from lethe.errors import InputError, LetheError
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of
 from lethe.estimators.options import EstimatorOptions
-from lethe.estimators.partitioned.targets import nothing_else
+from lethe.estimators.partitioned.tables import nothing_else
 from lethe.partitions import array_table
 from lethe.partitions.table import chosen_records
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,10 @@ import lethe
 from lethe.errors import InputError, LetheError
 from lethe.estimators import Lasso, LogisticRegression, PrivateMean, PrivateSearch, PrivateStandardScaler, Ridge
 from lethe.estimators.options import EstimatorOptions
-from lethe.estimators.partitioned import beside
-from lethe.estimators.partitioned.beside import looked_beside
-from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
-from lethe.estimators.partitioned.targets import as_numbers, nothing_else
-from lethe.estimators.partitioned.transformed import Standardised, transformed
+from lethe.estimators.partitioned import records
+from lethe.estimators.partitioned.records import BlockRecords, PreparedRows, users_in_blocks
+from lethe.estimators.partitioned.tables import as_numbers, nothing_else
+from lethe.estimators.partitioned.transformed import standardised, transformed
 from lethe.partitions import dask_table
 from lethe.partitions.table import chosen_records
 from lethe.run.losses import Logistic
@@ -92,8 +92,8 @@ def test_all_rows_of_a_user_together_move_the_sum_by_no_more_than_one_record() -
         made = dd.from_pandas(rows.drop(columns="weight_of"), npartitions=4, sort=False)
         blocks, _ = dask_table(made, workers=1).with_target("label").with_beside(users="person").examined(nothing_else)
         loss = Logistic(feature_norm=1.0)
-        prepared = PreparedRows(targets=as_numbers, loss=loss, feature_norm=1.0, intercept=False, beside=looked_beside(blocks, 1.0))
-        found = BlockRecords(blocks, prepared, norm=1.0)
+        prepared = PreparedRows(targets=as_numbers, loss=loss, feature_norm=1.0, intercept=False, users=users_in_blocks(blocks, 1.0))
+        found = BlockRecords(blocks, prepared)
         with pytest.raises(LetheError, match="a batch of some users"):
             found.gradient_sum(np.zeros((5, 1)), slice(0, 100))
         return found.gradient_sum(np.zeros((5, 1)), slice(0, len(found))), len(found)
@@ -195,11 +195,11 @@ def test_weights_and_users_of_a_table_are_not_left_out_in_silence(fit: str) -> N
 def test_weights_stay_known_where_records_are_chosen_or_transformed() -> None:
     given = named(weights="weight_of", users="person")
     found, _ = given.examined(nothing_else)
-    same = Standardised(low=np.zeros(5), high=np.ones(5), mean=np.zeros(5), scale=np.ones(5))
+    same = partial(standardised, low=np.zeros(5), high=np.ones(5), mean=np.zeros(5), scale=np.ones(5))
     for made in (chosen_records(found, np.arange(1500) % 2 == 0), transformed(given, same, COLUMNS)):
         assert made.read.roles >= {"weights", "users"}
         with pytest.raises(InputError, match="it needs a number from 0 to max_weight = 1"):
-            looked_beside(made.examined(nothing_else)[0], 1.0)
+            users_in_blocks(made.examined(nothing_else)[0], 1.0)
 
 
 @pytest.mark.parametrize(("kind", "bound"), [(np.float32, 0.1), (np.float16, 0.3)])
@@ -210,7 +210,7 @@ def test_a_weight_is_compared_with_its_bound_as_it_is_divided_by_it(kind: Any, b
         dask_table(dd.from_pandas(people, npartitions=2)).with_target("label").with_beside(weights="weight_of").examined(nothing_else)
     )
     with pytest.raises(InputError, match=r"row 0 holds 0\.[13]000[\d]+; it needs a number from 0 to max_weight"):
-        looked_beside(found, bound)
+        users_in_blocks(found, bound)
 
 
 def test_what_a_table_was_told_of_its_columns_stands() -> None:
@@ -224,7 +224,7 @@ def test_what_a_table_was_told_of_its_columns_stands() -> None:
 
 
 def test_more_users_than_go_to_every_worker_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "MOST_USERS", 299)
+    monkeypatch.setattr(records, "MOST_USERS", 299)
     with pytest.raises(InputError, match="users: there are 300; a table in blocks takes 2 to 299"):
         ridge(table("amount"), users="person")
 

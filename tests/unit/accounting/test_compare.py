@@ -1,7 +1,8 @@
-"""compare: every theorem once, each with its reason, and nothing that is no guarantee ever chosen."""
+"""compare: every theorem once, each with its reason, nothing that is no guarantee ever chosen, and sweeps whose points are certificates."""
 
 import json
 import math
+from typing import Any
 
 import pytest
 from helpers import DESIGNS, batches, make_run
@@ -9,8 +10,8 @@ from made_up_theorems import CLAIMS, FAKES, Fake
 
 import lethe
 from lethe.certificates.comparison import Comparison, RowStatus
+from lethe.certificates.swept import OVERS
 from lethe.documents.strict import to_json
-from lethe.run.consistency import MOST_STEPS
 from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.registry import ALL, OURS
 
@@ -144,41 +145,76 @@ def test_a_theorem_may_apply_along_a_part_of_a_sweep_only() -> None:
     assert [line["theorem"] for line in content["lines"]] == [theorem.name for theorem in (*OURS, *FAKES)]
 
 
-@pytest.mark.parametrize(
-    ("changes", "arguments", "message"),
-    [
-        ({}, {"values": [1, 2]}, "without over"),
-        ({}, {"over": "epsilon"}, "steps, passes, noise"),
-        ({}, {"theorems": ["compositon"]}, "composition"),
-        ({}, {"over": "noise", "values": []}, "at least one"),
-        ({}, {"over": "noise", "values": [0.0]}, "> 0"),
-        ({}, {"over": "noise", "values": [math.nan]}, "> 0"),
-        ({}, {"over": "noise", "values": ["many"]}, "> 0"),
-        ({}, {"over": "noise", "values": "12"}, "list of numbers"),
-        ({}, {"over": "noise", "values": 3}, "list of numbers"),
-        ({}, {"over": "steps", "values": [True]}, "numbers"),
-        ({}, {"over": "steps", "values": [2.5]}, "whole numbers"),
-        ({}, {"over": "steps", "values": [MOST_STEPS + 1]}, f"at steps = {MOST_STEPS + 1}: steps"),
-        ({"noise_multiplier": [5.0] * 50}, {"over": "steps"}, "noise_multiplier lists 50 values"),
-        ({"step_size": [0.5] * 50}, {"over": "passes", "values": [5]}, "step_size lists 50 values"),
-        ({"noise_multiplier": None}, {}, "no noise yet"),
-        ({"noise_multiplier": None}, {"over": "steps"}, "no noise yet"),
-        ({"noise_multiplier": None}, {"over": "noise"}, "no noise to vary"),
-        ({"noise_multiplier": 0.0}, {"over": "noise"}, "no noise to vary"),
-        ({"noise_multiplier": [0.0] * 50}, {"over": "noise"}, "no noise to vary"),
-    ],
-)
-def test_bad_arguments(changes: dict[str, object], arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(lethe.InputError, match=message) as raised:
-        lethe.compare(make_run(**changes), 1e-5, **arguments)  # pyright: ignore[reportCallIssue, reportArgumentType]
-    assert raised.value.remedy  # every one says what to do
+FEW: Any = ["optimal-shift", "composition"]
+CONVEX = lethe.losses.Convex(smoothness=0.5, gradient_bound=1.0)
+WEAKLY = lethe.losses.WeaklyConvex(weak_convexity=0.1, smoothness=0.5, gradient_bound=1.0)
 
 
-def test_a_delta_out_of_range_and_no_theorem_at_all() -> None:
-    with pytest.raises(lethe.InputError, match="delta"):
-        lethe.compare(make_run(), 1.0)
-    with pytest.raises(lethe.HypothesisError, match="tiny-refuted"):
-        lethe.compare(make_run(), 1e-5, theorems=FAKES[:1])
-    assert lethe.compare(make_run(noise_multiplier=None), 1e-5, over="noise", values=[5], theorems=OURS).certified[0].epsilon == (
-        lethe.certify(make_run(), 1e-5).epsilon
-    )
+@pytest.mark.slow
+def test_each_point_is_the_certificate_of_its_run() -> None:
+    run = make_run(loss=CONVEX)
+    expected = {
+        "step_size": (0.25, run.replace(step_size=0.25)),
+        "batch_size": (20, run.replace(batches=lethe.batches.Cyclic(20))),
+        "smoothness": (1.5, run.replace(loss=lethe.losses.Convex(smoothness=1.5, gradient_bound=1.0))),
+    }
+    for over, (value, moved) in expected.items():
+        assert moved != run
+        sweep = lethe.compare(run, 1e-5, over=over, values=[value], theorems=OURS)
+        assert sweep.certified[0].epsilon == lethe.certify(moved, 1e-5).epsilon
+    weakly = make_run(loss=WEAKLY)
+    sweep = lethe.compare(weakly, 1e-5, over="weak_convexity", values=[0.0, 0.1, 0.2], theorems=OURS)
+    assert sweep.certified[1].epsilon == lethe.certify(weakly, 1e-5).epsilon
+    assert sweep.certified[0].epsilon < sweep.certified[1].epsilon < sweep.certified[2].epsilon
+
+
+def test_delta_moves_no_run() -> None:
+    run = make_run()
+    deltas = [1e-9, 1e-6, 1e-5]
+    sweep = lethe.compare(run, 1e-6, over="delta", values=deltas, theorems=OURS)
+    assert [row.epsilon for row in sweep.certified] == [lethe.certify(run, delta).epsilon for delta in deltas]
+    assert "delta 1e-06" not in sweep.title
+    assert "50 steps" in sweep.title
+    assert sweep.own == 1e-6
+
+
+def test_a_schedule_of_step_sizes_is_multiplied() -> None:
+    run = make_run(step_size=lethe.schedules.Exponential(first=0.5, ratio=0.99))
+    sweep = lethe.compare(run, 1e-5, over="step_size", values=[0.5, 1.0], theorems=FEW)
+    assert sweep.own == 1.0
+    assert sweep.axis == "step size, times that of the run"
+    assert sweep.certified[1].epsilon == lethe.certify(run, 1e-5, FEW).epsilon
+
+
+@pytest.mark.parametrize("over", OVERS)
+def test_the_grid_holds_the_run_itself_and_fits(over: Any) -> None:
+    run = make_run(loss=WEAKLY)
+    sweep = lethe.compare(run, 1e-5, over=over, theorems=["composition"])
+    assert sweep.own in sweep.values
+    assert 3 <= len(sweep.values) <= 13
+    place = sweep.values.index(sweep.own)
+    assert sweep.certified[place].epsilon == lethe.certify(run, 1e-5, ["composition"]).epsilon
+    assert sweep.title.startswith(f"run {run.run_id}, {over} varied")
+    assert sweep.to_dict()["over"] == over
+
+
+def test_a_batch_size_keeps_passes_or_steps() -> None:
+    in_passes, in_steps = make_run(passes=2), make_run(steps=50)
+    for run, said in ((in_passes, ""), (in_steps, "50 steps")):
+        sweep = lethe.compare(run, 1e-5, over="batch_size", values=[10, 20], theorems=FEW)
+        assert ("50 steps" in sweep.title) == bool(said)
+        moved = run.replace(batches=lethe.batches.Cyclic(20))
+        assert sweep.certified[1].epsilon == lethe.certify(moved, 1e-5, FEW).epsilon
+
+
+def test_a_large_delta_among_the_values_is_refused_or_told() -> None:
+    run = make_run()
+    large = 2.0 / run.records
+    with pytest.raises(lethe.InputError, match="records"):
+        lethe.compare(run, 1e-5, over="delta", values=[1e-6, large], theorems=FEW)
+    sweep = lethe.compare(run, 1e-5, over="delta", values=[1e-6, large], theorems=FEW, allow_large_delta=True)
+    assert sweep.to_dict()["large_delta"] is True
+    assert "published whole" in str(sweep)
+    assert "published whole" in sweep.explain()
+    assert ">= 1/records" in repr(sweep)
+    assert not math.isinf(sweep.certified[0].epsilon or math.inf)

@@ -15,7 +15,7 @@ from lethe.documents.strict import write_document
 from lethe.jobs.audit.job import AuditJob
 from lethe.jobs.demo import Demo
 from lethe.jobs.training import Job
-from lethe.report.document.reading import read_subject
+from lethe.report.reading import read_subject
 
 RUN = make_run(noise_multiplier=4.0)
 CERTIFICATE = lethe.certify(RUN, 1e-6)
@@ -44,7 +44,7 @@ DOORS: dict[str, tuple[set[str], Callable[[Path], Any]]] = {
     "audit": ({"configuration of `lethe audit`"}, AuditJob.load),
     "demo": (
         {"configuration of `lethe train`"},
-        lambda file: Demo.prepare(data=None, target=None, columns=file, epsilon=1.0, delta=None, neighbours="zero_out", seeds=1),
+        lambda file: Demo(columns=file).load(),
     ),
 }
 

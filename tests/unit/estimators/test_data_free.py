@@ -9,13 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     Binarizer,
     FunctionTransformer,
@@ -29,13 +27,12 @@ from sklearn.preprocessing import (
 )
 
 from lethe.estimators import PublicScaler
-from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of
+from lethe.estimators.preprocessing.data_free import learns_nothing
 from lethe.features import PublicWhitening, RandomConvolutionFeatures, RandomFourierFeatures, RecordNormalizer, ScatteringFeatures
 
 RECORDS = 30
 KNOWN: Any = [["a", "b", "c"], ["x", "y", "z"]]
 CODED: Any = [[0.0, 1.0], [0.0, 1.0, 5.0]]
-MISSING: Any = [["a", np.nan], ["x", "y"]]
 FILLED: dict[str, Any] = {"strategy": "constant", "fill_value": 0.5, "keep_empty_features": True}
 
 
@@ -193,49 +190,3 @@ class _Normalizer(Normalizer):
 )
 def test_what_may_do_anything_is_not_among_them(step: Any) -> None:
     assert not learns_nothing(step)
-
-
-def test_a_step_set_to_learn_nothing_after_it_had_learned_is_not_among_them() -> None:
-    table, _ = categories()
-    encoders: list[Any] = [OneHotEncoder(), OrdinalEncoder(), OneHotEncoder(categories=KNOWN, min_frequency=2)]
-    for encoder in encoders:
-        encoder.fit(table).set_params(categories=[["a", "b", "c"], ["x", "w", "z"]])
-        assert not learns_nothing(encoder)
-    encoder = OneHotEncoder(categories=KNOWN, min_frequency=2).fit(table).set_params(min_frequency=None)
-    assert not learns_nothing(encoder)
-    imputer: Any = SimpleImputer().fit(gaps()[0]).set_params(**FILLED)
-    lesson = lesson_of(imputer)
-    assert lesson is not None
-    assert lesson.remedy == "fit it again"
-    assert learns_nothing(imputer.fit(gaps()[0]))
-    missing = OneHotEncoder(categories=MISSING, handle_unknown="ignore").fit(table)
-    assert learns_nothing(missing)
-    assert learns_nothing(SimpleImputer(strategy="constant", fill_value=np.nan, keep_empty_features=True).fit(gaps()[0]))
-
-
-def branches(**parameters: Any) -> Any:
-    encoder = OneHotEncoder(categories=KNOWN, handle_unknown="ignore")
-    filled = make_pipeline(SimpleImputer(**FILLED), PublicScaler(-2.0, 5.0))
-    return ColumnTransformer([("n", filled, [0, 1, 2]), ("c", encoder, [3, 4]), ("nothing", StandardScaler(), [])], **parameters)
-
-
-def mixed() -> tuple[Any, Any]:
-    first, second = (
-        pd.concat([pd.DataFrame(gap, columns=["1", "2", "3"]), frame], axis=1) for gap, frame in zip(gaps(), categories(), strict=True)
-    )
-    return first, second
-
-
-@pytest.mark.parametrize("parameters", [{"sparse_threshold": 0}, {"sparse_threshold": 0, "transformer_weights": {"n": 2.0}}])
-def test_another_record_changes_nothing_of_branches_that_learn_nothing(parameters: dict[str, Any]) -> None:
-    assert not differs(branches(**parameters), mixed)
-
-
-def test_one_record_may_decide_whether_a_result_is_sparse() -> None:
-    """So `sparse_threshold` must be 0: here the share of entries that are not 0 is between two records' worth of it."""
-    shares = [np.mean(branches(sparse_threshold=0).fit_transform(table) != 0.0) for table in mixed()]
-    stored = [(3 * RECORDS + 2 * RECORDS - unknown) / (9 * RECORDS) for unknown in (0, 1)]
-    assert shares[0] != shares[1]
-    between = sum(stored) / 2.0
-    kept = [branches(sparse_threshold=between).fit(table).sparse_output_ for table in mixed()]
-    assert kept == [False, True]

@@ -5,12 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
-from sklearn.linear_model import LogisticRegression as PlainLogisticRegression
 
 from lethe.estimators import LogisticRegression
-from lethe.estimators.budget import PrivacyBudget
-from lethe.estimators.choice.choose import MECHANISMS
-from lethe.estimators.choice.cuts import cut_losses
+from lethe.estimators.choice.risk import cut_losses
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.options import EstimatorOptions
@@ -60,31 +57,6 @@ def test_a_loss_that_was_asked_for_is_not_cut(loss: LinearLoss) -> None:
     """A hinge, and a Huber loss whose bound is well inside that of the targets."""
     facts = PublicFacts(records=100, columns=4, loss=loss, target_bound=5.0 if isinstance(loss, LeastSquares) else None)
     assert cut_losses(facts) == [(facts, 0.0)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["pass_ends", "objective_perturbation", "output_perturbation"])
-def test_slopes_are_cut_where_noise_is_large_and_not_where_it_is_small(name: str) -> None:
-    (mechanism,) = (one for one in MECHANISMS if one.name == name)
-    scarce, rich = (PublicFacts(records=records, columns=4, loss=Logistic(feature_norm=1.0)) for records in (1_000, 100_000))
-    bounded = "envelope" if name == "pass_ends" else "truncated"
-    assert bounded in mechanism.plan(scarce, PrivacyBudget(epsilon=0.5, delta=1e-5)).summary
-    assert bounded not in mechanism.plan(rich, PrivacyBudget(epsilon=100.0, delta=1e-5)).summary
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["pass_ends", "objective_perturbation"])
-def test_an_intercept_is_learned_where_classes_are_unequal(name: str) -> None:
-    rng = np.random.default_rng(0)
-    rows = rng.standard_normal((20_000, 3))
-    labels = (rows[:, 0] + rng.logistic(size=20_000) > 2.0).astype(int)
-    plain = PlainLogisticRegression().fit(rows, labels)
-    model = LogisticRegression(
-        epsilon=8.0, feature_norm=3.0, options=EstimatorOptions(mechanism=name), random_state=0, seed_noise=True
-    ).fit(rows, labels)
-    assert model.score(rows, labels) > plain.score(rows, labels) - 0.01
-    assert abs(model.predict_proba(rows)[:, 1].mean() - labels.mean()) < 0.05
 
 
 @pytest.mark.slow

@@ -23,7 +23,6 @@ from lethe.estimators import (
 )
 
 # What they warn of is refused below.
-pytestmark = [pytest.mark.filterwarnings("ignore::lethe.errors.UncoveredStepWarning")]
 
 SPARSE: Any = clone(ENCODER)
 SPARSE.set_params(sparse_output=True)

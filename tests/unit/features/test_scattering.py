@@ -11,15 +11,23 @@ import torch
 from how_many import by_night
 from slow_scattering import slow_scattering
 
-from lethe.errors import InputError
-from lethe.estimators.features.morlet import gain, littlewood_paley, low_pass, wavelet
-from lethe.estimators.features.scattering2d import Scattering2d
-from lethe.estimators.features.synthetic_images import synthetic_images
+from lethe.estimators.features.images import synthetic_images
+from lethe.estimators.features.scattering import Scattering2d, gain, low_pass, wavelet
 from lethe.features import ScatteringFeatures
 
 
 def double(shape: tuple[int, int], **parameters: Any) -> Scattering2d:
     return Scattering2d(shape, dtype=torch.float64, **parameters)
+
+
+def littlewood_paley(shape: tuple[int, int], scales: int, angles: int, larger: float = 1.0) -> np.ndarray:
+    """The energy of the low pass, and of the wavelets at both signs of every frequency."""
+    total = np.outer(low_pass(shape[0], scales), low_pass(shape[1], scales)) ** 2
+    for scale in range(scales):
+        for angle in range(angles):
+            squares = (larger * gain(scales, angles) * wavelet(shape, scale, math.pi * angle / angles, angles)) ** 2
+            total = total + (squares + np.roll(squares[::-1, ::-1], (1, 1), axis=(0, 1))) / 2.0
+    return total
 
 
 def pictures(count: int, rows: int, columns: int, seed: int = 0) -> torch.Tensor:
@@ -44,9 +52,9 @@ def test_every_channel_is_its_definition(shape: tuple[int, int], scales: int, an
 def test_channels_are_counted_and_ordered_as_the_page_says() -> None:
     module = Scattering2d((28, 28))
     assert (module.channels, module.output_shape) == (81, (7, 7))
-    assert [path.order for path in module.paths] == [0] + [1] * 16 + [2] * 64
-    assert module.paths[1 + 8 + 3].steps == ((1, 3),)
-    assert module.paths[17 + 8 * 5 + 2].steps == ((0, 5), (1, 2))
+    assert [len(path) for path in module.paths] == [0] + [1] * 16 + [2] * 64
+    assert module.paths[1 + 8 + 3] == ((1, 3),)
+    assert module.paths[17 + 8 * 5 + 2] == ((0, 5), (1, 2))
     for scales, angles in ((1, 4), (3, 6), (4, 8)) if by_night() else ((1, 4),):
         count = 1 + angles * scales + angles**2 * scales * (scales - 1) // 2
         assert len(Scattering2d((17, 20), scales=scales, angles=angles).paths) == count
@@ -68,7 +76,7 @@ def test_a_wave_is_seen_by_the_wavelet_of_its_frequency_and_direction(angle: int
     for scale in range(2):
         wave = np.cos(0.75 * math.pi / 2**scale * (math.cos(theta) * x + math.sin(theta) * y))
         strength = module(torch.tensor(wave)[None])[0, 1:17, 2:6, 2:6].mean(dim=(1, 2))
-        assert module.paths[1 + int(strength.argmax())].steps == ((scale, angle),)
+        assert module.paths[1 + int(strength.argmax())] == ((scale, angle),)
 
 
 @pytest.mark.parametrize("angles", [4, 8])
@@ -101,9 +109,7 @@ def test_no_frequency_gains_energy(scales: int, angles: int) -> None:
 
 @pytest.mark.slow
 def test_wavelets_one_per_cent_larger_would_gain_energy() -> None:
-    plain = littlewood_paley((256, 256), 2, 8)
-    low = np.outer(low_pass(256, 2), low_pass(256, 2)) ** 2
-    assert (low + 1.01**2 * (plain - low)).max() > 1.0
+    assert littlewood_paley((256, 256), 2, 8, larger=1.01).max() > 1.0
 
 
 def test_a_shift_by_the_scale_shifts_the_channels_and_a_small_one_moves_them_little() -> None:
@@ -136,26 +142,3 @@ def test_constant_images_have_their_brightness_and_nothing_else() -> None:
     torch.testing.assert_close(found[0], torch.full((2, 5), 0.7, dtype=torch.float64))
     assert found[1:].abs().max() < 1e-12
     assert (double((9, 21))(pictures(3, 9, 21))[:, 1:] >= 0.0).all()
-
-
-@pytest.mark.parametrize(
-    ("shape", "parameters", "message"),
-    [
-        ((4, 28), {}, "images of 4 x 28 pixels are too small for scales = 2; both sides need more than 4"),
-        ((28, 28), {"scales": 5}, "need more than 32"),
-        ((28, 28), {"scales": 0}, "scales = 0; it needs a whole number from 1 to 6"),
-        ((28, 28), {"scales": 2.0}, "scales = 2.0"),
-        ((28, 28), {"angles": 3}, "angles = 3; it needs a whole number from 4 to 32"),
-        ((28, 28), {"angles": True}, "angles = True"),
-    ],
-)
-def test_what_makes_no_transform_is_refused(shape: tuple[int, int], parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Scattering2d(shape, **parameters)
-    with pytest.raises(InputError, match=message):
-        ScatteringFeatures(**parameters).fit(np.zeros((3, *shape)))
-
-
-def test_images_of_another_size_are_refused() -> None:
-    with pytest.raises(InputError, match=r"got shape \(2, 9, 8\); it needs \(\.\.\., 8, 8\)"):
-        Scattering2d((8, 8))(torch.zeros(2, 9, 8))

@@ -10,13 +10,13 @@ from scipy.optimize import minimize
 from scipy.stats import beta
 from solver_problems import absolute_deviations, distances
 
-from lethe.calculus.guarantees import GDP, NotPrivate
+from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Moments, Problem
 from lethe.heavy_tailed.localisation import plans
 from lethe.heavy_tailed.localisation.descent import localised, regularised_descent
 from lethe.heavy_tailed.localisation.plans import LocalPhase, descent_distance, localised_bound, localised_practical, localised_theory
-from lethe.heavy_tailed.localisation.rounds import round_distances, round_sizes, strongly_convex
+from lethe.heavy_tailed.localisation.rounds import round_distances, round_sizes
 from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias
 from lethe.heavy_tailed.problem import Records
 from lethe.heavy_tailed.sets import Array, BoxDomain, WholeSpace
@@ -27,15 +27,6 @@ MOMENTS = Moments(order=4, bound=6.0, half=4.0, second=3.0, kind="uniform")
 def stated(domain: BallDomain | BoxDomain | None = None, dimension: int = 10, strong_convexity: float | None = None) -> Problem:
     chosen = BallDomain(radius=1.0) if domain is None else domain
     return Problem(gradient=distances, dimension=dimension, domain=chosen, moments=MOMENTS, strong_convexity=strong_convexity)
-
-
-def test_three_steps_of_the_inner_descent() -> None:
-    problem = Problem(gradient=distances, dimension=2)
-    records = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
-    phase = LocalPhase(records=3, steps=3, step_size=0.2, strength=0.5, radius=1e6, clip_norm=0.5)
-    done = regularised_descent(problem, records, phase, math.inf, centre=[0.5, 0.5])
-    assert isinstance(done.guarantee, NotPrivate)
-    assert done.parameters == pytest.approx([0.419696, 0.476768], abs=5e-7)
 
 
 def test_the_schedule_at_the_worked_point() -> None:
@@ -156,23 +147,6 @@ def test_rounds_of_the_reduction() -> None:
     reaches = round_distances(problem, (256, 512, 1024), 0.5)
     assert reaches[0] == min(2.0, 2 * 4.0 / 2.0)
     assert list(reaches) == sorted(reaches, reverse=True)
-
-
-def test_the_reduction_costs_what_one_round_does() -> None:
-    rng = np.random.default_rng(4)
-    problem = stated(dimension=2, strong_convexity=0.5)
-    done = strongly_convex(problem, rng.standard_normal((70, 2)), rho=0.4, most_steps=5, generator=rng)
-    assert isinstance(done.fresh.guarantee, GDP)
-    assert done.fresh.guarantee.mu == pytest.approx(math.sqrt(0.8), rel=1e-12)
-    touched = sorted((phase.first, phase.stop) for phase in done.phases)
-    assert all(before[1] <= after[0] for before, after in pairwise(touched))
-    assert touched[-1][1] <= 70
-    assert all(phase.touches <= 5 for phase in done.phases)
-    assert len(strongly_convex(problem, np.zeros((5, 2)), rho=0.4, most_steps=2).phases) == 1
-    with pytest.raises(InputError, match="records"):
-        strongly_convex(problem, np.zeros((4, 2)), rho=0.4)
-    with pytest.raises(InputError, match="strong_convexity"):
-        strongly_convex(stated(dimension=2), rng.standard_normal((70, 2)), rho=0.4)
 
 
 def test_failures_are_rarer_with_the_reduction_s_radius() -> None:

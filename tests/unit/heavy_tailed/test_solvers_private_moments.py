@@ -1,4 +1,4 @@
-"""Moments that are released: their price, what the failure probability promises, and what is refused."""
+"""Moments: the bias of clipping, and moments that are released: their price, and what the failure probability promises."""
 
 import math
 from dataclasses import replace
@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from how_many import by_night
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binom, norm
 from solver_problems import regression, regression_records
 
@@ -13,7 +15,9 @@ from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.errors import InputError
 from lethe.heavy_tailed import Moments, multi_pass, practical_oracle
 from lethe.heavy_tailed.localisation.rounds import strongly_convex
+from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias
 from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.oracles import clip_rows
 from lethe.heavy_tailed.private_moments import (
     block_moments,
     blocks_for,
@@ -189,3 +193,51 @@ def test_the_search_adds_all_of_its_noise_and_its_failures_are_counted_exactly()
     assert median_cell(np.full(9, 10.0), 0.01, 1.0, 0.99, Fixed(np.random.PCG64(0)))[0] == 255
     assert failure_probability(3, 0.0) == pytest.approx((3 * 7 + 1) / 512, rel=1e-12)
     assert failure_probability(1, 0.1) == pytest.approx(0.125 + 8 * norm.sf(5.0), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "clip", "exact", "printed", "sharp"),
+    [(3.0, 2, 4.0, 0.031250, 0.750000, 0.187500), (5.0, 4, 3.0, 0.00308642, 0.0617284, 0.0195313), (2.5, 2, 10.0, 0.0210819, 0.5, 0.125)],
+)
+def test_the_bias_of_clipping_pareto_numbers(shape: float, order: int, clip: float, exact: float, printed: float, sharp: float) -> None:
+    """P(X > x) = x^-a from 1 on: E(X - C)_+ = C^(1-a)/(a - 1), E X^k = a/(a - k)."""
+    bound = (shape / (shape - order)) ** (1 / order)
+    assert clip ** (1 - shape) / (shape - 1) == pytest.approx(exact, rel=1e-5)
+    assert clipping_bias(order, bound, clip) == pytest.approx(sharp, rel=1e-5)
+    assert printed_clipping_bias(order, bound, clip) == pytest.approx(printed, rel=1e-5)
+    rows = np.random.default_rng(0).pareto(shape, size=(1_000_000, 1)) + 1.0
+    lost = rows - clip_rows(rows, clip)
+    assert lost.mean() == pytest.approx(exact, abs=6 * lost.std() / 1000)
+
+
+def test_two_points_attain_the_sharp_bias() -> None:
+    """Mass 0.1 at 3, clipped at 2: the mean falls by 0.1."""
+    assert clipping_bias(3, (0.1 * 27) ** (1 / 3), 2.0) == pytest.approx(0.1, rel=1e-12)
+
+
+@given(order=st.floats(2.0, 40.0), clip=st.floats(0.01, 100.0), u=st.floats(0.0, 1e3))
+def test_the_constant_is_a_bound_and_sharp(order: float, clip: float, u: float) -> None:
+    constant = clipping_bias(order, 1.0, 1.0)
+    assert max(u - clip, 0.0) <= constant * u * (u / clip) ** (order - 1) * (1 + 1e-9)
+    worst = order * clip / (order - 1)
+    assert worst - clip == pytest.approx(constant * worst * (worst / clip) ** (order - 1), rel=1e-9)
+    assert 0.25 <= constant * (order - 1) <= 1 / math.e * (1 + 1e-9) or order == 2
+
+
+def test_no_clipping_has_no_bias_and_extremes_do_not_overflow() -> None:
+    assert clipping_bias(2, 1.0, math.inf) == 0.0
+    assert clipping_bias(1000, 1e10, 1e-10) == math.inf
+    assert clipping_bias(8, 1e100, 1e120) == pytest.approx(clipping_bias(8, 1.0, 1.0) * 1e-40)
+
+
+def test_moments_of_the_three_kinds() -> None:
+    """Central ones: |g| <= |g - Eg| + |Eg| and Minkowski give 2 sqrt(d) gamma^(1/k), half of the printed 4."""
+    assert Moments(order=4, bound=3.0, second=2.0).raw(7) == 3.0
+    assert Moments(order=4, bound=3.0, second=2.0).raw_second(7) == 2.0
+    assert Moments(order=2, bound=3.0, kind="central").raw(4) == 12.0
+    rng = np.random.default_rng(2)
+    central = rng.standard_t(9, size=(100_000, 6)) * 0.7
+    gamma = (np.abs(central) ** 4).mean(axis=0).max()
+    mean = np.full(6, gamma**0.25)  # of the largest norm allowed
+    raw = (np.linalg.norm(central + mean, axis=1) ** 4).mean() ** 0.25
+    assert raw <= Moments(order=4, bound=gamma**0.25, kind="central").raw(6)

@@ -72,13 +72,6 @@ def test_the_sum_is_divided_by_the_nominal_size_and_so_unbiased() -> None:
     assert np.var(points) == pytest.approx(variance, rel=0.5)  # 5 standard errors of a variance from 200 draws
 
 
-def test_small_schedules_take_all_records_and_stay_within_the_target() -> None:
-    schedule = localised_practical(PROBLEM, 64, 0.5, most_steps=5)
-    done = sampled_localised(PROBLEM, np.ones((64, 2)), schedule=schedule, epsilon=EPSILON, delta=DELTA)
-    assert isinstance(done.fresh.guarantee, ApproxDP)
-    assert 0.998 * EPSILON <= done.fresh.guarantee.epsilon_bound <= EPSILON
-
-
 @pytest.mark.slow
 def test_a_released_moment_joins_at_the_target_s_delta() -> None:
     schedule = localised_practical(PROBLEM, 128, 0.5, most_steps=5)

@@ -1,7 +1,5 @@
 """The shape of noise: equal privacy, least harm, and honest words."""
 
-import math
-
 import numpy as np
 import pytest
 from helpers import DESIGNS, batches, make_run
@@ -12,7 +10,7 @@ from lethe.accounting.certify import evaluate_theorems
 from lethe.calculus.composition import overshoot
 from lethe.noise_allocation.allocate import SCHEDULES, allocate
 from lethe.noise_allocation.candidates import step_noise
-from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped
+from lethe.noise_allocation.noise_shapes import influence_of_curvature
 from lethe.run.schedules import Influence
 
 CONVEX = {"kind": "convex", "smoothness": 0.5, "gradient_bound": 1.0}
@@ -82,6 +80,7 @@ def test_cyclic_batches_put_the_noise_at_pass_ends_and_gain() -> None:
     found = allocate(run, 1.0, 1e-5)
     assert found.chosen.shape == "pass_ends"  # the joint optimum, said more simply
     assert np.flatnonzero(found.run.noise_multipliers).tolist() == [4, 9, 14, 19]
+    assert found.run == lethe.plan(run.replace(noise_at="pass_ends"), 1.0, 1e-5)
     uniform = found.candidates[0]
     assert found.chosen.harm < uniform.harm / 1.3
     assert any("1/" in note for note in found.notes)
@@ -131,23 +130,6 @@ def test_the_default_influence_is_what_curvature_proves() -> None:
     assert long.values(5000).min() == pytest.approx(1e-24)
 
 
-def test_joint_needs_what_it_needs() -> None:
-    for changes in ({"release": "all"}, {"batches": batches("poisson", 10)}, {"loss": {"kind": "unknown"}, "clip_norm": 1.0}):
-        with pytest.raises(lethe.InputError, match="no joint optimum"):
-            allocate(make_run(noise_multiplier=None, **changes), 1.0, 1e-5, schedule="joint")
-
-
-def test_bad_arguments() -> None:
-    run = make_run(noise_multiplier=None)
-    with pytest.raises(lethe.InputError, match="schedule"):
-        allocate(run, 1.0, 1e-5, schedule="best")  # type: ignore[arg-type]
-    for floor in (-1.0, math.nan, math.inf):
-        with pytest.raises(lethe.InputError, match="floor"):
-            allocate(run, 1.0, 1e-5, floor=floor)
-    with pytest.raises(lethe.InputError, match="weights"):
-        shaped(run, "influence", Influence(weights=(1.0, 2.0), basis="assumed"))
-
-
 @pytest.mark.slow
 def test_an_influence_by_hand_is_taken_and_says_so() -> None:
     run = make_run(noise_multiplier=None)
@@ -157,9 +139,6 @@ def test_an_influence_by_hand_is_taken_and_says_so() -> None:
     )
     assert by_rate.influence == Influence(rate=0.97, detail="given by hand")
     assert by_rate.chosen.harm == pytest.approx(by_list.chosen.harm, rel=1e-6)
-    for wrong in ("0.97", True, {"rate": 0.97}):
-        with pytest.raises(lethe.InputError, match="influence"):
-            allocate(run, 1.0, 1e-5, influence=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -180,8 +159,3 @@ def test_it_says_what_it_does_not_protect() -> None:
     assert len(repr(found)) < 1000
     alone = allocate(make_run(noise_multiplier=None), 1.0, 1e-5, schedule="uniform", floor=1000.0)
     assert any("floor alone" in note for note in alone.notes)
-
-
-def test_a_filter_s_noise_is_not_allocated() -> None:
-    with pytest.raises(lethe.InputError, match="cannot be planned"):
-        allocate(make_run(release="all", noise_budget=0.1), 1.0, 1e-5)

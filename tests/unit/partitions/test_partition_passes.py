@@ -17,7 +17,7 @@ from partitioned_records import in_blocks, records
 
 from lethe.errors import InputError, LetheError
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
-from lethe.estimators.partitioned.targets import as_numbers
+from lethe.estimators.partitioned.tables import as_numbers
 from lethe.partitions import array_table
 from lethe.partitions.block import Block
 from lethe.partitions.passes import BlockLocation, BlockResult, Work, once_each, total
@@ -174,7 +174,7 @@ def test_progress_does_not_tell_which_blocks_hold_records_that_were_drawn() -> N
         told: list[tuple[int, int, int]] = []
         table, _ = replace(in_blocks(10, "label"), progress=lambda *where: told.append(where)).examined(nothing)
         prepared = PreparedRows(targets=as_numbers, loss=Logistic(feature_norm=1.0), feature_norm=1.0, intercept=False)
-        found = BlockRecords(table, prepared, norm=1.0).gradient_sum(np.zeros((5, 1)), np.array(drawn, dtype=np.intp))
+        found = BlockRecords(table, prepared).gradient_sum(np.zeros((5, 1)), np.array(drawn, dtype=np.intp))
         assert np.any(found) == bool(drawn)
         return told[10:]
 

@@ -22,14 +22,13 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.signing.keys import signing_key
 from lethe.certificates.statement import Statement
 from lethe.documents.strict import to_json
-from lethe.report.document.build import document_of
-from lethe.report.document.formats.machine_readable import content
-from lethe.report.document.model import Table
-from lethe.report.document.sections import steps as steps_section
-from lethe.report.document.subject import subject_of, with_extras
-from lethe.report.document.tradeoff import lines_of
-from lethe.report.document.wording import percent
-from lethe.report.document.writing import FORMATS, written
+from lethe.report.model import Table
+from lethe.report.sections import numbers as steps_section
+from lethe.report.sections.build import document_of
+from lethe.report.sections.numbers import Lines
+from lethe.report.subject import subject_of, with_extras
+from lethe.report.wording import percent
+from lethe.report.writing import FORMATS, content, written
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
@@ -107,7 +106,7 @@ def test_the_numbers_are_those_of_the_certificate() -> None:
 
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 3.0, 8.0])
 def test_the_trade_off_curve_is_never_above_the_exact_one_of_a_gaussian_and_near_it(mu: float) -> None:
-    lines = lines_of(GDP(mu), GDP(mu).epsilon(1e-5))
+    lines = Lines.of(GDP(mu), GDP(mu).epsilon(1e-5))
     for alpha in (0.0, 1e-6, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.9, 1.0):
         exact = norm.cdf(norm.isf(alpha) - mu)
         assert exact - 0.01 <= lines.type_two(alpha) <= exact + 1e-12
@@ -117,7 +116,7 @@ def test_the_trade_off_curve_is_never_above_the_exact_one_of_a_gaussian_and_near
 
 def test_nothing_proved_is_no_protection_at_any_rate() -> None:
     subject = subject_of(make_run(seeded=True), delta=DELTA)
-    lines = lines_of(subject.guarantee, subject.epsilon)
+    lines = Lines.of(subject.guarantee, subject.epsilon)
     assert lines.right == 1.0
     assert [lines.type_two(alpha) for alpha in (0.0, 0.5, 1.0)] == [0.0, 0.0, 0.0]
 

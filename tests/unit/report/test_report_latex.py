@@ -14,9 +14,9 @@ from report_cases import HOSTILE, audit_page, hostile_record
 from seal_cases import DELTA, make_record
 
 import lethe
-from lethe.report.document.formats.latex import escaped
-from lethe.report.document.subject import Subject, subject_of, with_extras
-from lethe.report.document.writing import written
+from lethe.report.formats import in_latex as escaped
+from lethe.report.subject import Subject, subject_of, with_extras
+from lethe.report.writing import written
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")

@@ -17,13 +17,12 @@ import lethe.report
 from lethe.certificates.certificate import Certificate
 from lethe.cli.app import app, main
 from lethe.documents.strict import to_json
-from lethe.report.document.curves import Curve
-from lethe.report.document.formats.latex import escaped as tex
-from lethe.report.document.formats.markdown import escaped as md
-from lethe.report.document.formats.markdown import fenced
-from lethe.report.document.sections import steps as steps_section
-from lethe.report.document.subject import Subject, subject_of, with_extras
-from lethe.report.document.writing import written
+from lethe.report.formats import fenced
+from lethe.report.formats import in_latex as tex
+from lethe.report.formats import in_markdown as md
+from lethe.report.sections import numbers as steps_section
+from lethe.report.subject import Curve, Subject, subject_of, with_extras
+from lethe.report.writing import written
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")

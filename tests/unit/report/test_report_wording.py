@@ -16,12 +16,11 @@ import lethe
 import lethe.report
 from lethe.accounting.certify import certify
 from lethe.certificates.training_record import TrainingRecord
-from lethe.report.document.build import document_of
-from lethe.report.document.glossary import proved_by
-from lethe.report.document.model import Code, Heading, Items, Table, Text
-from lethe.report.document.sections import steps as steps_section
-from lethe.report.document.subject import Subject, subject_of, with_extras
-from lethe.report.document.wording import factor
+from lethe.report.model import Code, Heading, Items, Table, Text
+from lethe.report.sections import numbers as steps_section
+from lethe.report.sections.build import document_of
+from lethe.report.subject import Subject, subject_of, with_extras
+from lethe.report.wording import factor, proved_by
 from lethe.theorems.registry import OURS
 
 
@@ -113,7 +112,7 @@ def test_the_promise_names_its_exceptions_and_the_number_to_judge_by() -> None:
     ],
 )
 def test_records_that_no_step_uses_are_counted(changes: dict[str, Any], left: str, length: str) -> None:
-    from lethe.report.document.sections.guarantee import _of_run
+    from lethe.report.sections.promise import _of_run
 
     rows = dict(_of_run(_digits(**changes)))
     assert rows["Training data"].partition(" (a public number)")[2].startswith(left)

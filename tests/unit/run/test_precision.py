@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lethe
-from lethe.run.precision import UNIT_ROUNDOFF, Precision
+from lethe.run.precision import Precision
 
 
 def make_run(precision: Any) -> lethe.Run:
@@ -60,23 +60,6 @@ def test_the_update_s_roundings_the_regularisers_and_the_gradient_s_error(roundi
         assert (rounded.rounding_errors >= expected).all()
 
 
-@pytest.mark.parametrize(
-    ("precision", "words"),
-    [
-        ({"dtype": "bfloat16", "parameter_norm": 1.0}, "dtype"),
-        ({"dtype": "float32"}, "parameter_norm"),
-        ({"dtype": "float32", "parameter_norm": 0.0}, "parameter_norm"),
-        ({"dtype": "float32", "parameter_norm": 1.0, "gradient_error": -1.0}, "gradient_error"),
-        ({"dtype": "float32", "parameter_norm": 1.0, "roundings": 0.5}, "roundings"),
-        ({"dtype": "float32", "parameter_norm": 1.0, "ulps": 3}, "ulps"),
-        ("float32", "precision"),
-    ],
-)
-def test_what_is_no_precision_is_refused(precision: Any, words: str) -> None:
-    with pytest.raises(lethe.InputError, match=words):
-        make_run(precision)
-
-
 @given(
     dimension=st.integers(1, 300),
     seed=st.integers(0, 2**32 - 1),
@@ -100,8 +83,3 @@ def test_the_bound_on_one_rounding_is_met() -> None:
     rounded = np.linalg.norm(x.astype(np.float32).astype(np.float64) - y.astype(np.float32).astype(np.float64))
     bound = Precision(dtype="float32", parameter_norm=float(np.linalg.norm(y))).rounding
     assert 0.999 * bound < rounded <= bound + np.linalg.norm(x - y)
-
-
-@pytest.mark.parametrize(("name", "kind"), [("float64", np.float64), ("float32", np.float32)])
-def test_unit_roundoffs_are_half_of_the_spacing_at_1(name: str, kind: Any) -> None:
-    assert UNIT_ROUNDOFF[name] == np.finfo(kind).eps / 2

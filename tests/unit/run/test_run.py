@@ -2,7 +2,6 @@ import json
 import math
 import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lethe
-from lethe.documents.strict import read_document, to_json
+from lethe.documents.strict import to_json
 
 
 @pytest.mark.parametrize("suffix", ["json", "yaml"])
@@ -51,11 +50,6 @@ def test_floats_survive_to_the_bit(tmp_path_factory: pytest.TempPathFactory, ste
         assert again.run_id == run.run_id
 
 
-def test_numpy_arrays_become_lists() -> None:
-    listed = np.linspace(1, 2, 50)
-    assert make_run(noise_multiplier=listed) == make_run(noise_multiplier=listed.tolist())
-
-
 def test_units_of_noise_and_touch() -> None:
     # theory.md section 1: tau = lambda z C / b; s = 2 lambda C / b for replace one, half of it for zero out.
     run = make_run(clip_norm=0.7, loss={"kind": "convex", "smoothness": 1.0}, step_size=0.2, noise_multiplier=3.0)
@@ -69,10 +63,6 @@ def test_a_clip_norm_above_the_gradient_bound_does_not_raise_the_sensitivity() -
     assert not run.clips
     assert run.sensitivities[0] == pytest.approx(2 * 0.5 * 1.0 / 10)
     assert run.noise_stds[0] == pytest.approx(0.5 * 5.0 * 3.0 / 10)  # the multiplier stays relative to the clip norm
-
-
-def test_records_left_over_are_not_a_batch() -> None:
-    assert make_run(records=109).total_steps == 50
 
 
 def test_noise_at_pass_ends_is_one_entry_a_pass_and_one_at_the_very_end() -> None:
@@ -96,26 +86,6 @@ def test_derived_constants_of_the_regressions() -> None:
     assert (cut.known_gradient_bound, *cut.curvature) == pytest.approx((math.sqrt(4.5), 0, 4.5))
 
 
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        ({"kind": "logistic_regression", "feature_norm": 1e200}, "feature_norm: got 1e.200; it needs a number from 1e-100"),
-        ({"kind": "softmax_regression", "feature_norm": 1e-200}, "feature_norm"),
-        ({"kind": "smoothed_hinge", "feature_norm": 1.0, "width": 1e-320}, "width"),
-        ({"kind": "smoothed_hinge", "feature_norm": 1.0, "width": True}, "width"),
-        ({"kind": "one_versus_rest_hinge", "feature_norm": 1.0, "width": 0.5, "classes": 1}, "classes"),
-        ({"kind": "one_versus_rest_hinge", "feature_norm": 1.0, "width": 0.5, "classes": 10**400}, "classes"),
-        ({"kind": "truncated_logistic_regression", "feature_norm": 1.0, "cut": 1.5}, "cut"),
-        ({"kind": "truncated_softmax_regression", "feature_norm": 1.0, "cut": 0.0}, "cut"),
-        ({"kind": "truncated_softmax_regression", "feature_norm": 1.0, "cut": math.nan}, "cut"),
-        ({"kind": "truncated_softmax_regression", "feature_norm": 1.0}, "cut: missing"),
-    ],
-)
-def test_facts_of_which_no_bound_follows_are_refused(loss: dict[str, Any], message: str) -> None:
-    with pytest.raises(lethe.InputError, match=message):
-        make_run(loss=loss)
-
-
 def test_regularisers_know_their_curvature_and_diameter() -> None:
     both = make_run(regulariser=[{"kind": "ridge", "strength": 0.1}, {"kind": "elastic_net", "l1_strength": 1.0, "ridge_strength": 0.2}])
     assert both.strong_convexity == pytest.approx(0.3)
@@ -125,77 +95,15 @@ def test_regularisers_know_their_curvature_and_diameter() -> None:
     assert make_run(regulariser={"kind": "simplex", "total": 1.0}).diameter == pytest.approx(math.sqrt(2))
 
 
-def test_replace_checks_again_and_swaps_steps_for_passes() -> None:
-    run = make_run()
-    assert run.replace(steps=7).total_steps == 7
-    with pytest.raises(lethe.InputError, match="exceed records"):
-        run.replace(records=5)
-
-
 def test_a_run_is_frozen_and_hashable() -> None:
     run = make_run()
     with pytest.raises(ValueError, match="frozen"):
         run.records = 3  # pyright: ignore[reportAttributeAccessIssue]
-    assert len({run, make_run()}) == 1
+    assert len({run, make_run(records=np.int64(100), noise_multiplier=np.full(50, 5.0)), make_run(records=109).replace(records=100)}) == 2
+    assert make_run(records=109).total_steps == 50  # records left over are not a batch
+    assert run.replace(steps=7).total_steps == 7
     with pytest.raises(ValueError, match="read-only"):
         run.noise_stds[0] = 0.0
-
-
-BAD = [
-    ({"stepsize": 1.0}, r"stepsize: unknown key; did you mean 'step_size'"),
-    ({"records": 0}, "records: got 0"),
-    ({"records": -3}, "records: got -3"),
-    ({"records": 2.5}, "records: got 2.5; it needs an integer"),
-    ({"records": "100"}, "records: got '100'"),
-    ({"records": True}, "records: got True"),
-    ({"records": None}, "records: got None"),
-    ({"batches": {"design": "cyclc", "size": 3}}, "did you mean 'cyclic'"),
-    ({"batches": {"design": "cyclic"}}, "batches.size: missing"),
-    ({"batches": {"design": "cyclic", "size": 0}}, "batches.size: got 0"),
-    ({"batches": {"design": "cyclic", "size": 101}}, "cannot exceed records"),
-    ({"batches": {"design": "full", "size": 3}}, "batches.size: unknown key"),
-    ({"batches": "cyclic"}, "needs a mapping"),
-    ({"batches": {"size": 3}}, "design: missing"),
-    ({"passes": None}, "exactly one of the two"),
-    ({"passes": 3, "steps": 30}, "exactly one of the two"),
-    ({"passes": 0}, "passes: got 0"),
-    ({"passes": 10**9}, "at most"),
-    ({"step_size": 0.0}, "every step needs a size > 0"),
-    ({"step_size": -1.0}, "step_size: got -1"),
-    ({"step_size": math.nan}, "step_size: got nan"),
-    ({"step_size": math.inf}, "step_size: got inf"),
-    ({"step_size": "0.5"}, "step_size: got '0.5'"),
-    ({"step_size": [0.5, 0.5]}, "lists 2 values; this run needs 50, one for each step"),
-    ({"step_size": []}, "step_size"),
-    ({"step_size": {"schedule": "exponential", "first": 1.0, "ratio": 1e10}}, "overflows"),
-    ({"step_size": {"schedule": "exponential", "first": 1.0, "ratio": 1e-10}}, "every step needs a size > 0"),
-    ({"noise_multiplier": -1.0}, "noise_multiplier: got -1"),
-    ({"noise_multiplier": [math.nan] * 50}, "noise_multiplier"),
-    ({"noise_multiplier": [1.0] * 5, "noise_at": "pass_ends", "passes": 4}, "this run needs 4, one for each pass"),
-    ({"step_size": 1e200, "noise_multiplier": 1e120}, "noise_multiplier: .* needs to stay between"),
-    ({"step_size": 1e308, "clip_norm": 1e10, "noise_multiplier": None, "loss": {"kind": "unknown"}}, "step_size: .* needs to stay between"),
-    (
-        {"loss": {"kind": "softmax_regression", "feature_norm": 1.0, "gradient_bound": 1.0}},
-        "gradient_bound: got 1; .* reaches 1.41",
-    ),
-    ({"clip_norm": 0.0}, "clip_norm: got 0"),
-    ({"clip_norm": math.inf}, "clip_norm: got inf"),
-    ({"loss": {"kind": "unknown"}}, "no gradient bound"),
-    ({"loss": {"kind": "convex", "smoothness": -1.0}}, "loss.smoothness: got -1"),
-    ({"loss": {"kind": "strongly_convex", "strong_convexity": 2.0, "smoothness": 1.0}}, "cannot exceed smoothness"),
-    ({"loss": {"kind": "softmax_regression", "feature_norm": 0.0}}, "loss.feature_norm"),
-    ({"regulariser": {"kind": "ridge", "strength": 0.0}}, "regulariser.strength"),
-    ({"regulariser": []}, "empty list"),
-    ({"noise_at": "sometimes"}, "noise_at: got 'sometimes'"),
-    ({"release": "best"}, "release: got 'best'"),
-    ({"neighbours": "add_or_remove"}, "removing a record moves later ones"),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), BAD, ids=[str(changes) for changes, _ in BAD])
-def test_bad_input_is_named(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(lethe.InputError, match=message):
-        make_run(**changes)
 
 
 @pytest.mark.parametrize("design", [name for name in DESIGNS if admits(name, "add_or_remove")])
@@ -226,8 +134,6 @@ def test_what_is_released_must_be_said(tmp_path: Path) -> None:
             "Do: write release: last if",
         ):
             assert part in said, said
-    with pytest.raises(lethe.InputError, match="release: got None; it needs 'last' or 'all'"):
-        lethe.Run(**document, release=None)
 
 
 def test_documents_are_read_strictly(tmp_path: Path) -> None:
@@ -261,53 +167,9 @@ def test_documents_are_read_strictly(tmp_path: Path) -> None:
         lethe.Run.load(_written(tmp_path / "run.txt", "records: 5"))
 
 
-def test_scalars_are_those_of_yaml_1_2(tmp_path: Path) -> None:
-    path = tmp_path / "values.yaml"
-    path.write_text("a: 010\nb: no\nc: true\nd: null\ne: 1e-5\nf: .5\ng: -3\nh: 1.\ni: 2024-01-02\nj:\n")
-    expected = {"a": 10, "b": "no", "c": True, "d": None, "e": 1e-5, "f": 0.5, "g": -3, "h": 1.0, "i": "2024-01-02", "j": None}
-    assert read_document(path) == expected
-
-
-@pytest.mark.parametrize("path", [None, 3])
-def test_what_is_no_path_is_refused(path: Any) -> None:
-    with pytest.raises(lethe.InputError, match="needs the path of a file"):
-        lethe.Run.load(path)
-    with pytest.raises(lethe.InputError, match="needs the path of a file"):
-        make_run().save(path)
-    with pytest.raises(lethe.InputError, match="mapping"):
-        lethe.Run.from_document([])  # pyright: ignore[reportArgumentType]
-
-
-def test_numpy_integers_are_integers() -> None:
-    assert make_run(records=np.int64(100), passes=np.int32(5)) == make_run()
-
-
-def test_nothing_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "run.json"
-    make_run().save(path)
-    before = path.read_bytes()
-
-    def fails(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("os.replace", fails)
-    with pytest.raises(lethe.InputError, match="disk full"):
-        make_run(passes=9).save(path)
-    assert path.read_bytes() == before
-    assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
-    with pytest.raises(lethe.InputError, match="cannot be written"):
-        make_run().save(tmp_path / "no such folder" / "run.json")
-
-
 def _written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
-
-
-@pytest.mark.parametrize("factor", [float("nan"), -1.0, math.inf, "a", None])
-def test_noise_is_scaled_by_numbers(factor: Any) -> None:
-    with pytest.raises(lethe.InputError, match="factor"):
-        make_run().with_noise_scaled(factor)
 
 
 def test_a_changed_copy_computes_everything_anew() -> None:
@@ -316,8 +178,6 @@ def test_a_changed_copy_computes_everything_anew() -> None:
     changed = run.model_copy(update={"noise_multiplier": 50.0})
     assert changed == make_run(noise_multiplier=50.0)
     assert changed.noise_stds == pytest.approx(50_000 * run.noise_stds)
-    with pytest.raises(lethe.InputError, match="release"):
-        run.model_copy(update={"release": "nonsense"})
 
 
 def test_a_pickled_run_is_its_fields() -> None:

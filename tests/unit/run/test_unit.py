@@ -1,4 +1,4 @@
-"""The unit of privacy in a Run: kept in documents, refused where unknown, and what follows from it for a step's constant."""
+"""The unit of privacy in a Run, and the relation of one that says none: kept in documents, and what follows for a step's constant."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import DESIGNS, batches
 from scipy.optimize import approx_fprime
 
 import lethe
@@ -32,18 +33,6 @@ def _run(**changes: Any) -> lethe.Run:
     return lethe.Run(**fields)
 
 
-def test_records_are_the_unit_where_nothing_is_said() -> None:
-    assert _run().unit == "record"
-    assert "unit" not in _run().to_document()
-    assert _run(unit="record") == _run()
-    assert _run(unit="record").run_id == _run().run_id  # of a document of before
-
-
-def test_a_document_of_before_is_about_records() -> None:
-    document = _run().to_document()
-    assert lethe.Run.from_document(document).unit == "record"
-
-
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
 def test_files_keep_users(tmp_path: Path, suffix: str) -> None:
     run = _run(unit="user")
@@ -53,12 +42,9 @@ def test_files_keep_users(tmp_path: Path, suffix: str) -> None:
     assert again.unit == "user"
     assert again.run_id == run.run_id != _run().run_id
     assert "unit='user'" in repr(run)
-
-
-@pytest.mark.parametrize("unit", ["users", "person", "User", "", None, 1, True, ["user"]])
-def test_other_units_are_refused(unit: Any) -> None:
-    with pytest.raises(InputError, match="unit"):
-        _run(unit=unit)
+    assert "unit" not in _run().to_document()
+    assert "replace_one of 400 users" in lethe.compare(run, 1e-4).title
+    assert "users" not in lethe.compare(_run(), 1e-4).title
 
 
 def test_a_unit_that_was_put_in_from_behind_is_refused() -> None:
@@ -68,12 +54,6 @@ def test_a_unit_that_was_put_in_from_behind_is_refused() -> None:
         require_run(run)
     with pytest.raises(InputError, match="household"):
         lethe.certify(run, 1e-4)
-
-
-def test_plans_keep_the_unit() -> None:
-    planned = lethe.plan(_run(unit="user", noise_multiplier=None), epsilon=2.0, delta=1e-4)
-    assert planned.unit == "user"
-    assert planned.noise_multiplier == lethe.plan(_run(noise_multiplier=None), epsilon=2.0, delta=1e-4).noise_multiplier
 
 
 @pytest.mark.parametrize(
@@ -138,6 +118,21 @@ def test_a_certificate_says_its_unit_and_none_that_its_run_does_not(tmp_path: Pa
         lethe.Certificate.from_dict({**without, "unit": "user"})
 
 
-def test_comparisons_say_users() -> None:
-    assert "replace_one of 400 users" in lethe.compare(_run(unit="user"), 1e-4).title
-    assert "users" not in lethe.compare(_run(), 1e-4).title
+FIELDS: dict[str, Any] = {"records": 1000, "passes": 1, "step_size": 0.5, "clip_norm": 1.0, "noise_multiplier": 4.0, "release": "all"}
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_a_run_that_says_none_means_what_other_tools_count(design: str) -> None:
+    run = lethe.Run(batches=batches(design, 20), **FIELDS)
+    assert run.neighbours == ("add_or_remove" if "add_or_remove" in run.batches.neighbours else "zero_out")
+    assert run == lethe.Run(batches=run.batches, neighbours=run.neighbours, **FIELDS) == lethe.Run.from_document(run.to_document())
+    assert run.replace(neighbours=None).neighbours == run.neighbours
+
+
+@pytest.mark.parametrize("said", [{}, {"neighbours": None}, {"neighbors": None}])
+def test_a_file_that_says_none_keeps_the_relation_that_costs_most(said: dict[str, Any]) -> None:
+    run = lethe.Run(batches=lethe.batches.Poisson(20), **FIELDS)
+    document = {name: value for name, value in run.to_document().items() if name != "neighbours"}
+    read = lethe.Run.from_document({**document, **said})
+    assert read.neighbours == "replace_one"
+    assert lethe.certify(read, 1e-5).epsilon > lethe.certify(run, 1e-5).epsilon

@@ -1,1 +1,0 @@
-"""Private search for parameters."""

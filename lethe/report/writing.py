@@ -1,0 +1,103 @@
+"""write: a report in the format that the name of its file asks for."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lethe.audit.page import AuditPage
+from lethe.certificates.signing.keys import PublicKey
+from lethe.documents.strict import as_path, require_place, to_json, write_bytes
+from lethe.documents.version import __version__
+from lethe.errors import InputError
+from lethe.report.model import Document
+from lethe.report.reading import read_subject
+from lethe.report.sections.build import document_of
+from lethe.report.subject import Curve, Subject, as_curves, subject_of, with_extras
+
+FORMATS = (".html", ".md", ".tex", ".json")
+"""How the name of a report may end."""
+
+
+def write(
+    subject: object,
+    path: str | os.PathLike[str],
+    *,
+    delta: float | None = None,
+    audits: Iterable[AuditPage] = (),
+    curves: Iterable[Curve | Mapping[str, Any]] = (),
+    private: bool = False,
+    weights: Any = None,
+    key: PublicKey | None = None,
+    allow_large_delta: bool = False,
+) -> None:
+    """Write the report of a training: what is promised, to whom, what it rests on, what would make it void.
+
+    Args:
+        subject: a Run (with `delta`), a Certificate or Comparison, what training returned (with `delta`), a fitted estimator or its
+            statement, a Total; or the path of a run, of a saved certificate, statement or total, or of a folder of `lethe train`. What
+            is certified is certified again first.
+        path: a file that ends in .html (one page that needs nothing but itself), .md (a section for a model card), .tex (a paragraph and a
+            table for a paper) or .json (everything, for programs).
+        delta: in (0, 1), of what has none of its own.
+        audits: of the same training.
+        curves: quantities recorded during training; those that are `private` are left out unless `private` is true.
+        private: whether to show, marked, what was computed on private data and no guarantee covers. Such a report may not be published.
+        weights: the released weights, a file or tensors by name, to be held against the seal; None: those in the folder, if any.
+        key: whose seals are believed; None: this installation's and its team's.
+        allow_large_delta: whether a delta of 1/records or more is meant; the report says so on top.
+    Raises:
+        InputError: an argument cannot be used, or a certificate does not follow from its run.
+        MissingExtraError: jinja2 or matplotlib is not installed.
+    """
+    require_place(path, *FORMATS)
+    if not isinstance(private, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"private: got {private!r}; it needs True or False.")
+    pages = tuple(audits)
+    for page in pages:
+        if not isinstance(page, AuditPage):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"audits: one is {type(page).__name__}; it needs an AuditPage.", remedy="load it with AuditPage.load.")
+    read = read_subject if isinstance(subject, str | os.PathLike) else subject_of
+    found: Subject = read(subject, delta=delta, key=key, allow_large_delta=allow_large_delta, weights=weights)  # pyright: ignore[reportArgumentType]
+    write_report(with_extras(found, audits=pages, curves=as_curves(curves), show_private=private), path)
+
+
+def write_report(subject: Subject, path: str | os.PathLike[str]) -> None:
+    """Write the report of what was read already; see `write`."""
+    require_place(path, *FORMATS)
+    write_bytes(path, written(subject, as_path(path).suffix.lower()).encode())
+
+
+def written(subject: Subject, suffix: str) -> str:
+    """The text of a report of that suffix, one of `FORMATS`; MissingExtraError if jinja2 or matplotlib is not installed."""
+    document = document_of(subject)
+    if suffix == ".json":
+        return to_json(content(document))
+    from lethe.report.formats import WRITERS  # JSON needs neither templates nor pictures
+
+    return WRITERS[suffix](document)
+
+
+def content(document: Document) -> dict[str, Any]:
+    """The report as plain data that JSON can hold: every number of it, and its words; an infinite number is the text "inf"."""
+    return _plain(
+        {
+            "report": 1,
+            "title": document.title,
+            "notices": [{"level": one.level, "heading": one.heading, "words": one.words} for one in document.notices],
+            **document.data,
+            "sections": {section.key: {"title": section.title, **section.data} for section in document.sections},
+            "sources": dict(document.sources),
+            "lethe": __version__,
+        }
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return "inf" if isinstance(value, float) and value == math.inf else value

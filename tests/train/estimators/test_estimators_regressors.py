@@ -1,0 +1,119 @@
+"""Private regression: the objective without noise, certificates, what each mechanism may train, refusals, scikit-learn's checks."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.linear_model
+from excused_checks import EXCUSED, SEEDED
+from gaussian_guarantees import mu_of
+from private_cases import build
+from scipy.optimize import minimize
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
+from lethe.estimators.models.regressors import PrivateRegressor
+from lethe.estimators.options import EstimatorOptions
+
+NO_NOISE = {"epsilon": 1e6, "delta": 1e-5, "feature_norm": 100.0, "target_bound": 100.0, "random_state": 0, "seed_noise": True}
+skips = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore::sklearn.exceptions.EstimatorCheckFailedWarning")
+
+
+def line(records: int = 400, noise: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((records, 3))
+    return X, X @ np.array([2.0, -1.0, 0.0]) + 0.5 + noise * rng.standard_normal(records)
+
+
+def fitted(make: type[PrivateRegressor] = LinearRegression, records: int = 400, **parameters: Any) -> PrivateRegressor:
+    return build(make, **{"feature_norm": 4.0, "target_bound": 8.0, **parameters}).fit(*line(records))
+
+
+@pytest.mark.sampled(60)
+@skips
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        LinearRegression(**SEEDED),
+        Ridge(options=EstimatorOptions(mechanism="cyclic"), **SEEDED),
+        Lasso(options=EstimatorOptions(passes=2), **SEEDED),
+        ElasticNet(neighbours="zero_out", options=EstimatorOptions(passes=2), **SEEDED),
+        HuberRegressor(options=EstimatorOptions(mechanism="cyclic"), **SEEDED),
+    ],
+    expected_failed_checks=lambda estimator: EXCUSED,
+)
+def test_every_regressor_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.slow
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in ("auto", "sgd", "poisson")])
+def test_every_mechanism_meets_the_target_and_declares_nothing(name: str, neighbours: str) -> None:
+    model = fitted(mechanism=name, neighbours=neighbours, epsilon=0.8, delta=1e-4, target_bound="auto")
+    assert model.mechanism_ == name
+    assert 0.78 < model.epsilon_ <= 0.8
+    assert {finding.evidence for finding in model.certificate_.findings} <= {"checked", "enforced"}
+    assert model.statement_.neighbours == neighbours
+    assert "range of the targets" in model.privacy_report_
+
+
+@pytest.mark.slow
+def test_without_noise_ridge_is_scikit_learns() -> None:
+    X, y = line(100)
+    wanted = sklearn.linear_model.Ridge(alpha=30.0, fit_intercept=False).fit(X, y).coef_
+    tight = {**NO_NOISE, "feature_norm": float(np.linalg.norm(X, axis=1).max()), "target_bound": 8.0, "epsilon": 1e8}
+    for mechanism in ("adassp", "objective_perturbation"):
+        model = Ridge(alpha=30.0, options=EstimatorOptions(mechanism=mechanism), fit_intercept=False, **tight).fit(X, y)
+        np.testing.assert_allclose(model.coef_, wanted, atol=0.01)
+
+
+@pytest.mark.slow
+def test_without_noise_lasso_is_scikit_learns() -> None:
+    X, y = line(100)
+    norm = {**NO_NOISE, "feature_norm": float(np.linalg.norm(X, axis=1).max()), "target_bound": 8.0, "epsilon": 1e8}
+    for ours, theirs in (
+        (
+            Lasso(alpha=0.7, fit_intercept=False, options=EstimatorOptions(passes=1000, batches="full"), **norm),
+            sklearn.linear_model.Lasso(alpha=0.7, fit_intercept=False),
+        ),
+        (
+            ElasticNet(alpha=0.7, l1_ratio=0.4, fit_intercept=False, options=EstimatorOptions(passes=1000, batches="full"), **norm),
+            sklearn.linear_model.ElasticNet(alpha=0.7, l1_ratio=0.4, fit_intercept=False),
+        ),
+    ):
+        np.testing.assert_allclose(ours.fit(X, y).coef_, theirs.fit(X, y).coef_, atol=0.01)
+        assert ours.run_.regulariser is not None
+
+
+@pytest.mark.slow
+def test_without_noise_huber_is_its_objective_and_forgets_an_outlier() -> None:
+    X, y = line(100)
+    y[0] = 1e6
+    model = HuberRegressor(alpha=2.0, residual_bound=0.3, fit_intercept=False, **{**NO_NOISE, "target_bound": None}).fit(X, y)
+
+    def objective(w: np.ndarray) -> float:
+        short = np.abs(X @ w - y)
+        return float(np.where(short <= 0.3, short**2 / 2, 0.3 * (short - 0.15)).sum() + w @ w)
+
+    # The mechanism's own ridge may not be smaller than the smallest of its grid.
+    np.testing.assert_allclose(model.coef_, minimize(objective, np.zeros(3), tol=1e-10).x, atol=0.02)
+    assert np.abs(model.coef_ - [2.0, -1.0, 0.0]).max() < 0.25
+
+
+@pytest.mark.slow
+def test_a_private_range_is_learned_and_paid_for() -> None:
+    X, y = line(10_000)
+    asked: dict[str, Any] = {"feature_norm": 4.0, "mechanism": "cyclic", "passes": 4}
+    seeded = build(LinearRegression, **asked, **SEEDED).fit(X, 3.0 * y + 1000.0)  # with fresh noise 17 ranges of 2581 were lost
+    low, high = seeded.target_range_
+    assert 900.0 < low < 1000.0 < high < 1100.0
+    assert seeded.score(X, 3.0 * y + 1000.0) > 0.8
+    model, alone = (build(LinearRegression, **asked, target_bound=bound).fit(X, y) for bound in ("auto", 1.0))
+    training = next(line for line in model.privacy_report_.splitlines() if "cyclic:" in line)
+    mu = float(training.split(";")[-1].strip().removesuffix("-GDP"))
+    assert mu == pytest.approx(mu_of(alone.certificate_.guarantee) * math.sqrt(0.95), rel=0.01)  # the documented twentieth

@@ -1,0 +1,153 @@
+"""Every fitted estimator has a certificate that saves, loads, explains, verifies and adds up, whatever the mechanism."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from every_release import CASES, data, fitted
+from sklearn.pipeline import make_pipeline
+
+import lethe
+from lethe.accounting.recheck import recheck_statement
+from lethe.accounting.verify import load
+from lethe.calculus.upward_formatting import shown
+from lethe.certificates.statement import Statement
+from lethe.documents.strict import write_document
+from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of
+from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.options import EstimatorOptions
+
+DELTA = 5e-5
+# One of each kind of derivation, and quick.
+KINDS = {
+    "objective perturbation": "classifier by objective_perturbation",
+    "output perturbation": "classifier by output_perturbation",
+    "run": "Lasso",
+    "adassp": "regressor by adassp",
+    "means and scales": "PrivateStandardScaler, given",
+    "second moments": "PrivatePCA",
+    "channel moments": "PrivateWhitening",
+    "phases": "PrivateMean, given",
+    "largest eigenvalue": "HeavyTailedLinearRegression",
+    "private selection": "PrivateSearch",
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+# Their convolution with another release takes a second or more.
+EXPENSIVE = {"HuberRegressor", "classifier by full_batch", "PrivateSearch", "PrivateSearch of a norm"}
+
+
+@pytest.mark.sampled(7)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in CASES if name != "classifier by poisson"])
+@pytest.mark.filterwarnings("ignore")  # of ranges that may be too small
+def test_its_certificate_is_saved_read_computed_again_and_added(name: str, tmp_path: Path) -> None:
+    model = fitted(name)
+    file = tmp_path / "one.json"
+    model.certificate_.save(file)
+    read = load(file)
+    epsilon = model.epsilon_
+    for one in (model.certificate_, read):
+        assert one.epsilon_at(DELTA) == pytest.approx(epsilon, rel=1e-9)
+        assert one.delta_at(epsilon) <= DELTA * (1 + 1e-9)
+        assert 0.0 <= one.tradeoff(0.05) <= 0.95
+        assert one.explain().startswith(f"({shown(epsilon)}, 5e-05)-DP, {model.neighbours.replace('_', ' ')}")
+        assert "by nothing" not in one.explain()
+        assert repr(one).startswith(("Statement((", "Certificate(("))
+    linear = isinstance(model, PrivateLinearModel)
+    weights = {"coef_": model.coef_, "intercept_": model.intercept_} if linear else {"mean_": 0.0}
+    answers = lethe.verify(file, weights=weights)
+    assert answers.follows.yes, answers.follows.why
+    assert answers.private.yes
+    assert answers.belongs is not None
+    assert answers.sealed.yes is answers.belongs.yes is linear
+    total = lethe.total([file], DELTA)
+    assert total.epsilon == pytest.approx(epsilon, rel=1e-9)
+    assert total.parts[0].computed
+    if name not in EXPENSIVE:
+        assert lethe.total([file, lethe.guarantees.GDP(0.1)], DELTA, neighbours=model.neighbours).epsilon > epsilon
+
+
+def leaves(content: Any) -> Iterator[dict[str, Any]]:
+    """The parameters of the releases in a derivation."""
+    for part in content.get("parts", []):
+        yield from leaves(part["derivation"])
+    if not content.get("parts"):
+        yield content
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_that_do_not_give_its_guarantee_are_refused(kind: str, tmp_path: Path) -> None:
+    """More noise, a tenth more, would give a smaller epsilon than the one that is written: then one of the two was typed."""
+    content = fitted(KINDS[kind]).statement_.to_dict()
+    assert kind in [leaf["kind"] for leaf in leaves(content["derivation"])]
+    altered = copy.deepcopy(content)
+    leaf = next(one for one in leaves(altered["derivation"]) if one["kind"] == kind)
+    parameters = leaf["parameters"]
+    if kind == "run":
+        noise = parameters["run"]["noise_multiplier"]
+        parameters["run"]["noise_multiplier"] = noise * 0.9 if isinstance(noise, float) else [one * 0.9 for one in noise]
+    elif kind == "phases":
+        parameters["phases"][-1]["noise_std"] *= 0.9
+    elif kind == "private selection":
+        parameters["one_try"] = lethe.guarantees.GDP(parameters["one_try"]["mu"] * 1.1).to_dict()
+    else:
+        parameters["noise_std"] *= 0.9
+    write_document(tmp_path / "altered.json", altered)
+    answers = lethe.verify(tmp_path / "altered.json")
+    assert not answers.follows.yes
+    assert "does not follow from its mechanism" in answers.follows.why
+    with pytest.raises(lethe.InputError, match=r"altered\.json: this statement does not follow"):
+        lethe.total([tmp_path / "altered.json"], DELTA)
+    # Parameters of other names, or none, give no number.
+    for spoilt in ({}, {**parameters, "extra": 1.0}):
+        again = copy.deepcopy(content)
+        next(one for one in leaves(again["derivation"]) if one["kind"] == kind)["parameters"] = spoilt
+        with pytest.raises(lethe.InputError):
+            recheck_statement(Statement.from_dict(again))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_pipeline_and_a_searched_pipeline_have_one_too(tmp_path: Path) -> None:
+    rows, labels, _ = data()
+    scaler, model = (
+        PrivateStandardScaler(epsilon=2.0, delta=1e-5),
+        LogisticRegression(epsilon=2.0, delta=1e-5, feature_norm=4.0, options=EstimatorOptions(mechanism="objective_perturbation")),
+    )
+    pipeline: Any = make_pipeline(scaler, model).fit(rows, labels)
+    stated = privacy_of(pipeline)
+    stated.save(tmp_path / "pipeline.json")
+    parts = lethe.total([step.certificate_ for step in (pipeline[0], pipeline[1])], 1e-5)
+    whole = lethe.total([tmp_path / "pipeline.json"], 1e-5)
+    assert whole.epsilon == pytest.approx(stated.epsilon(1e-5), rel=1e-9)
+    assert whole.epsilon == pytest.approx(parts.epsilon, rel=1e-6)
+    assert lethe.verify(tmp_path / "pipeline.json").follows.yes
+    with pytest.raises(lethe.InputError, match="hold the same release"):
+        lethe.total([tmp_path / "pipeline.json", pipeline[0].certificate_], 1e-5)
+    searched: Any = PrivateSearch(
+        make_pipeline(
+            PrivateStandardScaler(bounds=(-5.0, 8.0)),
+            LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism="output_perturbation")),
+        ),
+        {"logisticregression__C": [0.1, 1.0]},
+        epsilon=4.0,
+        delta=1e-5,
+    ).fit(rows, labels)
+    searched.certificate_.save(tmp_path / "searched.json")
+    assert lethe.verify(tmp_path / "searched.json").follows.yes
+    # What it costs is the search, of which the fit of the best one knows nothing to sign.
+    assert [one.certificate_.seal for one in (searched, searched.best_estimator_[-1])] == [None, None]
+    assert any("of one try of the best" in line for line in lethe.verify(tmp_path / "searched.json").declared)
+    with pytest.raises(lethe.InputError, match="is there twice"):
+        lethe.total([searched.certificate_, searched.best_estimator_.certificate_], 1e-5)

@@ -1,0 +1,203 @@
+"""privacy_of: every release in a pipeline counts, nothing that learned without privacy passes, and what is taken on trust is said."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from pipeline_cases import BRANCHES, FRAME, MODEL, SCALER, X, columns, declared, mu, mu_of, trained, y
+from private_cases import fitted, stated
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import VotingClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
+
+from lethe.errors import InputError
+from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of, privacy_report_of
+from lethe.estimators.options import EstimatorOptions
+
+# What they warn of is refused below.
+pytestmark = []
+
+
+@pytest.mark.slow
+def test_a_pipeline_counts_every_private_step_and_refuses_others() -> None:
+    first: Any = make_pipeline(
+        Normalizer(), LogisticRegression(feature_norm=1.0, options=EstimatorOptions(mechanism="cyclic"), epsilon=0.5)
+    ).fit(X, y)
+    alone = stated(first)
+    assert alone == first[-1].statement_
+    assert mu_of([first, first]) == pytest.approx(math.sqrt(2.0) * mu_of(first))
+    with pytest.raises(InputError, match="standardscaler > StandardScaler: it is not fitted, or it may have learned"):
+        privacy_of(trained(StandardScaler()))
+    with pytest.raises(InputError, match="statement_"):
+        privacy_of(make_pipeline(Normalizer()))
+    other = fitted(mechanism="cyclic", neighbours="replace_one")
+    with pytest.raises(InputError, match="relation"):
+        privacy_of([first, other])
+    nothing: Any = Pipeline([("none", None), ("same", "passthrough"), ("model", clone(MODEL))]).fit(X, y)
+    assert stated(nothing) == nothing[-1].statement_
+    assert not declared(nothing)
+
+
+def searched() -> Any:
+    whole = make_pipeline(PrivateStandardScaler(bounds=(-9.0, 9.0)), clone(MODEL))
+    return PrivateSearch(whole, {"logisticregression__C": [1.0]}, tries=1.5, delta=1e-5).fit(X, y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("again", [lambda one: one, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one)), "joblib"])
+def test_the_statement_of_a_search_counts_once_wherever_it_was_kept(again: Any, tmp_path: Any) -> None:
+    search = searched()
+    if again == "joblib":
+        joblib.dump(search, tmp_path / "search.joblib")
+        search = joblib.load(tmp_path / "search.joblib")
+    else:
+        search = again(search)
+    best = search.best_estimator_
+    assert stated(search) == stated(best) == search.statement_
+    assert stated(make_pipeline(Normalizer(), search)) == search.statement_
+    # Of a part, or with the whole a second time, never less.
+    assert privacy_of(best[:-1]).epsilon(1e-5) >= search.epsilon_
+    assert privacy_of([search, best]).epsilon(1e-5) > search.epsilon_
+    with pytest.raises(InputError, match="call fit first"):
+        privacy_of(clone(best))
+    with pytest.raises(InputError, match="PrivateSearch: it is not fitted"):
+        privacy_of(clone(search))
+
+
+@pytest.mark.slow
+def test_what_was_fitted_since_a_search_counts_beside_it() -> None:
+    search = searched()
+    best, spent = search.best_estimator_, search.statement_
+    best.set_params(logisticregression__epsilon=50.0, privatestandardscaler__epsilon=50.0).fit(X, y)
+    assert best.statement_ is spent  # scikit-learn's Pipeline keeps it
+    alone = privacy_of([best[0], best[-1]]).epsilon(1e-5)
+    assert alone > 40.0
+    for one in (best, search, [search], make_pipeline(Normalizer(), search), pickle.loads(pickle.dumps(best))):
+        assert privacy_of(one).epsilon(1e-5) > alone
+    again: Any = clone(best)
+    again.fit(X, y)
+    assert privacy_of(again).epsilon(1e-5) == pytest.approx(privacy_of(list(again)).epsilon(1e-5))
+
+
+@pytest.mark.parametrize("foreign", [StandardScaler(), columns(("all", StandardScaler(), [0, 1, 2])), make_pipeline(StandardScaler())])
+def test_a_statement_on_an_object_of_another_class_proves_nothing(foreign: Any) -> None:
+    foreign.fit(X)
+    foreign.statement_ = fitted(mechanism="cyclic").statement_
+    with pytest.raises(InputError, match="StandardScaler: it is not fitted, or it may have learned"):
+        privacy_of(foreign)
+
+
+def test_a_function_of_ones_own_is_declared_and_a_ufunc_is_not() -> None:
+    own = trained(FunctionTransformer(lambda rows: (rows - rows.mean(0)) / rows.std(0)))
+    assert declared(own) == {
+        "step 'functiontransformer'": "taken to look at one record at a time, with constants that were not read off these records"
+    }
+    assert privacy_of(own).guarantee == own[-1].statement_.guarantee
+    assert declared(trained(FunctionTransformer(np.tanh))) == {}
+    assert len(declared([own, own])) == 2  # where each of them is
+    nested = trained(
+        columns(("f", FunctionTransformer(lambda rows: rows - rows.mean()), [0]), ("g", "passthrough", [1]), sparse_threshold=0)
+    )
+    assert set(declared(nested)) == {"step 'columntransformer > f'"}
+    no_fit = trained(_Shifted())
+    assert set(declared(no_fit)) == {"step '_shifted'"}
+
+
+class _Shifted(Normalizer):
+    """A subclass says that it needs no fit, as its class does; what it does is not known."""
+
+
+def test_a_method_of_an_estimator_is_what_that_learned() -> None:
+    scaler: Any = clone(SCALER)
+    scaler.fit(X)
+    hidden = trained(FunctionTransformer(scaler.transform))
+    assert mu_of(hidden) == pytest.approx(mu(scaler, hidden[-1]))
+    with pytest.raises(InputError, match="functiontransformer > StandardScaler"):
+        privacy_of(trained(FunctionTransformer(StandardScaler().fit_transform)))
+    elsewhere = trained(FunctionTransformer(StandardScaler().fit(X + 1.0).transform))
+    assert "fitted before" in declared(elsewhere)["step 'functiontransformer'"]
+
+
+def test_a_frozen_step_is_declared_and_a_frozen_release_counts() -> None:
+    elsewhere = trained(FrozenEstimator(StandardScaler().fit(X + 1.0)))
+    assert "on records that are not these" in declared(elsewhere)["step 'frozenestimator'"]
+    scaler: Any = clone(SCALER)
+    scaler.fit(X)
+    frozen = trained(FrozenEstimator(scaler))
+    assert mu_of(frozen) == pytest.approx(mu(scaler, frozen[-1]))
+    assert declared(frozen) == {}
+
+
+class _Pipeline(Pipeline):
+    """A subclass may do anything."""
+
+
+class _Learner(TransformerMixin, BaseEstimator):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("given", "what", "remedy"),
+    [
+        (MODEL, "LogisticRegression: it is not fitted", "call fit first"),
+        ([Normalizer(), SCALER], "[1] > PrivateStandardScaler: it is not fitted", "call fit first"),
+        (make_pipeline(SCALER, MODEL), "privatestandardscaler > PrivateStandardScaler: it is not fitted", "call fit first"),
+        (columns(("n", SCALER, [0])), "ColumnTransformer: it is not fitted", "call fit first"),
+        (GridSearchCV(MODEL, {"C": [1.0]}), "every candidate saw the records again", "take PrivateSearch"),
+        (RandomizedSearchCV(MODEL, {"C": [1.0]}), "every candidate saw the records again", "take PrivateSearch"),
+        (OneVsRestClassifier(MODEL), "OneVsRestClassifier: it fits private estimators as often as it likes", "take many classes"),
+        (CalibratedClassifierCV(MODEL), "CalibratedClassifierCV: it fits", "privacy_of on the list"),
+        (VotingClassifier([("one", MODEL)]), "VotingClassifier: it fits", "adds up, if nothing else"),
+        (_Pipeline([("model", MODEL)]), "_Pipeline: it is a subclass", "scikit-learn's own class"),
+        (_Learner(), "_Learner: it is not fitted, or it may have learned", "PublicScaler"),
+        ("x", "got 'x'; it takes a fitted estimator", "give what fit was called on"),
+        (3, "got 3; it takes", "fit was called on"),
+        (LogisticRegression, "LogisticRegression'>; it takes", "fit was called on"),
+        (np.ones(3), "got ndarray; it takes", "fit was called on"),
+        ([MODEL.__class__], "at [0]; it takes", "fit was called on"),
+        ([], "nothing in list has a statement_", "fitted private estimators"),
+        ("passthrough", "nothing in str has a statement_", "fitted private estimators"),
+    ],
+)
+def test_refusals_say_what_to_do(given: Any, what: str, remedy: str) -> None:
+    for ask in (privacy_of, lambda one: privacy_report_of(one, 1e-5)):
+        with pytest.raises(InputError) as caught:
+            ask(given)
+        assert what in str(caught.value)
+        assert remedy in str(caught.value)
+
+
+def test_the_page_names_every_part_and_adds_up() -> None:
+    model = trained(columns(*BRANCHES, ("own", FunctionTransformer(lambda rows: rows * 2.0), ["c"]), sparse_threshold=0), table=FRAME)
+    page = privacy_report_of(model, 1e-6)
+    total = privacy_of(model).epsilon(1e-6)
+    assert page.startswith(f"({total:.4g}"[:5])
+    released, free, rests = (page.split(f"{title}:\n")[1].split("\n\n")[0] for title in ("released", "nothing from records", "rests on"))
+    assert [line.split(":")[0].strip() for line in released.splitlines()] == [
+        "columntransformer > numbers > privatestandardscaler > PrivateStandardScaler",
+        "logisticregression > LogisticRegression",
+    ]
+    assert [line.strip() for line in free.splitlines()] == [
+        "columntransformer > numbers > publicscaler > PublicScaler",
+        "columntransformer > filled > simpleimputer > SimpleImputer",
+        "columntransformer > filled > publicscaler > PublicScaler",
+        "columntransformer > kind > OneHotEncoder",
+    ]
+    assert "declared  step 'columntransformer > own'" in rests
+    assert "numbers read off the records" in page
+    assert max(map(len, page.splitlines())) < 240
+    assert "Why this mechanism" not in page
+    assert "LogisticRegression: " in privacy_report_of(model[-1], 1e-6)
+    with pytest.raises(InputError, match="delta"):
+        privacy_report_of(model, 2.0)

@@ -1,0 +1,244 @@
+"""What goes wrong around a private Trainer: collators, losses, records that are not numbers."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+import torch
+from helpers import with_fresh_noise
+from small_models import DELTA, RECORDS, arguments, classifier, flat, language_model, padded, private, run_of, sentences, texts
+from torch.nn import functional
+from transformers import BertForSequenceClassification
+
+import lethe
+from lethe.errors import InputError
+from lethe.integrations.transformers import PrivateTrainer
+
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
+
+
+def broken(records: list[dict[str, Any]], key: str) -> dict[str, torch.Tensor]:
+    batch = padded(records)
+    return {**batch, key: batch[key][:, :-1]}
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("collator", "said"),
+    [
+        (None, "makes no batch"),  # lengths that differ, and nobody pads
+        (lambda records: broken(records, "attention_mask"), "of more than that record"),
+        (lambda records: {**padded(records), "names": ["x"] * len(records)}, "names of a batch is list; it needs a tensor"),
+        (
+            lambda records: {**padded(records), "labels": torch.zeros(1 + len(records))},
+            "a tensor with . rows, one for each record",
+        ),
+        (lambda records: {key: part.reshape(1, -1) for key, part in padded(records).items()}, "packing: several records in one row"),
+        (lambda records: list(padded(records)), "made a list"),
+        (lambda records: {**padded(records), "labels": padded(records)["labels"].min().expand(len(records))}, "of more than that record"),
+        (lambda records: {**padded(records), "labels": padded(records)["labels"].double()}, "labels: got shape"),
+        (lambda records: {key: part for key, part in padded(records).items() if key != "labels"}, "of the labels .labels. it has none"),
+    ],
+)
+def test_batches_of_another_shape_are_refused_before_they_are_used(collator: Any, said: str, tmp_path: Path) -> None:
+    model = classifier()
+    before = flat(model)
+    trainer = private(tmp_path, model, sentences(length=None), run=run_of(), told={"data_collator": collator})
+    with pytest.raises(InputError, match=said):
+        trainer.train()
+    assert torch.equal(flat(model), before)
+
+
+@pytest.mark.slow
+def test_a_record_without_labels_takes_part_with_a_loss_of_0(tmp_path: Path) -> None:
+    data = texts()
+    data[3] = {**data[3], "labels": [-100] * len(data[3]["labels"])}
+    run = run_of(batches=lethe.batches.Cyclic(RECORDS), steps=1)
+    given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
+    ends = []
+    for records in (data, [one for place, one in enumerate(data) if place != 3]):
+        model = language_model()
+        here = run.replace(records=len(records), batches=lethe.batches.Cyclic(len(records)))
+        trainer = private(tmp_path, model, records, run=here, told={"data_collator": padded}, **given)
+        trainer.train()
+        ends.append((flat(model) - flat(language_model())) * len(records))
+    assert float((ends[0] - ends[1]).abs().max()) < 1e-7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"labels": 9}, "labels: one of them is 9; the model tells 3 classes"),
+        ({"labels": -5}, "labels: one of them is -5; the model tells 3 classes"),
+        ({"labels": 0.5}, "(?s)labels: got shape .*of a multi_label.*give a class as a whole number"),
+        ({"input_ids": [1000] * 8}, "(?s)on a record alone.*vocab_size"),
+        ({"input_ids": [1] * 40, "attention_mask": [1] * 40}, "(?s)on a record alone.*max_position_embeddings"),
+    ],
+)
+def test_numbers_that_the_model_does_not_take(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=said):
+        private(tmp_path, classifier(), [{**record, **changed} for record in sentences()], run=run_of()).train()
+
+
+def numbers(bad: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Records whose embeddings are given; those of some are NaN."""
+    random = torch.Generator().manual_seed(2)
+    made = []
+    for place in range(RECORDS):
+        embedded = torch.randn(6, 16, generator=random, dtype=torch.float64)
+        made.append(
+            {"inputs_embeds": torch.full_like(embedded, torch.nan) if place in bad else embedded, "labels": torch.tensor(place % 3)}
+        )
+    return made
+
+
+@pytest.mark.nightly(by_day="test_a_record_without_labels_takes_part_with_a_loss_of_0")
+@pytest.mark.slow
+def test_a_record_that_is_nan_contributes_nothing(tmp_path: Path) -> None:
+    given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
+    ends = []
+    for bad in ((), (3,)):
+        model = classifier()
+        trainer = private(tmp_path, model, numbers(bad), run=run_of(batches=lethe.batches.Cyclic(RECORDS), steps=1), **given)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*could not check everything.*")
+            trainer.train()
+        ends.append(RECORDS * (flat(model) - flat(classifier())) / -0.1)
+    model = classifier()
+    record = numbers(())[3]
+    loss = model(inputs_embeds=record["inputs_embeds"][None], labels=record["labels"][None]).loss
+    gradients: Any = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    own = torch.cat(
+        [(torch.zeros_like(one) if part is None else part).reshape(-1) for part, one in zip(gradients, model.parameters(), strict=True)]
+    )
+    assert float((ends[0] - ends[1] - own).abs().max()) < 1e-7
+
+
+@pytest.mark.nightly(by_day="test_training_to_which_nothing_contributed_says_so_and_not_how_many_did")
+@pytest.mark.slow
+@pytest.mark.parametrize(("bad", "why"), [(RECORDS, "no gradient was finite"), (0, "every gradient was 0")])
+def test_records_that_are_all_nan_or_without_labels_are_told_of_loudly(bad: int, why: str, tmp_path: Path) -> None:
+    records = numbers(tuple(range(bad)))
+    if not bad:
+        records = [{**record, "labels": torch.tensor(-100)} for record in records]
+    trainer = private(tmp_path, classifier(), records, run=run_of(steps=12, noise_multiplier=1.0))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        trainer.train()
+    said = [str(one.message) for one in told]
+    for when in ("of the first 10 steps", "step of this training"):
+        assert sum(f"no record contributed to any {when}, since {why}" in one for one in said) == 1
+
+
+def each(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    assert num_items_in_batch is None
+    return functional.cross_entropy(outputs.logits, labels, reduction="none")
+
+
+@pytest.mark.slow
+def test_a_loss_function_of_the_user_s_own(tmp_path: Path) -> None:
+    ends = []
+    for told in ({}, {"compute_loss_func": each}):
+        model = classifier()
+        private(tmp_path, model, sentences(), run=run_of(steps=1), told=told).train()
+        ends.append(flat(model))
+    assert float((ends[0] - ends[1]).abs().max()) < 1e-12
+    for function, said in (
+        (lambda outputs, labels, num_items_in_batch=None: each(outputs, labels).mean(), "one loss a record"),
+        (
+            lambda outputs, labels, num_items_in_batch=None: each(outputs, labels) / each(outputs, labels).detach().mean(),
+            "depends on the other",
+        ),
+    ):
+        with pytest.raises(InputError, match=said):
+            private(tmp_path, classifier(), sentences(), run=run_of(), told={"compute_loss_func": function}).train()
+
+
+class Own(PrivateTrainer):
+    """A compute_loss that is overridden."""
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        labels = inputs.pop("labels")
+        outputs = model(**inputs)
+        return functional.cross_entropy(outputs.logits, labels, reduction="none")
+
+
+class OfTheBatch(PrivateTrainer):
+    """One that divides by the batch's number of tokens, as the Trainer does without privacy."""
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        labels = inputs.pop("labels")
+        logits = model(**inputs).logits[:, :-1]
+        each = functional.cross_entropy(logits.transpose(1, 2), labels[:, 1:], reduction="none")
+        return each.sum(1) / (labels[:, 1:] != -100).sum()
+
+
+class Mean(PrivateTrainer):
+    """One that gives the batch's mean."""
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        return model(**inputs).loss
+
+
+@pytest.mark.nightly(by_day="test_a_loss_function_of_the_user_s_own")
+@pytest.mark.slow
+def test_a_loss_method_of_the_user_s_own(tmp_path: Path) -> None:
+    ends = []
+    for kind in (PrivateTrainer, Own):
+        model = classifier()
+        kind(model=model, args=arguments(tmp_path, max_steps=-1), train_dataset=sentences(), run=run_of(), delta=DELTA).train()
+        ends.append(flat(model))
+    assert float((ends[0] - ends[1]).abs().max()) < 1e-12
+    mean = Mean(model=classifier(), args=arguments(tmp_path, max_steps=-1), train_dataset=sentences(), run=run_of(), delta=DELTA)
+    with pytest.raises(InputError, match="a mean hides the records"):
+        mean.train()
+    args = arguments(tmp_path, max_steps=-1)
+    divided = OfTheBatch(model=language_model(), args=args, train_dataset=texts(), data_collator=padded, run=run_of(), delta=DELTA)
+    with pytest.raises(InputError, match="depends on the other records"):
+        divided.train()
+
+
+@pytest.mark.slow
+def test_models_whose_loss_is_another(tmp_path: Path) -> None:
+    """A class that is known, with a term of its own in the loss; and a class of which nothing is known."""
+
+    class Penalised(BertForSequenceClassification):
+        def forward(self, input_ids: Any = None, attention_mask: Any = None, labels: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            outputs: Any = super().forward(input_ids=input_ids, attention_mask=attention_mask, labels=labels)
+            if outputs.loss is not None:
+                outputs.loss = outputs.loss + 0.1 * (outputs.logits - 1).square().mean()
+            return outputs
+
+    model = classifier()
+    model.__class__ = Penalised
+    Penalised.__name__ = "BertForSequenceClassification"
+    with pytest.raises(InputError, match="its own loss of a record alone is not that which is known"):
+        private(tmp_path, model, sentences(), run=run_of()).train()
+    Penalised.__name__ = "Unheard"
+    with pytest.raises(InputError, match=r"(?s)is not known of Unheard.*compute_loss_func"):
+        private(tmp_path, model, sentences(), run=run_of()).train()
+
+
+@pytest.mark.slow
+def test_a_random_collator_has_to_be_declared(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForMaskedLM
+
+    def masked(records: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        batch = padded(records)
+        hidden = torch.rand(batch["input_ids"].shape) < 0.3
+        return {**batch, "labels": batch["input_ids"].masked_fill(~hidden, -100), "input_ids": batch["input_ids"].masked_fill(hidden, 3)}
+
+    config = BertConfig(**{**classifier().config.to_dict(), "architectures": None})
+    model, run = BertForMaskedLM(config).double(), run_of(noise_multiplier=1.0, clip_norm=1.0, steps=1)
+    with pytest.raises(InputError, match="declared_apart=True"):
+        private(tmp_path, model, sentences(), run=run, told={"data_collator": masked}).train()
+    trainer = private(tmp_path, model, sentences(), run=run, told={"data_collator": masked, "declared_apart": True})
+    trainer.train()
+    assert with_fresh_noise(trainer.record().run) == with_fresh_noise(trainer.run)

@@ -1,0 +1,258 @@
+"""TRL's SFTTrainer, private: the same result where nothing is clipped or noised, exact clipping, and what is refused."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+pytest.importorskip("trl")
+
+import torch
+from conversations import EVEN, PAIRS, TALKS, TEXTS, config, model, plain_sft, private_sft, row_of, tokenizer
+from datasets import Dataset
+from helpers import with_fresh_noise
+from how_many import by_night
+from small_models import DELTA, RECORDS, flat, run_of
+from transformers import TrainingArguments
+from trl.trainer.sft_config import SFTConfig
+
+import lethe
+from lethe.errors import InputError
+from lethe.integrations.transformers.arguments import TRAINING
+from lethe.integrations.trl import PrivateSFTTrainer
+from lethe.integrations.trl.trainer import HONOURED, NEEDS, SFT
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*"),
+]
+SGD: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def _no_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL's own trainer, beside which ours is put, would send some."""
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+def lora() -> Any:
+    peft = pytest.importorskip("peft")
+    return {"peft_config": peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")}
+
+
+@pytest.mark.nightly(by_day="test_the_clipped_sum_is_that_of_conversations_alone")
+@pytest.mark.parametrize(
+    ("changes", "adapter"),
+    [
+        ({"learning_rate": 1e-2, "weight_decay": 0.1, "adam_epsilon": 1e-4}, False),
+        ({**SGD, "warmup_steps": 2}, False),
+        ({**SGD, "loss_type": "dft"}, False),
+        (SGD, True),
+    ],
+)
+def test_without_noise_and_clipping_it_is_trl_s(changes: dict[str, Any], adapter: bool, tmp_path: Path) -> None:
+    """Where all records predict equally many tokens: TRL divides by the batch's number of them."""
+    plain = plain_sft(tmp_path, EVEN, told=lora() if adapter else None, **changes)
+    plain.train()
+    for physical in (8, 3) if by_night() else (3,):
+        told = lora() if adapter else None
+        trainer = private_sft(tmp_path, EVEN, run=run_of(), told=told, **{**changes, "per_device_train_batch_size": physical})
+        start = flat(trainer.model)
+        trainer.train()
+        assert float((flat(trainer.model) - flat(plain.model)).abs().max()) < 1e-6  # TRL's loss is float32
+        assert float((flat(trainer.model) - start).abs().max()) > 1e-4
+        assert with_fresh_noise(trainer.record().run) == run_of()
+
+
+def by_hand(data: Any, clip_norm: float) -> torch.Tensor:
+    """The sum of clipped gradients, record by record, of the model's own loss of labels that are made by hand."""
+    language_model = model().train()
+    total = torch.zeros_like(flat(language_model))
+    for record in data:
+        ids, labels = row_of(record)
+        loss = language_model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss
+        gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(language_model.parameters()))])
+        total += gradient * min(1.0, clip_norm / float(gradient.norm()))
+    return total
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("data", "changes"), [(TEXTS, {}), (PAIRS, {}), (TALKS, {"assistant_only_loss": True})], ids=["texts", "pairs", "talks"]
+)
+def test_the_clipped_sum_is_that_of_conversations_alone(data: Any, changes: dict[str, Any], tmp_path: Path) -> None:
+    """Conversations of different lengths, each normalised by the tokens that it predicts itself."""
+    norm = 0.5
+    run = run_of(batches=lethe.batches.Cyclic(RECORDS), steps=1, clip_norm=norm)
+    expected = flat(model()) - 0.1 / RECORDS * by_hand(data, norm)
+    trainer = private_sft(tmp_path, data, run=run, per_device_train_batch_size=5, lr_scheduler_type="constant", **SGD, **changes)
+    trainer.train()
+    assert float((flat(trainer.model) - expected).abs().max()) < 1e-7
+    assert float((flat(model()) - expected).norm()) > 1e-3
+
+
+RENAMED = [{"body": record["text"]} for record in TEXTS]
+
+
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize(
+    ("data", "changes", "told"),
+    [
+        (TEXTS, {"max_length": 5}, {}),
+        (TEXTS, {"max_length": None}, {}),
+        (TEXTS, {"max_length": 4, "truncation_mode": "keep_end"}, {}),
+        (RENAMED, {"dataset_text_field": "body"}, {}),
+        (RENAMED, {}, {"formatting_func": lambda record: record["body"] + " a"}),
+        (PAIRS, {"completion_only_loss": False}, {}),
+        (TALKS, {}, {}),
+    ],
+)
+def test_rows_are_those_of_trl(data: Any, changes: dict[str, Any], told: dict[str, Any], tmp_path: Path) -> None:
+    plain, ours = plain_sft(tmp_path, data, told=told, **changes), private_sft(tmp_path, data, run=run_of(), told=told, **changes)
+    for name in ("input_ids", "labels"):
+        assert list(ours.train_dataset[name]) == list(plain.train_dataset[name])
+
+
+def test_a_conversation_that_truncation_empties_stays_a_record(tmp_path: Path) -> None:
+    """TRL drops it, and the number of records would tell of what they hold."""
+    dropped = plain_sft(tmp_path, PAIRS, max_length=4)
+    run = run_of(batches=lethe.batches.Cyclic(RECORDS), steps=1, noise_multiplier=1.0, clip_norm=1.0)
+    trainer = private_sft(tmp_path, PAIRS, run=run, max_length=4)
+    assert len(dropped.train_dataset) < RECORDS == len(trainer.train_dataset) == trainer.run.records
+    trainer.train()
+    assert bool(flat(trainer.model).isfinite().all())
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"packing": True}, "packing: got True.*one conversation a row"),
+    ({"padding_free": True, "max_length": None}, "padding_free: got True.*joins all conversations"),
+    ({"eval_packing": True}, "eval_packing"),
+    ({"activation_offloading": True}, "activation_offloading: got True"),
+    ({"router_aux_loss_coef": 0.1}, "router_aux_loss_coef: got 0.1.*whole batch"),
+    ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha"),
+    *(({"max_length": wrong}, f"max_length: got {wrong!r}.*a number of tokens") for wrong in (0, 1, float("nan"), "8")),
+]
+
+
+@pytest.mark.nightly(by_day="test_a_planned_training_counts_users_and_reads_their_column")
+@pytest.mark.slow
+def test_conversations_of_users(tmp_path: Path) -> None:
+    """The column of ids is read before TRL drops what the model does not take."""
+    data = [{**record, "person": place % 4} for place, record in enumerate(TEXTS)]
+    trainer = private_sft(tmp_path, data, told={"users": "person"}, per_device_train_batch_size=2, max_steps=1)
+    trainer.train()
+    run = trainer.record().run
+    assert (run.unit, run.records, run.batches) == ("user", 4, lethe.batches.Poisson(2))
+
+
+@pytest.mark.parametrize(("changes", "said"), REFUSED)
+def test_what_joins_or_empties_conversations_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"(?s){said}"):
+        private_sft(tmp_path, TEXTS, **changes)
+
+
+def test_data_that_are_packed_or_evaluated(tmp_path: Path) -> None:
+    packed = [{"input_ids": [4, 5, 6, 7], "seq_lengths": [2, 2]} for _ in range(RECORDS)]
+    with pytest.raises(InputError, match="several conversations each"):
+        private_sft(tmp_path, packed)
+    with pytest.raises(InputError, match=r"(?s)it has the columns body; TRL looks for 'text'.*dataset_text_field="):
+        private_sft(tmp_path, [{"body": "a text"}] * RECORDS)
+    with pytest.raises(InputError, match="train_dataset: it has no records"):
+        private_sft(tmp_path, [])
+    data = Dataset.from_list(TEXTS)
+    with pytest.raises(InputError, match="eval_dataset: it is train_dataset"):
+        private_sft(tmp_path, TEXTS, told={"train_dataset": data, "eval_dataset": {"seen": data}})
+
+
+def test_every_argument_of_sft_has_been_thought_of() -> None:
+    own = {field.name for field in dataclasses.fields(SFTConfig)} - {field.name for field in dataclasses.fields(TrainingArguments)}
+    assert own == HONOURED | set(NEEDS) | {"eval_packing", "activation_offloading"}  # these only at their defaults
+    assert not HONOURED & set(NEEDS)
+    assert TRAINING.honoured < SFT.honoured
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("reentrant", [None, False, True])
+@pytest.mark.parametrize("adapter", [False, True])
+def test_checkpoints_of_activations_change_nothing(adapter: bool, reentrant: bool | None, tmp_path: Path) -> None:
+    """SFTConfig switches them on by default; the layers' rules find what was kept and what is computed anew."""
+    run = run_of(batches=lethe.batches.Cyclic(RECORDS), steps=2, clip_norm=0.5)
+    kind = {} if reentrant is None else {"gradient_checkpointing_kwargs": {"use_reentrant": reentrant}}
+    ends = []
+    for changes in ({}, {"gradient_checkpointing": True, **kind}):
+        torch.manual_seed(0)  # of LoRA's first weights
+        trainer = private_sft(tmp_path, PAIRS, run=run, told=lora() if adapter else None, lr_scheduler_type="constant", **SGD, **changes)
+        trainer.train()
+        assert trainer.engine is not None
+        assert trainer.model.is_gradient_checkpointing == bool(changes)
+        assert trainer.engine.diagnostics is not None
+        ends.append((flat(trainer.model), trainer.engine.diagnostics.gradients))
+    assert float((ends[0][0] - ends[1][0]).abs().max()) < 1e-9
+    assert ends[0][1] == ends[1][1] == "fast"
+
+
+@pytest.mark.nightly(by_day="test_what_is_logged_is_what_is_spent_and_nothing_private")
+def test_logs_and_cards_hold_what_is_spent_and_nothing_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import yaml
+
+    def refuse(**told: Any) -> None:
+        raise AssertionError(told)
+
+    monkeypatch.setattr("trl.trainer.base_trainer.send_telemetry", refuse)
+    monkeypatch.delenv("CI", raising=False)
+    given: dict[str, Any] = {
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "save_strategy": "steps",
+    }
+    public = Dataset.from_list(TEXTS[:6])
+    trainer = private_sft(tmp_path / "out", PAIRS, told={"eval_dataset": {"public": public}}, save_steps=2, **given)
+    trainer.train()
+    history = trainer.state.log_history
+    told = [entry for entry in history if "learning_rate" in entry]
+    assert [entry["epsilon"] for entry in told] == [lethe.certify(trainer.run.replace(steps=step), DELTA).epsilon for step in (1, 2, 3)]
+    words = set().union(*history)
+    assert words.isdisjoint({"loss", "train_loss", "entropy", "mean_token_accuracy", "num_tokens", "train_runtime"})
+    looked_at = [entry for entry in history if "eval_public_loss" in entry]
+    assert len(looked_at) == 3
+    monkeypatch.setenv("CI", "1")
+    untrained = plain_sft(tmp_path / "plain", PAIRS, told={"eval_dataset": public, "model": trainer.model})
+    assert looked_at[-1]["eval_public_loss"] == pytest.approx(untrained.evaluate()["eval_loss"], rel=1e-5)
+    trainer.create_model_card()
+    head = yaml.safe_load((tmp_path / "out" / "README.md").read_text().split("---\n")[1])
+    assert head["differential_privacy"]["epsilon"] == trainer.certificate_.epsilon
+    assert {"sft", "trl", "differential-privacy"} <= set(head["tags"])
+
+
+def test_what_evaluation_says_does_not_begin_with_the_private_records(tmp_path: Path) -> None:
+    """Three of them are looked at before training, by TRL's own loss, which keeps their entropy for the next log."""
+    trainer = private_sft(tmp_path, TEXTS, run=run_of(steps=1))
+    trainer.train()
+    assert not any(trainer._metrics.values())
+
+
+def test_adapters_of_a_quantised_model_are_float32(tmp_path: Path) -> None:
+    """TRL turns them into bfloat16, on which noise is not Gaussian."""
+    base = model().float()
+    base.is_loaded_in_8bit = True
+    trainer = private_sft(tmp_path, TEXTS, told={**lora(), "model": base}, max_steps=1)
+    assert {parameter.dtype for parameter in trainer.model.parameters() if parameter.requires_grad} == {torch.float32}
+    trainer.train()
+    assert 2.999 < trainer.certificate_.epsilon <= 3.0
+
+
+def test_arguments_may_stand_in_trl_s_order(tmp_path: Path) -> None:
+    args, data = config(tmp_path, bf16=True, max_steps=1), Dataset.from_list(TALKS)
+    trainer = PrivateSFTTrainer(model().float(), args, None, data, processing_class=tokenizer(), epsilon=3.0, delta=DELTA)
+    trainer.train()
+    assert trainer.certificate_.seal is not None
+    for told, said in (({}, "args: none were given"), ({"args": args, "delta": None}, "delta: none was given")):
+        with pytest.raises(InputError, match=said):
+            PrivateSFTTrainer(model().float(), train_dataset=data, processing_class=tokenizer(), epsilon=3.0, **{"delta": DELTA, **told})

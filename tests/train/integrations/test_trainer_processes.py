@@ -1,0 +1,145 @@
+"""PrivateTrainer in several processes: the training of one, with one noise; saved by process 0, and taken up again after a kill."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+import torch
+from forked_processes import told_by
+from helpers import with_fresh_noise
+from small_models import DELTA, classifier, padded, private, run_of, sentences
+from transformers import AutoModelForSequenceClassification
+
+import lethe
+from lethe.integrations.transformers import record_losses
+from lethe.train import TrainOptions, fit
+from lethe.train.data.map_style import MapStyleSource
+
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
+
+SCRIPT = Path(__file__).with_name("trainers_together.py")
+RUN = run_of(steps=6, noise_multiplier=1.0, clip_norm=0.3)
+
+
+def told(folder: Path, number: int, rank: int) -> dict[str, Any]:
+    return torch.load(folder / f"told-{number}-{rank}.pt", weights_only=True)
+
+
+def logged(found: dict[str, Any]) -> list[dict[str, float]]:
+    """What was logged and does not depend on time, nor on how transformers puts evaluated batches together."""
+    names = ("step", "epoch", "loss", "learning_rate", "grad_norm", "epsilon")
+    return [{name: entry[name] for name in names if name in entry} for entry in found["history"]]
+
+
+def compared(folder: Path, *words: str, then: tuple[str, ...] = ()) -> list[list[int]]:
+    """Each training is the first one, in one process, and each of its processes tells the same; how those ended that were made then."""
+    folder.mkdir(exist_ok=True)
+    ended = told_by(SCRIPT, str(folder), *words, *then)
+    assert ended[: len(words)] == [[0] * int(word.split(":")[1]) for word in words]
+    alone = told(folder, 0, 0)
+    assert float(alone["model"].std()) > 0
+    for number, word in enumerate(words):
+        for rank in range(int(word.split(":")[1])):
+            found = told(folder, number, rank)
+            assert float((found["model"] - alone["model"]).abs().max()) < 1e-6
+            assert torch.equal(found["model"], told(folder, number, 0)["model"])
+            assert found["wrapped"]  # no reducer of DistributedDataParallel
+            assert (found["run"], found["epsilon"], found["steps"]) == (alone["run"], alone["epsilon"], 6)
+            for entry, expected in zip(logged(found), logged(alone), strict=True):
+                assert entry == pytest.approx(expected, rel=1e-5)
+            if found["averaged"] is not None:
+                for name, average in alone["averaged"].items():
+                    assert float((found["averaged"][name] - average).abs().max()) < 1e-6
+        out = folder / f"out-{number}"
+        assert {path.name for path in out.iterdir()} == {"checkpoint-2", "checkpoint-4", "checkpoint-6", "README.md"}
+        assert "differential_privacy" in (out / "README.md").read_text()
+        saved: Any = AutoModelForSequenceClassification.from_pretrained(out / "checkpoint-6", dtype=torch.float64)
+        flat = torch.cat([parameter.detach().reshape(-1) for parameter in saved.parameters()])
+        assert float((flat - alone["model"]).abs().max()) < 1e-6
+    return ended[len(words) :]
+
+
+def gone_on(folder: Path, number: int, processes: int) -> None:
+    """The training that was killed at step 5 went on to its end as training `number`."""
+    ends = [told(folder, number, rank) for rank in range(processes)]
+    for end in ends:
+        assert torch.equal(end["model"], ends[0]["model"])
+        assert with_fresh_noise(lethe.Run.from_document(end["run"])) == RUN
+        assert end["epsilon"] == lethe.certify(RUN, DELTA).epsilon
+        # The noise of step 5 may have been seen: it counts and is not drawn again.
+        assert [entry["step"] for entry in end["history"] if "learning_rate" in entry] == [1, 2, 3, 4, 6]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_and_go_on_after_sigkill(tmp_path: Path) -> None:
+    """In one call of the script, which imports for longer than it trains."""
+    killed, resumed = compared(tmp_path, "train:1", "train:2", then=("kill:2:5", "resume:1"))
+    assert (killed, resumed) == ([-signal.SIGKILL, 1], [0])  # the other process is told, and ends
+    gone_on(tmp_path, 3, 1)
+
+
+@pytest.mark.nightly(by_day="test_two_processes_train_as_one_and_go_on_after_sigkill")
+@pytest.mark.slow
+def test_three_processes_and_shards_train_as_one(tmp_path: Path) -> None:
+    compared(tmp_path / "whole", "train:1", "train:3")
+    compared(tmp_path / "shards", "plain:1", "shards:2", "shards:3")
+
+
+@pytest.mark.nightly(by_day="test_two_processes_train_as_one_and_go_on_after_sigkill")
+@pytest.mark.slow
+def test_a_killed_training_goes_on_in_more_processes(tmp_path: Path) -> None:
+    assert told_by(SCRIPT, str(tmp_path), "kill:2:5", "resume:3") == [[-signal.SIGKILL, 1], [0, 0, 0]]
+    gone_on(tmp_path, 1, 3)
+
+
+@pytest.mark.slow
+def test_views_are_those_of_fit(tmp_path: Path) -> None:
+    """As `fit(views=2)`: one gradient of the mean loss of both, clipped once."""
+
+    class Augmented(torch.utils.data.Dataset[Any]):
+        """Reads of record i alternate between two texts; a token that is not attended to is random, as augmentation is."""
+
+        def __init__(self) -> None:
+            self.reads = [0] * 24
+            self.data = (sentences(), sentences(48)[24:])
+
+        def __len__(self) -> int:
+            return 24
+
+        def __getitem__(self, place: int) -> dict[str, Any]:
+            self.reads[place] += 1
+            text, masked = self.data[self.reads[place] % 2][place], int(torch.randint(1, 40, ()))
+            return {
+                "input_ids": [*text["input_ids"], masked],
+                "attention_mask": [*text["attention_mask"], 0],
+                "labels": self.data[0][place]["labels"],
+            }
+
+    run = run_of(steps=3, batches=lethe.batches.Cyclic(8), clip_norm=0.3, step_size=0.1)
+    sgd = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "per_device_train_batch_size": 4}
+    given: dict[str, Any] = {"views": 2, "ema": 0.9}
+    trainer = private(tmp_path, classifier(), Augmented(), run=run, told={**given, "data_collator": padded, "declared_apart": True}, **sgd)
+    assert trainer.averaged is None
+    trainer.train()
+    model = classifier()
+    source = MapStyleSource(Augmented(), collate=padded, declared_apart=True)
+    fitted = fit(
+        model,
+        record_losses(model),
+        source,
+        run,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        options=TrainOptions(physical_size=4, **given),
+    )
+    for name, expected in fitted.model.state_dict().items():
+        assert torch.allclose(trainer.model.state_dict()[name], expected, rtol=0, atol=1e-12)
+    assert trainer.averaged is not None
+    assert fitted.averaged is not None
+    for name, average in fitted.averaged.items():
+        assert torch.allclose(trainer.averaged[name], average, rtol=0, atol=1e-12)
+    assert [one.name for one in trainer.record().released] == ["model", "moving average"]

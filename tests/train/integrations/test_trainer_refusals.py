@@ -1,0 +1,202 @@
+"""What a private Trainer refuses, by name and with what to do: arguments, targets, runs, data, and its surroundings."""
+
+import dataclasses
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+import torch
+from small_models import DELTA, arguments, classifier, flat, private, run_of, sentences
+from transformers import TrainingArguments
+
+import lethe
+from lethe.errors import HypothesisError, InputError, MissingExtraError, UnknownArgumentError
+from lethe.integrations.training import Target
+from lethe.integrations.transformers import PrivateTrainer
+from lethe.integrations.transformers.arguments import HONOURED, NEEDS, refuse_arguments
+from lethe.integrations.transformers.losses import criterion_of, labels_of
+
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
+RUN = run_of(steps=6)
+
+FIELDS: list[tuple[str, Any, str]] = [
+    *((name, True, "leave it out") for name in ("auto_find_batch_size", "use_liger_kernel", "enable_jit_checkpoint", "ignore_data_skip")),
+    *(
+        (name, True, "leave it out")
+        for name in ("torch_empty_cache_steps", "fp16_full_eval", "bf16_full_eval", "ddp_find_unused_parameters")
+    ),
+    ("neftune_noise_alpha", 5.0, "leave it out"),
+    ("include_num_input_tokens_seen", "all", "leave it out"),
+    ("ddp_bucket_cap_mb", 3, "leave it out"),
+    ("train_sampling_strategy", "group_by_length", "batch design"),
+    ("torch_compile", True, "hooks"),
+    ("optim", "galore_adamw", "one gradient"),
+    ("optim", "lomo", "one gradient"),
+    ("lr_scheduler_type", "reduce_lr_on_plateau", "fixed in advance"),
+    ("load_best_model_at_end", True, "fixed in advance"),
+    ("data_seed", 3, "secret"),
+    ("skip_memory_metrics", False, "secret"),
+    ("debug", "underflow_overflow", "print them"),
+    ("fsdp", "full_shard", "fully_shard"),
+    ("deepspeed", "plan.json", "fully_shard"),
+    ("fp16", True, "bf16=True"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "remedy"), FIELDS)
+def test_arguments_that_are_not_honoured_are_refused_by_name(name: str, value: Any, remedy: str, tmp_path: Path) -> None:
+    args = arguments(tmp_path)
+    object.__setattr__(args, name, value)
+    with pytest.raises(InputError, match=f"(?s){name}: got.*{remedy}"):
+        refuse_arguments(args)
+
+
+def test_a_field_that_nobody_has_heard_of_passes_at_its_default_alone(tmp_path: Path) -> None:
+    @dataclasses.dataclass
+    class Newer(TrainingArguments):
+        share_gradients: bool = False
+
+    common = {"output_dir": str(tmp_path), "use_cpu": True, "save_strategy": "no", "report_to": "none"}
+    refuse_arguments(Newer(**common))
+    with pytest.raises(InputError, match=r"(?s)share_gradients: got True.*is not known"):
+        refuse_arguments(Newer(share_gradients=True, **common))
+    # A new version of transformers that brings a new field shows here.
+    refused_unless_default = """
+        optim_target_modules torch_compile_backend torch_compile_mode liger_kernel_config accelerator_config ddp_find_unused_parameters
+        ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph fsdp_config auto_find_batch_size group_by_length parallelism_config
+        use_liger_kernel neftune_noise_alpha fp16_full_eval bf16_full_eval torch_empty_cache_steps include_num_input_tokens_seen
+        enable_jit_checkpoint ignore_data_skip restore_callback_states_from_checkpoint
+    """
+    known = {field.name for field in dataclasses.fields(TrainingArguments)}
+    assert known - HONOURED - set(NEEDS) <= set(refused_unless_default.split())
+    assert not HONOURED & set(NEEDS)
+
+
+def test_devices_of_one_process_are_refused(tmp_path: Path) -> None:
+    args = arguments(tmp_path)
+    args._n_gpu = 2
+    with pytest.raises(InputError, match=r"(?s)2 devices in one process: DataParallel.*torchrun --nproc-per-node=2"):
+        refuse_arguments(args)
+
+
+ENVIRONMENT = {"ACCELERATE_MIXED_PRECISION": ("fp16", "bf16=True"), "ACCELERATE_DYNAMO_BACKEND": ("INDUCTOR", "compiled model")}
+
+
+@pytest.mark.parametrize("variable", ENVIRONMENT)
+def test_what_the_environment_tells_accelerate(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from accelerate.state import AcceleratorState
+
+    value, said = ENVIRONMENT[variable]
+    monkeypatch.setenv(variable, value)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    try:
+        with pytest.raises(InputError, match=f"(?s)accelerate.*{said}"):
+            private(tmp_path, classifier(), sentences())
+    finally:
+        monkeypatch.undo()
+        AcceleratorState._reset_state(reset_partial_state=True)
+
+
+DATA = sentences()
+MADE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    # arguments of PrivateTrainer, of TrainingArguments, and what the error says
+    ({"target_epsilon": 1.0}, {}, "target_epsilon: .*did you mean 'epsilon'"),
+    ({"learning_rate": 1.0}, {}, r"TrainingArguments\(learning_rate"),
+    ({"clip_norm": 1.0}, {}, "clip_norm: .*max_grad_norm="),
+    ({"noise_multiplier": 1.0}, {}, r"noise_multiplier: .*run=lethe\.Run"),
+    ({"epochs": 1.0}, {}, "num_train_epochs="),
+    ({"unit": "user"}, {}, r"unit: .*PrivateTrainer\(.*users="),
+    ({"eval_dataset": DATA}, {}, "eval_dataset: it is train_dataset"),
+    ({"eval_dataset": {"seen": DATA, "new": sentences(4)}}, {}, "eval_dataset: it is train_dataset"),
+    ({"delta": None}, {}, "delta: none was given"),
+    ({"delta": 0.5}, {}, r"delta: got 0\.5; with 24 records.*allow_large_delta=True"),
+    ({"delta": 0.5, "run": RUN}, {}, r"delta: got 0\.5; with 24 records.*allow_large_delta=True"),
+    ({"epsilon": None}, {}, "epsilon: got None, run: none"),
+    ({"epsilon": 1.0, "run": RUN}, {}, "it needs one of them"),
+    ({"run": RUN.replace(unit="user")}, {}, "PrivateTrainer without users= knows no users"),
+    ({"users": "person"}, {}, "'person' names a column"),
+    ({"run": RUN}, {"max_steps": 7}, "max_steps: got 7; the run says 6"),
+    ({"run": RUN}, {"max_grad_norm": 0.5}, r"max_grad_norm: got 0\.5"),
+    ({"run": RUN}, {"num_train_epochs": 5.0}, r"num_train_epochs: got 5\.0"),
+    ({"run": RUN}, {"gradient_accumulation_steps": 3}, "gradient_accumulation_steps: got 3; the run says batches of 8"),
+    ({}, {"max_grad_norm": 0.0}, r"max_grad_norm: got 0\.0; .*a number > 0"),
+    ({}, {"max_grad_norm": float("inf")}, "max_grad_norm: got inf"),
+    ({}, {"per_device_train_batch_size": 0}, "per_device_train_batch_size: got 0; it needs a number > 0"),
+    ({}, {"gradient_accumulation_steps": 0}, "gradient_accumulation_steps: got 0"),
+    ({}, {"max_steps": -1, "num_train_epochs": 0}, "num_train_epochs: got 0"),
+    ({"train_dataset": []}, {}, "train_dataset: it has no records"),
+    ({"train_dataset": iter(DATA)}, {}, "train_dataset: .*has no length"),
+    ({"noisy_grad_norm": 0.0}, {}, "noisy_grad_norm"),
+]
+
+
+@pytest.mark.parametrize(("own", "changes", "said"), MADE)
+def test_what_contradicts_is_refused_when_the_trainer_is_made(
+    own: dict[str, Any], changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    target = {"max_steps": -1} if "run" in own else {}
+    given = {"train_dataset": DATA, "delta": DELTA, **({} if "run" in own else {"epsilon": 1.0}), **own}
+    with pytest.raises((InputError, UnknownArgumentError), match=f"(?s){said}"):
+        PrivateTrainer(model=classifier(), args=arguments(tmp_path, **target | changes), **given)
+
+
+def test_what_agrees_is_taken(tmp_path: Path) -> None:
+    assert private(tmp_path, classifier(), DATA, run=RUN, per_device_train_batch_size=4, gradient_accumulation_steps=2).run == RUN
+    large = private(tmp_path, classifier(), DATA, told={"allow_large_delta": True})
+    assert large.run.records == len(DATA)
+    with pytest.raises(InputError, match="every trial is a training"):
+        large.hyperparameter_search()
+
+
+USERS = [f"person {place % 4}" for place in range(24)]
+TRAINED: list[tuple[Any, dict[str, Any], lethe.Run, str]] = [
+    (["a text"] * 24, {}, RUN, r"it makes no batch.*a record is a str: make it a mapping"),
+    (DATA, {"users": USERS[1:]}, run_of(unit="user", records=4, batches=lethe.batches.Cyclic(4)), "users: got 23"),
+    (DATA, {"users": USERS}, run_of(), "unit"),
+    (DATA, {"users": USERS}, run_of(unit="user"), "24"),
+    (DATA, {"records_per_user": 2}, run_of(), "records_per_user"),
+    (DATA, {}, run_of(release="last", noise_multiplier=1.0, clip_norm=0.5, neighbours="replace_one"), "of your own, with release: last"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("data", "own", "run", "said"), TRAINED)
+def test_what_shows_when_training_begins_leaves_the_model(data: Any, own: dict[str, Any], run: Any, said: str, tmp_path: Path) -> None:
+    model = classifier()
+    before = flat(model)
+    sgd: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
+    with pytest.raises((InputError, HypothesisError), match=f"(?s){said}"):
+        private(tmp_path, model, data, run=run, told=own, **sgd).train()
+    assert torch.equal(flat(model), before)
+
+
+def test_losses_that_are_not_known() -> None:
+    tokens = {"input_ids": torch.ones(2, 3), "attention_mask": torch.ones(2, 3)}
+    with pytest.raises(InputError, match="is not known of Linear"):
+        criterion_of(torch.nn.Linear(2, 2), 0.0, None)
+    with pytest.raises(InputError, match="for a language model DataCollatorForLanguageModeling"):
+        labels_of(tokens, ["labels"])
+    with pytest.raises(InputError, match="override compute_loss"):
+        labels_of({**tokens, "labels": torch.ones(2), "next": torch.ones(2)}, ["labels", "next"])
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_a_planned_batch_is_of_all_processes(accumulated: int) -> None:
+    target = Target(call="T(...)", epsilon=3.0, delta=DELTA, run=None, neighbours="add_or_remove", allow_large_delta=False)
+    alone, shared = (target.planned(24, (size, accumulated, 4 // size), lambda epoch: 2 * epoch, 0.1, clip_norm=1.0) for size in (4, 2))
+    assert (shared.run, shared.steps_per_epoch, shared.physical_size) == (alone.run, alone.steps_per_epoch, 2)
+    assert shared.run.batch_size == 4 * accumulated
+
+
+def test_without_the_packages_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = importlib.import_module("lethe.integrations.transformers")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "transformers" else found(name, *rest))
+    with pytest.raises(MissingExtraError, match=r"lethe-dp\[transformers\]"):
+        importlib.reload(package)
