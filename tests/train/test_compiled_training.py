@@ -50,7 +50,7 @@ def layer_in_place(model: Any, backend: Any) -> Any:
 
 
 WAYS = (whole, in_place, layer, layer_in_place)
-INDUCTOR = pytest.param("inductor", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler"))
+INDUCTOR = pytest.param("inductor", marks=[pytest.mark.nightly, pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")])
 BACKENDS = ("eager", "aot_eager")
 
 
@@ -62,7 +62,7 @@ def fitted(model: nn.Module, loss: Any = CROSS_ENTROPY) -> Tensor:
     return flat(model)
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("backend", [*BACKENDS, INDUCTOR])
 @pytest.mark.parametrize("way", WAYS)
 def test_fit_ends_where_the_uncompiled_model_does(way: Callable[..., Any], backend: str) -> None:
