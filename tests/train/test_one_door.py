@@ -17,7 +17,7 @@ from torch.nn import functional
 
 import lethe
 from lethe.calculus.filters import Odometer
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Fitted, Group, Head, Linear, ProximalGroup, TrainOptions, fit

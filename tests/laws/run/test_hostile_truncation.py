@@ -10,7 +10,7 @@ from how_many import by_night
 import lethe
 from lethe.accounting.recheck import recheck
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
-from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
+from lethe.certificates.records import HypothesisClaim, Released, TrainingRecord
 from lethe.errors import InputError
 from lethe.theorems.lipschitz import clipped_step
 from lethe.theorems.truncation import truncation_slack

@@ -12,7 +12,7 @@ from seal_cases import DELTA, WEIGHTS, make_record, sealed_content, stranger
 from typer.testing import CliRunner
 
 import lethe
-from lethe.certificates.signing.keys import signing_key
+from lethe.certificates.keys import signing_key
 from lethe.cli.app import app, main
 from lethe.documents.strict import write_document
 
