@@ -65,7 +65,7 @@ docs-serve: theorems
 # The screenshot that a page shows, made by a test in a browser.
 .PHONY: pictures
 pictures: $(STAMP)
-	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/unit/studio/test_studio_in_browser.py
+	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/train/studio/test_studio_in_browser.py
 
 # The page of theorems, from the registry.
 theorems: $(STAMP)

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lethe.calculus.sampled.gaussian import loss_profile
-from lethe.calculus.sampled.profiles import poisson_losses
+from lethe.calculus.sampled.profiles import step_losses
 from lethe.calculus.sampled.renyi import ORDERS, Relation, renyi_values
 
 PROBABILITY, RIVAL_LEVELS, REPEATS = 0.01, 40, 5
@@ -61,7 +61,7 @@ def _losses_table() -> Table:
     }
     for probability, noise, steps, interval in LOSSES:
         for relation, neighbours in relations.items():
-            ours = partial(poisson_losses, probability, noise, relation, interval, 1e-23)
+            ours = partial(step_losses, probability, noise, relation, "poisson", interval, 1e-23)
             rival = partial(
                 from_gaussian_mechanism,
                 noise,

@@ -140,17 +140,17 @@ def demo(
     from lethe.jobs.demo import Demo  # training needs the optional torch
     from lethe.report.tables import demo_table
 
-    demo = Demo.prepare(
+    chosen = Demo(
         data=data,
         target=target,
         columns=columns,
         epsilon=epsilon,
         delta=delta,
-        neighbours=neighbours,
+        neighbours=neighbours,  # pyright: ignore[reportArgumentType]  # refused by name
         seeds=seeds,
         allow_large_delta=allow_large_delta,
     )
-    table = demo.execute(output, progress=not quiet)
+    table = chosen.execute(output, progress=not quiet)
     if as_json:
         print_json(table.content)
         return

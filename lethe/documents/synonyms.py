@@ -90,11 +90,7 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
 
 
 def respelt(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The arguments, those in American spelling under the name that is known.
-
-    Raises:
-        InputError: one is given in both spellings.
-    """
+    """The arguments, those in American spelling under the name that is known; InputError of one in both spellings."""
     renamed: dict[str, Any] = {}
     for name, value in given.items():
         own = SPELLINGS.get(name, name)
@@ -107,29 +103,21 @@ def respelt(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
 
 
 def in_other_words(function: CallableT) -> CallableT:
-    """A function, or a class, that takes the American spellings too, and refuses an unknown argument with the name that is meant.
-
-    Raises:
-        UnknownArgumentError: such an argument.
-    """
+    """A function, or a class, that takes the American spellings too, and refuses an unknown argument with the name that is meant."""
     return answering({})(function)
 
 
 def answering(elsewhere: Mapping[str, str]) -> Callable[[CallableT], CallableT]:
-    """`in_other_words`, with answers of its own.
-
-    Args:
-        elsewhere: words that the function does not take, with what to write for each.
-    """
+    """`in_other_words`, with answers of its own: words that the function does not take, with what to write for each."""
 
     def decorate(function: CallableT) -> CallableT:
         if isinstance(function, type):
-            function.__init__ = decorate(function.__init__)
-            return function
+            function.__init__ = decorate(cast(Any, function.__init__))
+            return cast(CallableT, function)
         parameters = inspect.signature(function).parameters
         open_ended = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
         known = [name for name, one in parameters.items() if one.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"]
-        name = function.__qualname__.removesuffix(".__init__")
+        name = function.__qualname__
 
         @functools.wraps(function)
         def checked(*args: Any, **given: Any) -> Any:
@@ -137,7 +125,9 @@ def answering(elsewhere: Mapping[str, str]) -> Callable[[CallableT], CallableT]:
                 given = respelt(given, known)
                 for word in given:
                     if word not in known and (word in elsewhere or not open_ended):
-                        raise unknown_argument(word, name, known, elsewhere)
+                        # Of a constructor that is inherited the class that was called is named.
+                        owner = type(args[0]).__qualname__ if name.endswith(".__init__") else name
+                        raise unknown_argument(word, owner, known, elsewhere)
             return function(*args, **given)
 
         return cast(CallableT, checked)

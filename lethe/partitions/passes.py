@@ -155,7 +155,7 @@ def total(parts: Iterable[tuple[Any, ...]]) -> tuple[FloatArray, ...]:
 
 
 @contextmanager
-def blocks_told(
+def pass_progress(
     progress: bool | BlockCallback, number: int, blocks: int, *, seconds_before: float | None = None
 ) -> Iterator[Callable[[int], None]]:
     """A function to call with the number of finished blocks of a pass.

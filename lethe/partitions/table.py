@@ -14,7 +14,7 @@ import numpy as np
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError, LetheError
 from lethe.partitions.block import Block, Fingerprint, Rows
-from lethe.partitions.passes import BlockCallback, BlockLocation, BlockResult, Executor, Work, blocks_told, once_each, total
+from lethe.partitions.passes import BlockCallback, BlockLocation, BlockResult, Executor, Work, once_each, pass_progress, total
 from lethe.partitions.readers import OuterReader, TableReader
 
 Places = np.ndarray[Any, np.dtype[np.intp]]
@@ -103,7 +103,7 @@ class ExaminedTable:
     def nothing_drawn(self) -> None:
         """A step that drew no record, told as any other: nobody is to see that it was empty."""
         self.passes += 1
-        with blocks_told(self.source.progress, self.passes, len(self.source.parts)) as told:
+        with pass_progress(self.source.progress, self.passes, len(self.source.parts)) as told:
             told(len(self.source.parts))
 
     def answers(
@@ -124,7 +124,7 @@ class ExaminedTable:
         work, begun = Work(self.source.read, function, parameters), monotonic()
         with (
             closing(self.source.executor.answers(chosen, work)) as running,  # pyright: ignore[reportArgumentType]
-            blocks_told(self.source.progress, self.passes, blocks, seconds_before=self._seconds) as told,
+            pass_progress(self.source.progress, self.passes, blocks, seconds_before=self._seconds) as told,
         ):
             for done, answer in enumerate(once_each(running, [part.place for part in chosen]), start=1):
                 if answer.fault is not None:

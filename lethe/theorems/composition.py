@@ -16,6 +16,7 @@ from lethe.run.participation import BatchSizes, Participation, unknown_participa
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Clipping, Covers, Theorem
+from lethe.theorems.citations import cite
 from lethe.theorems.requirements import each_gradient_bounded, gradient_bound
 
 
@@ -43,12 +44,8 @@ class GaussianComposition(Theorem):
     averages: ClassVar[bool] = True
     record_groups: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(
-            key="dong-2022", text="Dong, Roth, Su 2022, Gaussian differential privacy, arXiv:1905.02383v3, Corollary 3.3 (composition)."
-        ),
-        Citation(
-            key="balle-wang-2018", text="Balle, Wang 2018, Improving the Gaussian mechanism, arXiv:1805.06530, Theorem 8 (conversion)."
-        ),
+        cite("dong-2022", ", Corollary 3.3 (composition)"),
+        cite("balle-wang-2018"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
@@ -146,11 +143,8 @@ class BudgetFilterTheorem(Theorem):
     adaptive: ClassVar[bool] = True
     record_groups: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(
-            key="feldman-zrnic-2021",
-            text="Feldman, Zrnic 2021, Individual privacy accounting via a Rényi filter, arXiv:2008.11193 (Rényi filters; fixed bounds).",
-        ),
-        Citation(key="hong-2022", text="Hong, Wang, Zhou 2022, Dynamic privacy budget allocation, FAccT 2022, Theorem 3.5 (the loop)."),
+        cite("feldman-zrnic-2021"),
+        cite("hong-2022"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:

@@ -21,6 +21,7 @@ from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Clipping, Covers, Theorem
+from lethe.theorems.citations import cite
 from lethe.theorems.composition import averaged_over_slots, touch_mus
 from lethe.theorems.sampling import cost_levels, sampled
 
@@ -55,17 +56,9 @@ class CorrelatedNoiseTheorem(Theorem):
     given_the_others: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(key="lethe", text="Lethe, docs/theory.md: correlated noise in a fixed order (adaptive inputs, vectors, secret slots)."),
-        Citation(
-            key="denisov-2022",
-            text="Denisov, McMahan, Rush, Smith, Thakurta 2022, Improved differential privacy for SGD via optimal private linear operators "
-            "on adaptive streams, arXiv:2202.08312, Theorem 2.1 (adaptive inputs).",
-        ),
-        Citation(
-            key="choquette-choo-2023",
-            text="Choquette-Choo, McMahan, Rush, Thakurta 2023, Multi-epoch matrix factorization mechanisms for private machine learning, "
-            "arXiv:2211.06530 (sensitivity of several participations, of vectors).",
-        ),
+        cite("lethe", ", docs/theory.md: correlated noise in a fixed order (adaptive inputs, vectors, secret slots)"),
+        cite("denisov-2022"),
+        cite("choquette-choo-2023"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
@@ -172,14 +165,8 @@ class CorrelatedSampledTheorem(Theorem):
     given_the_others: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(
-            key="lethe", text="Lethe, docs/theory.md: correlated noise on cyclic Poisson batches (any columns, vectors, replaced records)."
-        ),
-        Citation(
-            key="choquette-choo-2023-amplified",
-            text="Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta, Xu 2023, (Amplified) banded matrix factorization: a unified "
-            "approach to private training, arXiv:2306.08153.",
-        ),
+        cite("lethe", ", docs/theory.md: correlated noise on cyclic Poisson batches (any columns, vectors, replaced records)"),
+        cite("choquette-choo-2023-amplified"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
@@ -242,12 +229,8 @@ class CorrelatedBinsTheorem(Theorem):
     given_the_others: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(key="lethe", text="Lethe, docs/theory.md: correlated noise on balls in bins (any columns, vectors, replaced records)."),
-        Citation(
-            key="choquette-choo-2024-near-exact",
-            text="Choquette-Choo, Ganesh, Haque, Steinke, Thakurta 2024, Near exact privacy amplification for matrix mechanisms, "
-            "arXiv:2410.06266 (the pair of all bins, by Monte Carlo).",
-        ),
+        cite("lethe", ", docs/theory.md: correlated noise on balls in bins (any columns, vectors, replaced records)"),
+        cite("choquette-choo-2024-near-exact"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:

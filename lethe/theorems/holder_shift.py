@@ -21,6 +21,7 @@ from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Clipping, Theorem, arithmetic
+from lethe.theorems.citations import cite
 from lethe.theorems.lipschitz import ridge_contraction
 from lethe.theorems.requirements import bounded_domain, gradient_bound, holder_gradient, last_iterate, secrecy
 from lethe.theorems.shift import engine as shift
@@ -279,12 +280,8 @@ class HolderShift(Theorem):
     clipping: ClassVar[Clipping] = "projections"
     counts_rounding: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(key="lethe", text="Lethe, docs/theory.md: the shift engine with a concave growth of distances."),
-        Citation(
-            key="chien-li-2024",
-            text="Chien, Li 2024, Convergent privacy loss of noisy-SGD without convexity and smoothness, arXiv:2410.01068 "
-            "(Hölder gradients, full batches).",
-        ),
+        cite("lethe", ", docs/theory.md: the shift engine with a concave growth of distances"),
+        cite("chien-li-2024", " (Hölder gradients, full batches)"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:

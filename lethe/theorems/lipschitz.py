@@ -49,12 +49,10 @@ def generalised_linear_step(step_size: ArrayLike, weak_convexity: ArrayLike, smo
 
     Clipping truncates $g'$ and keeps its direction, so the clipped loss has curvature between $-m$ and $M$ still, 0 included.
 
-    Args, Raises: those of `plain_step`.
+    $L \ge 1$ is rounded up, whatever the clip norm. Reference: proved in docs/theory.md.
 
-    Returns:
-        $L \ge 1$, rounded up, whatever the clip norm.
-
-    Reference: proved in docs/theory.md.
+    Args:
+        step_size, weak_convexity, smoothness: as `plain_step`; numbers or arrays.
     """
     low, high, _, _ = _ends(step_size, weak_convexity, smoothness)
     return _result(np.maximum(np.maximum(low, high), 1.0))
@@ -72,11 +70,8 @@ def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Ar
     where P and H have extreme eigenvalues only, and two projections split into blocks of size at most 2, where it is computed
     exactly. Attained for dimensions $\ge 2$. It holds for flat and per-group clipping alike, not for normalisation $v/\|v\|$.
 
-    Args, Raises: those of `plain_step`.
-
-    Returns:
-        $L \ge 1$, rounded up, whatever the clip norm. The mean of such steps over a batch has the same constant.
-
+    Args:
+        step_size, weak_convexity, smoothness: as `plain_step`; numbers or arrays.
     Reference: proved in docs/theory.md; it replaces the constant $\sqrt2 L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237.
     """
     low, high, a, h = _ends(step_size, weak_convexity, smoothness)
@@ -99,18 +94,10 @@ def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Ar
 
 
 def ridge_contraction(step_size: ArrayLike, strength: ArrayLike) -> Any:
-    r"""Lipschitz constant of the proximal step of a regulariser that contains $\frac\kappa2\|x\|^2$.
-
-    $$c = \frac{1}{1 + \lambda \kappa}$$
+    r"""Lipschitz constant $c = 1/(1 + \lambda\kappa)$ of the proximal step of a regulariser that contains $\frac\kappa2\|x\|^2$, rounded
+    up.
 
     The noise is added before the proximal step, so c multiplies the constant of the next step.
-
-    Args:
-        step_size: $\lambda \ge 0$.
-        strength: $\kappa \ge 0$.
-
-    Returns:
-        $c$ in (0, 1], rounded up.
 
     Reference: Bauschke & Combettes 2017, Convex Analysis and Monotone Operator Theory in Hilbert Spaces, chapter 23.
     """

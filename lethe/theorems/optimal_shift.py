@@ -18,6 +18,7 @@ from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Clipping, Theorem, arithmetic
+from lethe.theorems.citations import cite
 from lethe.theorems.shuffled import positions
 from lethe.theorems.shuffled.positions import averaged_mus, averaged_worst
 from lethe.theorems.shuffled.reshuffled import reshuffled
@@ -44,19 +45,11 @@ class OptimalShift(Theorem):
     clipping: ClassVar[Clipping] = "projections and envelopes"
     averages: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(key="lethe", text="Lethe, docs/theory.md: optimal shift (greatest convex minorant), positions, clipped-step constant."),
-        Citation(key="feldman-2018", text="Feldman et al. 2018, Privacy amplification by iteration, arXiv:1808.06651, Theorem 22."),
-        Citation(
-            key="kong-ribero-2024",
-            text="Kong, Ribero 2024, Privacy of the last iterate in cyclically-sampled DP-SGD on nonconvex composite losses, "
-            "arXiv:2407.05237, Proposition 2.2.",
-        ),
-        Citation(
-            key="bok-2024", text="Bok, Su, Altschuler 2024, Shifted interpolation for differential privacy, arXiv:2403.00278, Lemma C.3."
-        ),
-        Citation(
-            key="balle-wang-2018", text="Balle, Wang 2018, Improving the Gaussian mechanism, arXiv:1805.06530, Theorem 8 (conversion)."
-        ),
+        cite("lethe", ", docs/theory.md: optimal shift (greatest convex minorant), positions, clipped-step constant"),
+        cite("feldman-2018", ", Theorem 22"),
+        cite("kong-ribero-2024"),
+        cite("bok-2024", ", Lemma C.3"),
+        cite("balle-wang-2018"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:

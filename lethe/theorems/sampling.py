@@ -16,6 +16,7 @@ from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Clipping, Covers, Theorem
+from lethe.theorems.citations import cite
 from lethe.theorems.composition import slot_mus
 
 
@@ -41,15 +42,9 @@ class SampledGaussianMechanism(Theorem):
     record_groups: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(
-            key="mironov-2019",
-            text="Mironov, Talwar, Zhang 2019, Renyi differential privacy of the sampled Gaussian mechanism, arXiv:1908.10530.",
-        ),
-        Citation(
-            key="dong-2022",
-            text="Dong, Roth, Su 2022, Gaussian differential privacy, arXiv:1905.02383v3, Theorem 4.2 (batches without replacement).",
-        ),
-        Citation(key="dp-accounting", text="Google, dp_accounting: RDP and privacy-loss-distribution accountants."),
+        cite("mironov-2019"),
+        cite("dong-2022", ", Theorem 4.2 (batches without replacement)"),
+        cite("dp-accounting"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
@@ -99,11 +94,8 @@ class BallsInBinsTheorem(Theorem):
     given_the_others: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(key="lethe", text="Lethe, docs/theory.md: balls in bins, every iterate released (the pairs, and the bound on them)."),
-        Citation(
-            key="chua-2024-balls",
-            text="Chua et al. 2024, Balls-and-bins sampling for DP-SGD, arXiv:2412.16802 (the pair of zero out, one pass, by Monte Carlo).",
-        ),
+        cite("lethe", ", docs/theory.md: balls in bins, every iterate released (the pairs, and the bound on them)"),
+        cite("chua-2024-balls"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:

@@ -32,17 +32,15 @@ def truncation_slack(run: Run) -> float:
     with $m = n - 1$ when a record is replaced or zeroed out, and $m = n$ when one is added or removed (the larger data set may have
     n + 1). Balls are thrown once, so only the $\min(\ell, T)$ bins that are visited count.
 
-    *Claim.* If the run without a cap is $(\epsilon, \delta)$-DP given the draws of the other records, whenever these leave every batch
-    below the cap, then the run with the cap is $(\epsilon, \delta + s)$-DP. Proved in docs/theory.md, "Batches that are cut". A guarantee
-    over all draws together is not enough: it would cost $(1 + e^\epsilon)s$.
+    If the run without a cap is $(\epsilon, \delta)$-DP given the draws of the other records, whenever these leave every batch below the
+    cap, then the run with the cap is $(\epsilon, \delta + s)$-DP (docs/theory.md, Theorem 7a). A guarantee over all draws together is not
+    enough: it would cost $(1 + e^\epsilon)s$.
 
-    Args:
-        run: any; T must not depend on what is released.
     Returns:
         s in [0, 1], rounded up; 0 where nothing is ever cut, and where the other records are fewer than the cap.
     Raises:
         InputError: it is no run, or its batches are cut and it is not known how many records they may hold.
-    Reference: docs/theory.md; the hockey-stick divergence and its joint convexity: Balle, Barthe, Gaboardi 2018, arXiv:1807.01647.
+    Reference: the hockey-stick divergence and its joint convexity: Balle, Barthe, Gaboardi 2018, arXiv:1807.01647.
     """
     if not isinstance(run, Run):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.")

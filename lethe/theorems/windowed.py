@@ -16,6 +16,7 @@ from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Clipping, Theorem, arithmetic
+from lethe.theorems.citations import cite
 from lethe.theorems.shift.engine import checked_diameter, checked_path, tracked_distances
 from lethe.theorems.steps import Steps, errors_mu, step_constants
 
@@ -49,20 +50,10 @@ class Windowed(Theorem):
     counts_rounding: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "projections and envelopes"
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(key="lethe", text="Lethe, docs/theory.md: random batches, window and split."),
-        Citation(
-            key="altschuler-talwar-2022",
-            text="Altschuler, Talwar 2022, Privacy of noisy stochastic gradient descent: more iterations without more privacy loss, "
-            "arXiv:2205.13710 (convex losses, one split).",
-        ),
-        Citation(
-            key="mironov-2019",
-            text="Mironov, Talwar, Zhang 2019, Renyi differential privacy of the sampled Gaussian mechanism, arXiv:1908.10530.",
-        ),
-        Citation(
-            key="dong-2022",
-            text="Dong, Roth, Su 2022, Gaussian differential privacy, arXiv:1905.02383v3, Theorem 4.2 (fixed-size batches).",
-        ),
+        cite("lethe", ", docs/theory.md: random batches, window and split"),
+        cite("altschuler-talwar-2022", " (convex losses, one split)"),
+        cite("mironov-2019"),
+        cite("dong-2022", ", Theorem 4.2 (fixed-size batches)"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:

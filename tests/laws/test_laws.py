@@ -122,7 +122,6 @@ def test_every_theorem_applies_somewhere_and_refuses_somewhere(theorem: Theorem)
     assert any(one is theorem for one, _ in REFUSED)
 
 
-@pytest.mark.slow
 def test_every_refusal_names_the_theorem_the_hypothesis_and_a_way_out() -> None:
     for theorem, run in REFUSED:
         failure = first_failure(theorem.examine(run))
@@ -135,7 +134,6 @@ def test_every_refusal_names_the_theorem_the_hypothesis_and_a_way_out() -> None:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("theorem", ALL, ids=_name)
 def test_no_theorem_stumbles_over_a_run(theorem: Theorem) -> None:
     """Each says of each hypothesis that it holds or fails, whatever else fails; what it bounds is a number."""
@@ -151,7 +149,6 @@ def test_no_theorem_stumbles_over_a_run(theorem: Theorem) -> None:
 AT_NIGHT = pytest.mark.nightly(by_day="the same test with another scale")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scale", [pytest.param(1.0, marks=AT_NIGHT), 3e5, pytest.param(1e140, marks=AT_NIGHT)])
 @pytest.mark.parametrize("theorem", ALL, ids=_name)
 def test_a_run_that_ends_without_noise_is_not_private(theorem: Theorem, scale: float) -> None:
@@ -161,7 +158,6 @@ def test_a_run_that_ends_without_noise_is_not_private(theorem: Theorem, scale: f
             assert theorem.bound(run).guarantee.epsilon(DELTA) == math.inf, run.to_document()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, pytest.param(3e5, marks=AT_NIGHT), pytest.param(1e140, marks=AT_NIGHT)])
 def test_no_certificate_of_a_run_that_ends_without_noise_is_finite(scale: float) -> None:
     for run in _silent_ends(scale):
@@ -169,7 +165,6 @@ def test_no_certificate_of_a_run_that_ends_without_noise_is_finite(scale: float)
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_more_noise_never_raises_epsilon(theorem: Theorem, run: lethe.Run) -> None:
     epsilons = [_known(theorem, run.with_noise_scaled(factor)) for factor in (0.5, 1.0, 1.01, 3.0)]
@@ -178,7 +173,6 @@ def test_more_noise_never_raises_epsilon(theorem: Theorem, run: lethe.Run) -> No
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), OUR_CASES, ids=_name)
 def test_guarantees_scale_with_the_noise(theorem: Theorem, run: lethe.Run) -> None:
     """What `plan` rests on: the guarantee of c times the noise is the guarantee scaled by c."""
@@ -188,7 +182,6 @@ def test_guarantees_scale_with_the_noise(theorem: Theorem, run: lethe.Run) -> No
 
 
 @pytest.mark.sampled(8)
-@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_a_json_round_trip_changes_no_bit(theorem: Theorem, run: lethe.Run) -> None:
     again = lethe.Run.from_document(run.to_document())
@@ -196,7 +189,6 @@ def test_a_json_round_trip_changes_no_bit(theorem: Theorem, run: lethe.Run) -> N
 
 
 @pytest.mark.sampled(8)
-@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_delta_and_epsilon_agree(theorem: Theorem, run: lethe.Run) -> None:
     guarantee = theorem.bound(run).guarantee
@@ -209,7 +201,6 @@ def test_delta_and_epsilon_agree(theorem: Theorem, run: lethe.Run) -> None:
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), CASES, ids=_name)
 def test_zeroing_out_is_never_dearer_than_replacing(theorem: Theorem, run: lethe.Run) -> None:
     replaced = _known(theorem, run.replace(neighbours="replace_one"))
@@ -218,7 +209,6 @@ def test_zeroing_out_is_never_dearer_than_replacing(theorem: Theorem, run: lethe
         assert zeroed <= replaced * (1 + 1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "run"), EVERY_ITERATE, ids=_name)
 def test_nothing_beats_composition_where_every_iterate_is_released(theorem: Theorem, run: lethe.Run) -> None:
     composed = min(filter(None, (_known(one, run) for one in OURS if one.covers == "all")))
@@ -228,7 +218,6 @@ def test_nothing_beats_composition_where_every_iterate_is_released(theorem: Theo
     assert epsilon >= composed * (1 - 1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "exact"), ABOVE_EXACT, ids=_name)
 def test_no_sound_bound_is_below_the_truth(theorem: Theorem, exact: Exact) -> None:
     """Linear-Gaussian runs, projected chains, drawn touches: exact_runs.py says how each is known."""
@@ -237,7 +226,6 @@ def test_no_sound_bound_is_below_the_truth(theorem: Theorem, exact: Exact) -> No
     assert epsilon >= _exact(exact) * (1 - 1e-12)
 
 
-@pytest.mark.slow
 def test_the_truth_is_close_enough_to_catch_a_bound_one_per_cent_too_small() -> None:
     """Where the bounds are exact: each of these theorems, less 1 %, would fall below some exact run."""
     for name in ("optimal-shift", "balls-in-bins", "composition", "correlated-noise", "bok-2024-gd", "kaissis-2021"):
@@ -249,7 +237,6 @@ def test_the_truth_is_close_enough_to_catch_a_bound_one_per_cent_too_small() -> 
         assert min(ratios) < 1.01, name
 
 
-@pytest.mark.slow
 def test_the_chosen_certificate_is_never_below_the_truth() -> None:
     for exact in some(EXACT, 6):  # of each theorem: the tests before
         certificate = lethe.certify(exact.run, DELTA, ALL)

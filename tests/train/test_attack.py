@@ -84,7 +84,6 @@ def shares(weights: list[float]) -> np.ndarray:
     return np.cumsum(weights[::-1])[::-1] / np.sum(weights)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("record", [0, 7])

@@ -100,7 +100,6 @@ def test_sixty_thousand_records_move_by_no_more_than_is_counted(door: str, part:
     assert 0.99 < moved([trained(0, door, sign, run, part) for sign in (1.0, -1.0)], run) <= COUNTED
 
 
-@pytest.mark.slow
 def test_two_processes_move_by_no_more_than_is_counted(processes: Processes) -> None:
     run = run_of(2 * 256 * 32)
     ends = [processes.run(2, trained, "fit", sign, run, 32, 2)[0] for sign in (1.0, -1.0)]

@@ -96,7 +96,6 @@ def test_the_iterates_are_within_a_ball_that_is_stated(dtype: torch.dtype, *, pa
         assert np.linalg.norm(weights) == pytest.approx(0.6, rel=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("start", [1000.0, 0.0])
 def test_a_training_that_goes_on_keeps_the_ball_of_its_own_start(start: float, tmp_path: Path) -> None:
     """The model that is given to go on is overwritten; its norm tells nothing of the iterates."""

@@ -61,7 +61,6 @@ def test_the_whole_rest_may_be_spent_at_once() -> None:
     assert accounts(trained.run) == pytest.approx([0.7] * 4, rel=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @settings(max_examples=examples(15))
 @given(multipliers=st.lists(st.floats(0.2, 50.0), min_size=12, max_size=12), budget=st.floats(0.05, 20.0), where=st.sampled_from(DESIGNS))

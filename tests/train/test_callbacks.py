@@ -102,7 +102,6 @@ def of_run(run: Run) -> list[StepEnd]:
 SCHEDULED = {"step_size": np.linspace(0.5, 0.1, 9).tolist(), "noise_multiplier": np.linspace(1.0, 2.0, 9).tolist()}
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("train", "run"),
@@ -135,7 +134,6 @@ def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("train", [network, in_a_loop])
 def test_what_is_private_is_told_to_those_alone_who_ask(train: Callable[..., Any]) -> None:
     """Poisson batches, whose real sizes are secret, and the mean loss before the step."""
@@ -165,7 +163,6 @@ def test_a_callback_that_fails_at_the_beginning_ends_the_training_before_its_fir
     assert heard.failed == ["OSError"]
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("train", [network, in_a_loop, linear])
 @pytest.mark.parametrize("at", [3, "end"])
@@ -185,7 +182,6 @@ def test_a_callback_that_fails_later_is_left_out_and_no_step_is_lost(train: Call
         assert [one.sha256 for one in ended.record.released] == [one.sha256 for one in alone.record.released]
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CallbackWarning])

@@ -85,7 +85,6 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[LetheError], str], ...] = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize(("change", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_going_on_with_something_else_is_refused(tmp_path: Path, change: dict[str, Any], error: type[LetheError], message: str) -> None:
@@ -110,7 +109,6 @@ def test_going_on_with_something_else_is_refused(tmp_path: Path, change: dict[st
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == kept
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("cut", [1, 2, 6])
 @pytest.mark.parametrize("design", ["cyclic", "pass_ends"])
@@ -127,7 +125,6 @@ def test_a_step_whose_line_is_unfinished_is_not_taken_again(tmp_path: Path, desi
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_a_finished_run_gives_the_same_model_again_and_draws_nothing(tmp_path: Path, release: str) -> None:
     run, spy, model, again = make_kept_run("cyclic", release), Spy(), make_network(), make_network()
@@ -142,7 +139,6 @@ def test_a_finished_run_gives_the_same_model_again_and_draws_nothing(tmp_path: P
     assert drawn == (20 if release == "all" else 22)  # the fourth and fifth step twice
 
 
-@pytest.mark.slow
 def test_no_noise_and_no_state_of_its_generator_is_on_disk(tmp_path: Path) -> None:
     spy, generator = Spy(), torch.Generator().manual_seed(99)
     state = generator.get_state().numpy().tobytes()
@@ -181,7 +177,6 @@ BUDGETED = make_kept_run("cyclic", noise_multiplier=2.0, neighbours="replace_one
 """A step costs 1/2 of the account of its place: two passes of 4 steps are paid for, of the 5 that are planned."""
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("step", [1, 2, 5, 8])

@@ -24,8 +24,6 @@ from lethe.train.core.generators import OF_STEPS, stream_generator
 from lethe.train.core.tensors import local
 from lethe.train.network.noise.gaussian import NetworkNoise
 
-pytestmark = pytest.mark.slow  # starting processes takes seconds
-
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
 
 

@@ -54,7 +54,6 @@ def by_engine(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3,
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kill"), [("banded", 3), ("buffered", 9), ("matrix", 4)])
 def test_a_seeded_training_that_lost_no_step_ends_where_the_uninterrupted_one_does(kind: str, kill: int, tmp_path: Path) -> None:
     """Killed before a step is drawn, right after a checkpoint; bit for bit, with Adam's state and an average."""
@@ -81,7 +80,6 @@ def test_a_seeded_training_that_lost_no_step_ends_where_the_uninterrupted_one_do
     assert with_fresh_noise(again.run) == run
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("way", ["fit", "loop"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -136,7 +134,6 @@ def test_dropping_entries_of_a_strategy_without_negative_ones_never_makes_it_mor
         assert (slot_sensitivities(fewer, slots) <= slot_sensitivities(matrix, slots) * (1 + 1e-12)).all()
 
 
-@pytest.mark.slow
 def test_a_strategy_with_negative_entries_does_not_go_on_without_its_noise(tmp_path: Path) -> None:
     """One that is dropped may have kept two participations apart."""
     apart = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [1, 0, -1, 1]])
@@ -166,7 +163,6 @@ def test_a_strategy_with_negative_entries_does_not_go_on_without_its_noise(tmp_p
     assert trained(tmp_path / "other", run, every=1) is not None
 
 
-@pytest.mark.slow
 def test_another_strategy_is_refused(tmp_path: Path) -> None:
     run, spy = run_of("matrix", tmp_path), Spy()
     spy.kill(6, before=True)
@@ -184,7 +180,6 @@ def test_another_strategy_is_refused(tmp_path: Path) -> None:
         Run(**document)
 
 
-@pytest.mark.slow
 def test_independent_noise_keeps_nothing_of_itself(tmp_path: Path) -> None:
     run = make_network_run("cyclic", noise_multiplier=1.0)
     trained(tmp_path / "kept", run)

@@ -70,7 +70,6 @@ def of_mappings(run: Run, data: Any = None, **options: Any) -> Tensor:
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("design", "options"),
     [
@@ -87,7 +86,6 @@ def test_mappings_train_as_tuples_do_bit_for_bit(design: str, options: dict[str,
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", "list", "loader"])
 def test_users_may_be_a_column_of_the_mapping(kind: str) -> None:
     run = make_users_run(noise_multiplier=1.0)
@@ -120,7 +118,6 @@ def shared(rank: int, run: Run, options: dict[str, Any], renamed: bool) -> Tenso
     return flat(model)
 
 
-@pytest.mark.slow
 def test_several_processes_train_as_one(processes: Processes) -> None:
     run, options = make_network_run("poisson", noise_multiplier=1.0), {"seed": 5, "physical_size": 2, "isolation": "declared"}
     alone = of_tuples(run, physical_size=2)
@@ -131,7 +128,6 @@ def test_several_processes_train_as_one(processes: Processes) -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 1, 3])
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_without_a_loss_function_it_is_the_models_own_of_each_record_alone(physical_size: int | None, reduction: str) -> None:
@@ -164,7 +160,6 @@ def with_labels_of(masked: set[int]) -> tuple[Tensor, Tensor]:
     return features, label
 
 
-@pytest.mark.slow
 def test_a_record_whose_labels_are_masked_takes_part_with_a_loss_of_zero() -> None:
     """Its gradient is 0: the sum is that of the others, and the batch is no smaller for it."""
     run, data = make_network_run("full", steps=3), with_labels_of({2, 5})

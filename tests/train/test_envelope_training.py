@@ -32,7 +32,6 @@ def model_of(
     return LinearModel(loss, torch.tensor(rows, dtype=dtype), targets, clip_norm=clip_norm, method=method)
 
 
-@pytest.mark.slow
 @settings(max_examples=examples(20))
 @given(
     seed=st.integers(0, 10**6),
@@ -56,7 +55,6 @@ def test_no_record_has_more_than_the_clip_norm_by_a_single_bit(seed: int, classe
             assert float(model.clipped_gradient_sum(parameters, slice(record, record + 1)).norm()) >= clip_norm * (1 - 3e-5)
 
 
-@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10**6), clip_norm=st.floats(0.02, 1.5), size=st.floats(0.1, 20.0), apart=st.floats(1e-5, 5.0))
 def test_a_step_brings_no_two_models_apart(seed: int, clip_norm: float, size: float, apart: float) -> None:
@@ -127,7 +125,6 @@ def test_scores_far_beyond_use_end_the_training() -> None:
         fit_linear(make_run(clip_method="envelope"), problem.features, problem.targets, classes=3, initial=start, seed=0)
 
 
-@pytest.mark.slow
 def test_audits_stay_below_the_certificate_and_see_noise_that_is_missing() -> None:
     run = lethe.Run(
         records=12, batches={"design": "cyclic", "size": 4}, passes=2, step_size=6.0, clip_norm=0.25, clip_method="envelope",

@@ -36,7 +36,6 @@ def fitted(run: Run, **options: Any) -> torch.Tensor:
     return flat(model)
 
 
-@pytest.mark.slow
 @settings(max_examples=14 if by_night() else 4)
 @given(
     design=st.sampled_from(DESIGNS),
@@ -54,7 +53,6 @@ def test_it_is_the_recursion_by_hand(design: str, physical_size: int | None, rel
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.slow
 @pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None) -> None:
@@ -66,7 +64,6 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
     assert float((plain - expected).norm()) > 1e-3
 
 
-@pytest.mark.slow
 def test_empty_batches_get_noise_and_are_recorded() -> None:
     run = make_network_run(batches={"design": "poisson", "size": 1}, steps=12, noise_multiplier=1.0)
     drawn = [len(batch) for batch in draw_batches(run, batches(3)) if isinstance(batch, torch.Tensor)]
@@ -88,7 +85,6 @@ POISSON = {"steps": 3, "batches": {"design": "poisson", "size": 5}}
 AVERAGED = {**FIXED, "passes": 3, "noise_at": "pass_ends", "pass_weights": 1.0, "release": "last"}
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("changes", "secure", "given_optimizer"),
@@ -115,7 +111,6 @@ def test_the_noise_of_a_run_is_the_planned_noise(changes: dict[str, Any], secure
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.AdamW, DebiasedMomentum, torch.optim.SGD])
 def test_an_optimiser_gets_the_noisy_mean_gradient(make: Callable[..., torch.optim.Optimizer]) -> None:
     run = make_network_run(noise_multiplier=1.0)
@@ -148,7 +143,6 @@ def test_an_optimiser_gets_the_noisy_mean_gradient(make: Callable[..., torch.opt
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["clip", "normalise", "automatic"])
 @pytest.mark.parametrize(
     ("groups", "physical_size"), [(None, 3), ((Group(parameters=("0.*",), clip_norm=0.24), Group(parameters=("*",), clip_norm=0.32)), None)]
@@ -178,7 +172,6 @@ def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(method: str,
     assert largest >= 0.5 * bound
 
 
-@pytest.mark.slow
 def test_the_global_generator_is_neither_used_nor_moved_and_no_seed_is_fresh() -> None:
     before = torch.get_rng_state()
     run = make_network_run(noise_multiplier=1.0, steps=3)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from doors import fit_head
-from networks import COLUMNS, CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run
+from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from processes import Processes
 from torch import Tensor, nn
 
@@ -62,42 +61,6 @@ def test_a_backbone_that_mixes_in_batches_of_one_size_only_is_refused_or_harmles
     assert float((loud - quiet).norm()) <= 1 + 1e-9
 
 
-class Reordered(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
-    """The same records in another order in each process, and another augmentation at each reading."""
-
-    def __init__(self, rank: int, loud: float) -> None:
-        (self.rows, self.targets), self.order = make_data(), np.random.default_rng(rank).permutation(RECORDS).tolist()
-        self.rows[TWICE] = loud * torch.tensor([1.0, -2.0, 0.5, 3.0])
-
-    def __len__(self) -> int:
-        return RECORDS
-
-    def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
-        record = self.order[place]
-        return self.rows[record] + 1e-3 * torch.randn(COLUMNS, dtype=torch.float64), self.targets[record]
-
-
-# A record that stands in the first third of process 0's order and in the second third of process 1's.
-_ORDERS = [np.random.default_rng(rank).permutation(RECORDS) for rank in range(3)]
-TWICE = int(np.intersect1d(_ORDERS[0][: RECORDS // 3], _ORDERS[1][RECORDS // 3 : 2 * RECORDS // 3])[0])
-
-
-def moved(rank: int, run: Run, loud: float) -> Tensor:
-    torch.manual_seed(0)
-    model = make_network()
-    fit(model, CROSS_ENTROPY, Reordered(rank, loud), run, options=TrainOptions(isolation="declared", physical_size=1))
-    return flat(model)
-
-
-@pytest.mark.slow
-def test_no_record_is_counted_twice_where_each_process_has_its_own_order(processes: Processes) -> None:
-    run = make_network_run("full", steps=1, step_size=2.0)
-    ends = [processes.run(3, moved, run, loud)[0] for loud in (1e9, float("nan"))]
-    if all(isinstance(end, LetheError) for end in ends):
-        return
-    assert float((ends[0] - ends[1]).norm()) <= float(run.sensitivities[0]) * (1 + 1e-9)
-
-
 def in_single_precision(rank: int, run: Run) -> Tensor:
     model = make_network(torch.float32)
     fit(model, CROSS_ENTROPY, make_data(torch.float32), run, options=TrainOptions(seed=5))
@@ -105,7 +68,6 @@ def in_single_precision(rank: int, run: Run) -> Tensor:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_processes_without_records_add_zeros_of_the_right_type(processes: Processes, release: str) -> None:
     """Batches of nominal size 1 among three processes: sums of another type or shape would be mixed up on the way."""
@@ -151,7 +113,6 @@ def test_a_model_made_in_inference_mode_is_refused(frozen: bool) -> None:
             train()
 
 
-@pytest.mark.slow
 def test_one_of_several_processes_that_has_not_joined_the_others_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_network_run("full", noise_multiplier=1.0, steps=1)
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -165,7 +126,6 @@ def test_one_of_several_processes_that_has_not_joined_the_others_is_refused(monk
         fit(make_network(), CROSS_ENTROPY, make_data(), run)
 
 
-@pytest.mark.slow
 def test_noise_that_drowns_and_parameters_that_overflow_are_refused() -> None:
     data = make_data(torch.float32)
     faint = make_network_run(noise_multiplier=1e-14)

@@ -152,7 +152,6 @@ def test_what_is_not_seen_is_declared() -> None:
     assert any("Unknown.fetch" in statement for statement in fit(make_network(), CROSS_ENTROPY, Unknown(*make_data()), RUN).declared)
 
 
-@pytest.mark.slow
 def test_training_to_which_nothing_contributed_says_so_and_not_how_many_did() -> None:
     features, targets = make_data()
     with pytest.warns(UserWarning, match="private: no record contributed to any step"):

@@ -41,7 +41,6 @@ def test_a_loop_of_one_s_own_is_fit(design: str, physical_size: int | None, make
     assert lethe.certify(with_fresh_noise(loop.engine.recorded_run()), delta=1e-5).epsilon == lethe.certify(run, delta=1e-5).epsilon
 
 
-@pytest.mark.slow
 def test_passes_end_at_passes_and_a_loop_may_stop_early() -> None:
     run = make_network_run("shuffled", passes=3, noise_multiplier=1.0)
     loop = Loop(run, physical_size=3)
@@ -67,7 +66,6 @@ def test_passes_end_at_passes_and_a_loop_may_stop_early() -> None:
     assert with_fresh_noise(loop.whole()) == run  # the rest
 
 
-@pytest.mark.slow
 def test_forgetting_zero_grad_does_no_harm_and_steps_of_half_batches_change_nothing() -> None:
     run = make_network_run("full", steps=2, noise_multiplier=1.0)
     loop = Loop(run, physical_size=10, optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.5))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 import lethe
-from lethe.errors import InputError, LetheError
+from lethe.errors import LetheError
 from lethe.train import PrivacyEngine, fit
 
 
@@ -95,7 +95,6 @@ REFUSED: dict[str, tuple[Callable[[Loop], Any], str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("physical_size", [None, 50])
 @pytest.mark.parametrize("name", REFUSED)
@@ -110,15 +109,6 @@ def refused(name: str, loop: Loop) -> None:
         spoil(loop)
     if "backward" in name or "gradient" in name:
         assert torch.equal(flat(loop.model), flat(make_network()))
-
-
-def test_a_plain_backward_within_a_logical_batch_is_refused_and_leaves_nothing() -> None:
-    loop = Loop(make_network_run("full", noise_multiplier=1.0), physical_size=10)
-    batch = first(loop)
-    loop.engine.backward(batch)
-    with pytest.raises(InputError, match="is not the noisy gradient"):
-        plain_backward(loop, batch)
-    assert not any(parameter.grad is not None for parameter in loop.model[:1].parameters())
 
 
 def test_after_close_the_optimiser_is_free() -> None:
@@ -186,12 +176,6 @@ MIXING: dict[str, tuple[Tensor | None, Callable[[Tensor], Tensor]]] = {
     "mixup of pictures": (PICTURES, lambda rows: (0.7 * rows + 0.3 * rows.flip(0)).movedim(-1, 1)),
     "bytes over the largest": (BYTES, lambda rows: rows.movedim(-1, 1).double() / rows.max()),
 }
-OWN: dict[str, Callable[[Tensor], Tensor]] = {
-    "scaled and shifted": lambda rows: 2 * rows + 1,
-    "noisy": lambda rows: rows + torch.randn_like(rows),
-    "erased in part": lambda rows: torch.where(torch.rand_like(rows) > 0.5, rows, 0.0),
-    "its own norm": lambda rows: rows / rows.norm(dim=1, keepdim=True),
-}
 
 
 @pytest.mark.filterwarnings("ignore:std\\(\\).*degrees of freedom")
@@ -201,11 +185,6 @@ def test_records_that_a_function_of_the_batch_mixes_are_refused(kind: str) -> No
     rows, within = MIXING[kind]
     with pytest.raises(LetheError):
         in_a_loop(within, rows=rows)
-
-
-@pytest.mark.parametrize("kind", OWN)
-def test_what_a_loop_makes_of_each_record_by_itself_is_taken(kind: str) -> None:
-    in_a_loop(OWN[kind])
 
 
 def masking(outputs: Tensor, targets: Tensor) -> Tensor:

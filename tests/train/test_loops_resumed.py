@@ -34,7 +34,6 @@ def looped(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, st
     return loop
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", ["cyclic", "shuffled", "poisson"])
 @pytest.mark.parametrize("before", [False, True])
@@ -60,7 +59,6 @@ def test_every_release_is_counted_once(tmp_path: Path, name: str, before: bool) 
     assert torch.equal(flat(again.model), flat(loop.model))
 
 
-@pytest.mark.slow
 def test_a_scheduler_goes_on_with_the_optimiser(tmp_path: Path) -> None:
     """It steps after optimizer.step(): a checkpoint that was taken within that call would be one step short of it."""
     run = make_kept_run("poisson", noise_multiplier=0.0)
@@ -84,7 +82,6 @@ def test_a_scheduler_goes_on_with_the_optimiser(tmp_path: Path) -> None:
     assert torch.equal(*ends)
 
 
-@pytest.mark.slow
 def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
     run = make_kept_run("cyclic")
     loop = Loop(run, checkpoints=Checkpoints(folder=tmp_path, every=100), noise_generator=None, physical_size=2)
@@ -141,7 +138,6 @@ class Epochs:
         return sum(self.use(batch) is None for batch in self.loader)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 3])
 def test_a_batch_that_was_only_looked_at_is_delivered_again(physical_size: int | None) -> None:
     """A loop that looked at batches is, bit for bit, one that did not: no record meets another step, and none is left out."""

@@ -40,7 +40,6 @@ def accounts(run: Run) -> list[float]:
     return [math.fsum(costs[slot::slots]) for slot in range(slots)]
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("physical_size", [None, 2])
 @pytest.mark.parametrize("design", DESIGNS)
@@ -83,7 +82,6 @@ def test_nothing_is_trained_when_the_first_step_costs_too_much() -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_a_step_is_decided_about_once_before_any_of_its_records_passes_through_the_model(physical_size: int | None) -> None:
     model, passed, seen = make_network(), [0], list[tuple[int, int]]()
@@ -104,7 +102,6 @@ def test_a_step_is_decided_about_once_before_any_of_its_records_passes_through_t
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("by_optimizer", [False, True])
 def test_the_policy_sees_released_iterates_and_its_noise_is_what_is_recorded(by_optimizer: bool) -> None:
     seen: list[Observed] = []

@@ -9,8 +9,6 @@ from math import erfc, sqrt
 from pathlib import Path
 from typing import Any
 
-import gpu_check
-import numpy as np
 import pytest
 import torch
 from doors import arguments
@@ -19,17 +17,15 @@ from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_netw
 from repository import ROOT
 from torch import Tensor, nn
 
-from lethe.calculus.correlated.matrices import as_matrix
 from lethe.train import Fitted, TrainOptions, fit
 from lethe.train.clip.clipper import Clipper
 from lethe.train.core.generators import fresh_generator
-from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 GPU = torch.device("cuda")
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
@@ -88,20 +84,6 @@ def test_the_gpu_s_normals_have_the_tails_of_a_gaussian() -> None:
     assert abs(beyond - expected) < 7 * sqrt(expected)
 
 
-@pytest.mark.filterwarnings("ignore:private. no record contributed")
-@pytest.mark.parametrize("noise", [BANDED, {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]}], ids=str)
-def test_correlated_noise_undone_by_its_strategy_is_white(noise: dict[str, Any]) -> None:
-    run = make_network_run("cyclic", steps=6, noise_multiplier=1.0, noise=noise)
-    drawing, drawn = CorrelatedNetworkNoise(run, NetworkNoise(fresh_generator(GPU)), torch.float64), []
-    for _ in range(6):
-        sums = [torch.zeros(100, 200, dtype=torch.float64, device=GPU), torch.zeros(20_000, dtype=torch.float64, device=GPU)]
-        drawing.add_to(sums, 3.0)
-        drawn.append(torch.cat([one.reshape(-1) for one in sums]).cpu().numpy() / 3.0)
-    assert run.noise is not None
-    white = as_matrix(run.noise.strategy(6)) @ np.array(drawn)
-    assert np.cov(white) == pytest.approx(np.eye(6), abs=6 * sqrt(2 / 40_000))
-
-
 @pytest.mark.parametrize("changes", [{}, {"noise": BANDED}], ids=str)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_training_that_was_killed_goes_on(changes: dict[str, Any], device: str, tmp_path: Path) -> None:
@@ -152,22 +134,6 @@ def test_no_record_moves_a_sum_by_more_than_the_clip_norm(name: str, power: int,
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
-
-
-@pytest.mark.parametrize("kind", ["float32", "autocast"])
-def test_in_batches_of_one_shape_a_record_does_not_change_how_others_are_rounded(kind: str) -> None:
-    """What `physical_size` is for: a row that does not count holds one record or another."""
-    torch.manual_seed(0)
-    model = gpu_check.Transformer(64, 2).to(GPU).eval()
-    tokens, targets = torch.randint(gpu_check.WORDS, (32, 16), device=GPU), torch.randint(gpu_check.CLASSES, (32,), device=GPU)
-    counted, found = torch.arange(32, device=GPU) < 31, list[Tensor]()
-    for _ in range(3):
-        clipper = Clipper(model, lambda batch: CROSS_ENTROPY(model(batch[0]).float(), batch[1]), 0.1, isolation="declared")
-        with torch.autocast("cuda", torch.bfloat16, enabled=kind == "autocast"):
-            clipper.add([tokens, targets], counted=counted)
-        found.append(torch.cat([tensor.double().flatten() for tensor in clipper.take().values()]))
-        tokens[31] = torch.randint(gpu_check.WORDS, (16,), device=GPU)
-    assert all(float((one - found[0]).norm()) < 1e-6 * 0.1 for one in found)
 
 
 def test_over_nccl_every_layout_takes_the_steps_by_hand() -> None:

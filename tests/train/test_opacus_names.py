@@ -29,7 +29,6 @@ def opened(**changes: Any) -> PrivacyEngine:
     return PrivacyEngine(**{"model": model, **words, **changes})
 
 
-@pytest.mark.slow
 def test_a_loop_over_epochs_is_the_run_that_opacus_means() -> None:
     model = make_network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -73,7 +72,6 @@ def test_a_large_delta_may_be_meant_here_too(monkeypatch: pytest.MonkeyPatch) ->
     assert engine.epsilon(0.1, steps_fixed_in_advance=True, allow_large_delta=True) == 0.0
 
 
-@pytest.mark.slow
 def test_what_is_spent_so_far_is_the_certificate_of_the_steps_taken() -> None:
     """Also of a step whose noisy gradient is there and not used yet: it is released."""
     run = make_network_run("full", noise_multiplier=1.0)
@@ -111,7 +109,6 @@ def test_what_is_spent_so_far_is_the_certificate_of_the_steps_taken() -> None:
     assert loop.engine.epsilon(DELTA, steps_fixed_in_advance=True) == of(2)
 
 
-@pytest.mark.slow
 def test_what_a_seed_spends_is_infinite_and_moved_parameters_are_found() -> None:
     loop = Loop(make_network_run(noise_multiplier=1.0))
     loop.use(next(iter(loop.loader)))
@@ -144,7 +141,6 @@ def test_names_are_answered_by_a_line() -> None:
             _ = owner.nothing
 
 
-@pytest.mark.slow
 def test_a_collate_function_of_the_loader_is_kept() -> None:
     def doubled(records: list[Any]) -> tuple[torch.Tensor, ...]:
         return torch.stack([2.0 * features for features, _ in records]), torch.stack([target for _, target in records])

@@ -28,8 +28,6 @@ from lethe.run.run import Run
 from lethe.train import Group
 from lethe.train.distributed.workers import Workers
 
-pytestmark = pytest.mark.slow  # starting processes takes seconds
-
 SEED = 5  # its Poisson batches of nominal size 1 are now and then empty, single and larger
 USERS = {"records": 9, "batches": {"design": "poisson", "size": 3}, "unit": "user"}
 OF_USERS: dict[str, Any] = {"users": [8, 3, 3, 0, 1, 2, 3, 4, 8, 5, 6, 7, 0, 3, 3, 1, 8, 5, 3, 2, 4, 8, 0], "records_per_user": 2}

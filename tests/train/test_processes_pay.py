@@ -19,8 +19,6 @@ from lethe.train import Callback, TrainOptions, fit
 from lethe.train.callbacks.callback import StepEnd, TrainingEnd
 from lethe.train.distributed.collectives import StoppedElsewhere
 
-pytestmark = pytest.mark.slow  # starting processes takes seconds
-
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
@@ -131,16 +129,9 @@ def heard_in_fit(rank: int, fail_at: int | None = None) -> tuple[list[StepEnd], 
     return heard.steps, heard.ends
 
 
-def heard_in_a_loop(rank: int) -> tuple[list[StepEnd], int]:
-    heard = Heard()
-    in_a_loop(rank, "whole", make_network_run(noise_multiplier=1.0), torch.optim.SGD, {"seed": 5, "callbacks": heard})
-    return heard.steps, heard.ends
-
-
-@pytest.mark.parametrize("train", [heard_in_fit, heard_in_a_loop])
-def test_process_0_is_told_and_no_other(processes: Processes, train: object) -> None:
-    alone, _ = train(0)
-    (steps, ends), other = processes.run(2, train)
+def test_process_0_is_told_and_no_other(processes: Processes) -> None:
+    alone, _ = heard_in_fit(0)
+    (steps, ends), other = processes.run(2, heard_in_fit)
     assert other == ([], 0)
     assert ends == 1
     assert [(step.step, step.noise_std, step.private.records) for step in steps] == [

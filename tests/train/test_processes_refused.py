@@ -16,8 +16,6 @@ from shared_work import journaled, kept, root_dies, written, wrong
 from lethe.errors import InputError, LetheError
 from lethe.train.distributed.collectives import StoppedElsewhere
 
-pytestmark = pytest.mark.slow  # starting processes takes seconds
-
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(

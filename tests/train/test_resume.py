@@ -38,7 +38,6 @@ def until_finished(folder: Path, run: Run, kills: list[tuple[int, bool]], every:
 kills_of_a_run = st.lists(st.tuples(st.integers(1, 6), st.booleans()), min_size=1, max_size=5)
 
 
-@pytest.mark.slow
 @settings(max_examples=20 if by_night() else 3)
 @given(name=st.sampled_from([*DESIGNS]), kills=kills_of_a_run, every=st.integers(1, 8))
 def test_all_released_no_step_twice_and_every_one_counted(
@@ -56,7 +55,6 @@ def test_all_released_no_step_twice_and_every_one_counted(
     assert not any(torch.equal(*pair) for pair in combinations(spy.noises, 2))
 
 
-@pytest.mark.slow
 @settings(max_examples=20 if by_night() else 3)
 @given(name=st.sampled_from([*DESIGNS]), kills=kills_of_a_run, every=st.integers(1, 8))
 @pytest.mark.filterwarnings("ignore:private. no record contributed")
@@ -124,7 +122,6 @@ def kept_twice(folder: Path, run: Run, model: Any, optimizer: Any, stops: tuple[
     return whole, cut
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", [*DESIGNS])
 @pytest.mark.parametrize("release", ["last", "all"])
@@ -142,7 +139,6 @@ def with_dropout() -> nn.Module:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "make"),
     [
@@ -158,7 +154,6 @@ def test_the_optimiser_s_state_and_dropout_s_masks_go_on(tmp_path: Path, model: 
     assert torch.equal(flat(whole), flat(cut))
 
 
-@pytest.mark.slow
 def test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on(tmp_path: Path) -> None:
     for release in ("all", "last") if by_night() else ("all",):
         run = make_kept_run("poisson", release)
@@ -170,7 +165,6 @@ def test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on(tmp_path: Pat
         assert all(uncut.records[step - 1] == records for step, records in zip(spy.steps, spy.records, strict=True))
 
 
-@pytest.mark.slow
 def test_a_journal_written_after_the_noise_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The spy finds the mistake that the journal is there to prevent."""
     journal, after = Checkpointing.before_noise, Checkpointing.after

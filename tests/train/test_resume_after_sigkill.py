@@ -1,4 +1,4 @@
-"""Processes that are killed at random times, again and again, until the run is through: its record counts every noisy release."""
+"""Processes that are killed at random times, again and again, until the run is through; and who may write to a journal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from itertools import groupby
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,10 @@ from interrupted import Spy, make_kept_run, planned_batches, trained
 from private_loops import Loop
 
 import lethe
+from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Checkpoints
+from lethe.train.checkpoints.journal import Journal
 
 
 def child(folder: Path, how: str, name: str, release: str, every: int) -> None:
@@ -79,41 +83,34 @@ def started(folder: Path, words: Words) -> ForkServerProcess:
     return process
 
 
-def killed_until_finished(folder: Path, words: Words, longest: float, chance: random.Random) -> int:
-    """Start it, kill it after a random time, and again, until it ends by itself; how many were killed."""
+def lines_of(log: Path) -> int:
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def killed_until_finished(folder: Path, words: Words, chance: random.Random) -> int:
+    """Start it, kill it some time after its log has grown by a few lines, and again; how many were killed, until it ended by itself."""
     folder.mkdir()
-    for kills in range(200):
-        process = started(folder, words)
-        if kills < (25 if by_night() else 3):
-            time.sleep(chance.uniform(0.0, longest))
-            process.kill()
+    most = 25 if by_night() else 3
+    for kills in range(most):
+        process, line = started(folder, words), lines_of(folder / "spied") + chance.randint(1, 6)
+        while process.is_alive() and lines_of(folder / "spied") < line:
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0.0, 0.005))
+        process.kill()
         process.join()
         if process.exitcode == 0:
             return kills
         assert process.exitcode == -signal.SIGKILL
-        longest *= 1.05  # a run whose steps are repeated would else never end
-    raise AssertionError("it never ended")
+    last = started(folder, words)
+    last.join()
+    assert last.exitcode == 0
+    return most
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("how", "name", "release"), BY_DAY)
 def test_killed_at_random_times(tmp_path: Path, how: str, name: str, release: str) -> None:
-    words, chance = (how, name, release, 3), random.Random(len(how + name + release))
-    (tmp_path / "whole").mkdir()
-    first = forking().Process(target=int)  # the server of these processes starts with the first one, which is not timed
-    first.start()
-    first.join()
-    begun = time.perf_counter()
-    whole = started(tmp_path / "whole", words)
-    whole.join()
-    assert whole.exitcode == 0
-    longest, kills, folder = 0.5 * (time.perf_counter() - begun), 0, tmp_path
-    for attempt in range(8):  # a machine that was busy a moment ago may be quick now
-        folder = tmp_path / f"killed{attempt}"
-        kills = killed_until_finished(folder, words, longest, chance)
-        if kills >= 2:
-            break
-        longest /= 2
+    folder = tmp_path / "killed"
+    kills = killed_until_finished(folder, (how, name, release, 3), random.Random(len(how + name + release)))
     assert kills >= 2
     run = make_kept_run(name, release)
     recorded = lethe.Run.from_document(json.loads((folder / "recorded.json").read_text()))
@@ -137,3 +134,73 @@ def test_killed_at_random_times(tmp_path: Path, how: str, name: str, release: st
         for lines in processes:
             own = [int(line.partition(" ")[0]) for line in lines]
             assert own == noisy[noisy.index(own[0]) :][: len(own)] if own else True
+
+
+def begun(path: Path, *steps: int) -> Journal:
+    journal = Journal(path)
+    journal.start(None)
+    for step in steps:
+        journal.release(step)
+    return journal
+
+
+def held(path: Path, pipe: Connection) -> None:
+    """Open it, say where it is, and keep it until told to end."""
+    journal = Journal(path)
+    pipe.send(journal.step)
+    pipe.recv()
+    journal.close()
+
+
+def killed_with_a_worker(path: Path, pipe: Connection) -> None:
+    """Open it, start a process that lives on, say which, and die at once."""
+    journal = Journal(path)
+    reading, writing = os.pipe()
+    worker = os.fork()
+    if worker == 0:
+        os.write(writing, b"x")
+        time.sleep(60)
+        os._exit(0)
+    os.read(reading, 1)
+    assert journal.step == 1
+    pipe.send(worker)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def holding(work: Callable[[Path, Connection], None], path: Path) -> tuple[Any, Any]:
+    """A process that does so, and the end of its pipe."""
+    mine, theirs = forking().Pipe()
+    process = forking().Process(target=work, args=(path, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return process, mine
+
+
+def test_one_at_a_time_in_one_process_and_in_several(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = begun(path, 1)
+    with pytest.raises(InputError, match="is locked"):
+        Journal(path)
+    journal.close()
+    process, pipe = holding(held, path)
+    assert pipe.recv() == 1
+    with pytest.raises(InputError, match="is locked"):
+        Journal(path)
+    pipe.send("end")
+    process.join(60)
+    assert process.exitcode == 0
+    Journal(path).close()
+
+
+def test_a_forgotten_journal_unlocks_and_a_forked_worker_holds_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    begun(path, 1)  # dropped at once
+    killed, pipe = holding(killed_with_a_worker, path)
+    worker = pipe.recv()
+    killed.join(60)
+    assert killed.exitcode == -signal.SIGKILL
+    try:
+        os.kill(worker, 0)  # it outlives the training
+        Journal(path).close()
+    finally:
+        os.kill(worker, 9)

@@ -126,7 +126,6 @@ def moved(door: str, run: Run, dtype: torch.dtype) -> tuple[float, float]:
     return float(np.mean(lengths)), 0.0 if errors is None else float(errors.sum())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("door", "release"),
@@ -138,7 +137,6 @@ def test_no_record_moves_more_than_is_counted(door: str, release: str, dtype: to
     assert 0.9 < length / float(run.sensitivities[0]) < ALLOWED
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("door", ["fit", "linear", "head"])
 def test_rounding_between_steps_is_counted(door: str, dtype: torch.dtype) -> None:
@@ -151,7 +149,6 @@ def test_rounding_between_steps_is_counted(door: str, dtype: torch.dtype) -> Non
         assert rounding < 1e-3 * float(run.sensitivities[0])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_a_pass_rounds_before_its_noise_is_counted(dtype: torch.dtype) -> None:
     """Noise comes at the pass end, to the mean of the iterates: the steps before it are rounded without any, in float64."""
@@ -172,7 +169,6 @@ class Quadratic(nn.Module):
         return 0.5 * (self.weight - 1) ** 2 - pulled * self.weight
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:release. last")  # it is warned of: see test_bounded_iterates.py
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_a_model_rounds_before_its_gradients_is_counted(dtype: torch.dtype) -> None:

@@ -117,7 +117,6 @@ MISTAKES: dict[str, Mistake] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_answered_by_what_works(name: str) -> None:
     mistake = MISTAKES[name]

@@ -25,7 +25,6 @@ from lethe.train.core.training_records import USERS as SAID_OF_USERS
 from lethe.train.data.users import Members, owners_of
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(24)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 4])
@@ -43,7 +42,6 @@ def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size:
     assert other.run == record.replace(unit="user", seeded=True)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(24)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 1, 2])
@@ -56,7 +54,6 @@ def test_training_is_the_recursion_of_users(design: str, physical_size: int | No
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -> None:
     def some(user: int, step: int) -> list[int]:
@@ -73,7 +70,6 @@ def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -
     assert not torch.allclose(flat(fitted.model), flat(everything.model), rtol=1e-6)
 
 
-@pytest.mark.slow
 def test_one_users_data_move_a_step_by_the_bound_at_most() -> None:
     """Whatever the user's records are, and how many: 100 of them, duplicates, huge ones."""
     run = make_users_run("full", steps=1, noise_multiplier=0.0, neighbours="replace_one")
@@ -117,7 +113,6 @@ class Augmented(Dataset[tuple[Tensor, Tensor]]):
         return view, self.targets[index]
 
 
-@pytest.mark.slow
 def test_views_of_a_record_are_averaged_before_the_clip() -> None:
     run, data = make_network_run("full", steps=1), Augmented()
     fitted = fit(make_network(), CROSS_ENTROPY, data, run, options=TrainOptions(views=3))
@@ -135,7 +130,6 @@ def test_views_of_a_record_are_averaged_before_the_clip() -> None:
     torch.testing.assert_close(flat(fitted.model), flat(model) - 0.5 * total / RECORDS, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.slow
 def test_training_goes_on_with_the_same_users_only(tmp_path: Path) -> None:
     class Stop(Exception):
         pass
@@ -168,7 +162,6 @@ def users_run(design: str = "poisson", **changes: Any) -> Run:
     return make_users_run(design, **{"noise_multiplier": 1.0, **changes})
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(15)
 @pytest.mark.parametrize(("physical_size", "most"), [(None, None), (2, None), (1, None), (2, 2), (1, 2)])
 @pytest.mark.parametrize("design", ["full", "shuffled", "poisson"])
@@ -184,7 +177,6 @@ def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most:
     assert {*(claim.detail for claim in SAID_OF_USERS), ORDER.detail} <= set(loop.engine.declared)
 
 
-@pytest.mark.slow
 def test_a_user_is_clipped_once_and_batches_without_users_take_their_steps() -> None:
     """One user with 1000 rows of one kind is worth one unit of C: no more than a user with one of them."""
     moved: list[Tensor] = []

@@ -52,19 +52,11 @@ def entropy() -> Any:
     return nn.CrossEntropyLoss(reduction="none")
 
 
-@pytest.mark.slow
 def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
     fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run())
     certificate = lethe.certify(fitted, DELTA)
     assert certificate.epsilon == lethe.certify(fitted.run, DELTA).epsilon
     assert evidence(certificate)["fresh noise"] == "enforced"
-    assert [name for name, found in evidence(certificate).items() if found == "declared"] == [
-        "start",
-        "model",
-        "memory",
-        "loss",
-        "constants",
-    ]
     unchecked = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), options=TrainOptions(isolation="declared"))
     assert evidence(lethe.certify(unchecked, DELTA))["checks"] == "declared"
     torch.save(fitted.model.state_dict(), tmp_path / "model.pt")
@@ -75,7 +67,6 @@ def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
     assert not verified(lethe.certify(fitted, DELTA), fitted.model.state_dict(), tmp_path).yes
 
 
-@pytest.mark.slow
 def test_an_engine_seals_the_weights_of_the_moment_it_is_asked(tmp_path: Path) -> None:
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -87,17 +78,6 @@ def test_an_engine_seals_the_weights_of_the_moment_it_is_asked(tmp_path: Path) -
         optimizer.zero_grad()
     record = engine.record()
     assert record.run == engine.recorded_run()
-    assert [claim.name for claim in record.declared] == [
-        "start",
-        "model",
-        "memory",
-        "loss",
-        "constants",
-        "loop",
-        "replay",
-        "optimiser",
-        "learning rate",
-    ]
     assert verified(lethe.certify(record, DELTA), model.state_dict(), tmp_path).yes
     engine.close()
     with pytest.raises(lethe.InputError, match="it needs a"):
@@ -126,7 +106,6 @@ def test_the_secrecy_of_batches_is_enforced_where_they_are_drawn_inside() -> Non
     assert certificate.epsilon == float("inf")
 
 
-@pytest.mark.slow
 def test_a_budget_filter_that_ran_is_enforced() -> None:
     run = make_run(noise_budget=1.0)
     fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), run)

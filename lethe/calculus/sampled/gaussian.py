@@ -37,7 +37,7 @@ from lethe.calculus.privacy_losses.distributions import (
 )
 from lethe.calculus.privacy_losses.dominating import dominating_factor
 from lethe.calculus.rounding import above, count_above, raised, round_up
-from lethe.calculus.sampled.profiles import fixed_size_losses, fixed_size_width, poisson_losses, poisson_width
+from lethe.calculus.sampled.profiles import step_losses, step_width
 from lethe.calculus.sampled.renyi import ORDERS, WEAKEST_NOISE, Design, Relation, distance, renyi_values, require_design
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError
@@ -287,14 +287,13 @@ def sampled_factors(
 
 
 def _factor(probability: float, noise: float, count: int, relation: Relation, design: Design) -> Factor:
-    width, losses = (poisson_width, poisson_losses) if design == "poisson" else (fixed_size_width, fixed_size_losses)
     with np.errstate(all="ignore"):
         deviation = _deviation(probability, noise, relation, design)
     return Factor(
-        width=partial(width, probability, noise, relation),
+        width=partial(step_width, probability, noise, relation, design),
         deviation=deviation,
         count=count,
-        losses=partial(losses, probability, noise, relation),
+        losses=partial(step_losses, probability, noise, relation, design),
     )
 
 

@@ -22,6 +22,8 @@ arXiv:2207.04380.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,7 +34,7 @@ from lethe.calculus.normal import log_mixture
 from lethe.calculus.privacy_losses.connected import connected_losses, even_dots
 from lethe.calculus.privacy_losses.distributions import MOST_INTERVALS, Losses
 from lethe.calculus.rounding import count_above
-from lethe.calculus.sampled.renyi import Relation
+from lethe.calculus.sampled.renyi import Design, Relation
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -87,36 +89,6 @@ def _zeroed(probability: float, noise: float, size: FloatArray) -> _Parts:
     beyond = other * -np.expm1(-size) * np.exp(size + special.log_ndtr(-threshold - unit))
     rounding = 8.0 * _EPS * (4.0 + size - math.log(probability) + np.square(threshold) + np.square(threshold + unit))
     return more, here + beyond, rounding
-
-
-def fixed_size_width(probability: float, noise: float, relation: Relation, tail: float) -> float:
-    """How wide the losses of one step are, but for a mass below `tail`.
-
-    Args:
-        probability, noise, relation: as `fixed_size_losses`.
-        tail: in (0, 1/2).
-    """
-    return 2.0 * _largest_loss(probability, noise, tail)
-
-
-def _largest_loss(probability: float, noise: float, tail: float) -> float:
-    mu = 2.0 / noise
-    return float(log_mixture(probability, -float(special.ndtri(tail)) * mu + 0.5 * mu * mu))
-
-
-def fixed_size_losses(probability: float, noise: float, relation: Relation, interval: float, tail: float) -> tuple[Losses]:
-    r"""The losses of a discrete pair on multiples of `interval` that dominates one step, the same in both directions.
-
-    Args:
-        probability: $q \in (0, 1)$.
-        noise: $z > 0$.
-        relation: replace_one or zero_out.
-        interval: $h > 0$.
-        tail: at most about this mass is at infinity, in (0, 1/2).
-    """
-    points = max(2, int(count_above(_largest_loss(probability, noise, tail) / interval, MOST_INTERVALS)))
-    dots = even_dots(fixed_size_delta(probability, noise, interval * np.arange(points + 1.0), relation))
-    return connected_losses(dots, dots, interval)[:1]
 
 
 # Beyond this an exponential overflows, and arsinh(e^l) is l + log 2 long before.
@@ -185,48 +157,48 @@ def _scaled(more: FloatArray, less: FloatArray, rounding: FloatArray, most: floa
     return np.clip(delta, 5e-324, most)
 
 
-def poisson_losses(probability: float, noise: float, relation: Relation, interval: float, tail: float) -> tuple[Losses, ...]:
+_Profile = Callable[[float, float, FloatArray], FloatArray]
+
+
+def step_losses(probability: float, noise: float, relation: Relation, design: Design, interval: float, tail: float) -> tuple[Losses, ...]:
     r"""The losses of a discrete pair on multiples of `interval` that dominates one step.
 
     Args:
         probability: $q \in (0, 1)$.
         noise: $z > 0$, relative to one record's gradient bound.
-        relation: replace_one doubles the distance: +1 on one data set, -1 on the other; zero_out and add_or_remove are one pair.
+        relation, design: as `require_design`.
         interval: $h > 0$.
         tail: at most about this mass is at infinity, in (0, 1/2).
     Returns:
-        Removing and adding, or one direction for replace_one, where both are the same.
+        Removing and adding; one direction where both are the same.
     """
-    upward, downward = _largest_losses(probability, noise, relation, tail)
-    if relation == "replace_one":
-        dots = even_dots(replaced_delta(probability, noise, _levels(upward, interval)))
-        return connected_losses(dots, dots, interval)[:1]
-    above = even_dots(removed_delta(probability, noise, _levels(upward, interval)))
-    return connected_losses(above, even_dots(added_delta(probability, noise, _levels(downward, interval))), interval)
+    dots = [
+        even_dots(profile(probability, noise, interval * np.arange(max(2, int(count_above(widest / interval, MOST_INTERVALS))) + 1.0)))
+        for profile, widest in _directions(probability, noise, relation, design, tail)
+    ]
+    return connected_losses(dots[0], dots[-1], interval)[: len(dots)]
 
 
-def poisson_width(probability: float, noise: float, relation: Relation, tail: float) -> float:
+def step_width(probability: float, noise: float, relation: Relation, design: Design, tail: float) -> float:
     """How wide the losses of one step are, but for a mass of about `tail`.
 
-    Args:
-        probability, noise, relation, tail: as `poisson_losses`.
+    Args: as `step_losses`.
     """
-    return sum(_largest_losses(probability, noise, relation, tail))
+    directions = _directions(probability, noise, relation, design, tail)
+    return directions[0][1] + directions[-1][1]
 
 
-def _largest_losses(probability: float, noise: float, relation: Relation, tail: float) -> tuple[float, float]:
+def _directions(probability: float, noise: float, relation: Relation, design: Design, tail: float) -> list[tuple[_Profile, float]]:
+    """Each direction's profile and largest loss: zero out and add or remove are one pair of Poisson batches."""
     mu, reach = 1.0 / noise, -float(special.ndtri(tail))
+    if design == "without_replacement":
+        return [(partial(fixed_size_delta, relation=relation), float(log_mixture(probability, 2.0 * (reach * mu + mu * mu))))]
     upward = float(log_mixture(probability, mu * (reach + 0.5 * mu)))
     if relation == "replace_one":
-        widest = upward - _log_mixture_below(probability, -mu * (reach + 1.5 * mu))
-        return widest, widest
-    return upward, -_log_mixture_below(probability, -mu * (reach + 0.5 * mu))
+        return [(replaced_delta, upward - _log_mixture_below(probability, -mu * (reach + 1.5 * mu)))]
+    return [(removed_delta, upward), (added_delta, -_log_mixture_below(probability, -mu * (reach + 0.5 * mu)))]
 
 
 def _log_mixture_below(weight: float, exponent: float) -> float:
     """`log_mixture` for negative exponents, where it cannot tell weights from 1 that the sum of logarithms can."""
     return min(float(log_mixture(weight, exponent)), float(np.logaddexp(math.log1p(-weight), math.log(weight) + exponent)))
-
-
-def _levels(widest: float, interval: float) -> FloatArray:
-    return interval * np.arange(max(2, int(count_above(widest / interval, MOST_INTERVALS))) + 1.0)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import io
-import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
+from lethe.documents.specification import Specification
 from lethe.documents.strict import as_path, read_document, reading_arrays, to_json
 from lethe.documents.version import __version__
-from lethe.errors import InputError, require_finite
-from lethe.jobs.tables.columns import Array, PublicColumns
+from lethe.errors import InputError
+from lethe.jobs.tables.columns import Array, PublicColumns, as_range
 from lethe.jobs.tables.reading import ColumnTable
 
 MODEL, WEIGHTS = "model.json", "weights.npz"
@@ -25,28 +25,41 @@ _FORMATS = {_FORMAT: _KEYS, "linear-model-1": _KEYS - {"target_range"}}  # what 
 _NAMES = (("coef_", "intercept_"), ("weights", "intercept"))  # of an estimator; of a run, the other way round
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SavedModel:
+class SavedModel(Specification):
     r"""A linear function of encoded rows, each shortened to norm R: $x \mapsto \langle w, x\min(1, R/\|x\|)\rangle + b$.
 
     Args:
         trained_by: the estimator, or the loss of a run.
         target: what is predicted.
+        target_range: at whose ends numbers that are predicted are cut, as those trained on were; None: they are not, or are classes.
         classes: in the order of the scores; None: numbers are predicted.
         feature_norm: R.
         columns: how rows of a table are encoded; None: the model is of arrays.
         weights, intercept: shapes (d, k) and (k,), k scores.
-        target_range: at whose ends numbers that are predicted are cut, as those trained on were; None: they are not, or are classes.
     """
 
     trained_by: str
     target: str
-    classes: tuple[str, ...] | None
-    feature_norm: float
-    columns: PublicColumns | None
-    weights: Array
-    intercept: Array
-    target_range: tuple[float, float] | None = None
+    target_range: Annotated[tuple[float, float] | None, BeforeValidator(lambda value: None if value is None else as_range(value))] = None
+    classes: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=2)]
+    feature_norm: float = Field(gt=0)
+    columns: Annotated[
+        InstanceOf[PublicColumns] | None, BeforeValidator(lambda value: None if value is None else PublicColumns.parse(value))
+    ]
+    weights: InstanceOf[np.ndarray]
+    intercept: InstanceOf[np.ndarray]
+
+    @model_validator(mode="after")
+    def _fits(self) -> SavedModel:
+        if self.classes is not None and len(set(self.classes)) < len(self.classes):
+            raise InputError(f"classes: got {list(self.classes)}; it needs a list of different names, or null.")
+        wanted = 1 if self.classes is None or len(self.classes) == 2 else len(self.classes)
+        if self.weights.shape[1] not in (wanted, len(self.classes or ())) or self.intercept.shape != self.weights.shape[1:]:
+            fitting = "numbers" if self.classes is None else f"{len(self.classes)} classes"
+            raise InputError(f"weights of shape {self.weights.shape} do not fit {fitting}.")
+        if self.columns is not None and len(self.columns.feature_names) != len(self.weights):
+            raise InputError(f"{len(self.weights)} weights do not fit the {len(self.columns.feature_names)} features of its columns.")
+        return self
 
     def document(self) -> bytes:
         """The public document that goes beside the weights."""
@@ -65,25 +78,9 @@ class SavedModel:
         try:
             if set(content) != _FORMATS.get(str(content.get("format"))):
                 raise InputError(f"it is no model of the formats {', '.join(_FORMATS)}.")
-            columns = None if content["columns"] is None else PublicColumns.parse(content["columns"])
-            classes = _names(content["classes"])
+            del content["format"], content["lethe"]
             weights, intercept = _arrays(path / WEIGHTS)
-            wanted = 1 if classes is None or len(classes) == 2 else len(classes)
-            if weights.shape[1] not in (wanted, len(classes or ())) or intercept.shape != weights.shape[1:]:
-                fitting = "numbers" if classes is None else f"{len(classes)} classes"
-                raise InputError(f"weights of shape {weights.shape} do not fit {fitting}.")
-            if columns is not None and len(columns.feature_names) != len(weights):
-                raise InputError(f"{len(weights)} weights do not fit the {len(columns.feature_names)} features of its columns.")
-            return cls(
-                trained_by=str(content["trained_by"]),
-                target=str(content["target"]),
-                classes=classes,
-                feature_norm=require_finite("feature_norm", content["feature_norm"], low=0.0, strict=True),
-                columns=columns,
-                weights=weights,
-                intercept=intercept,
-                target_range=_range(content.get("target_range")),
-            )
+            return cls(**content, weights=weights, intercept=intercept)
         except (ValueError, TypeError) as error:  # NumPy's, of texts among the weights, too
             what = error.what if isinstance(error, InputError) else str(error)
             raise InputError(f"not a model: {what}", source=str(path), remedy="give a folder that `lethe train` wrote, whole.") from error
@@ -122,29 +119,12 @@ class SavedModel:
 def weights_file(**arrays: npt.ArrayLike) -> bytes:
     """The file of a model's weights, under the names to which its certificate is bound."""
     stream = io.BytesIO()
-    np.savez(stream, **{name: np.asarray(array) for name, array in arrays.items()})
+    np.savez(stream, **{name: np.asarray(array) for name, array in arrays.items()})  # pyright: ignore[reportArgumentType]
     return stream.getvalue()
 
 
-def _names(classes: object) -> tuple[str, ...] | None:
-    if classes is None:
-        return None
-    if not isinstance(classes, list) or len(set(map(str, classes))) < max(len(classes), 2):
-        raise InputError(f"classes: got {classes!r}; it needs a list of different names, or null.")
-    return tuple(map(str, classes))
-
-
-def _range(given: object) -> tuple[float, float] | None:
-    if given is None:
-        return None
-    if not isinstance(given, list) or len(given) != 2:
-        raise InputError(f"target_range: got {given!r}; it needs two numbers, or null.")
-    low = require_finite("target_range", given[0], low=-math.inf, strict=True)
-    return low, require_finite("target_range", given[1], low=low, strict=True)
-
-
 def _arrays(file: Path) -> tuple[Array, Array]:
-    with reading_arrays(file, what="be read", remedy="give the folder as `lethe train` wrote it."), file.open("rb") as stream:
+    with reading_arrays(file, remedy="give the folder as `lethe train` wrote it."), file.open("rb") as stream:
         archive = np.load(stream, allow_pickle=False)
         arrays = {name: np.asarray(archive[name]) for name in archive.files}
     for one, other in _NAMES:

@@ -51,7 +51,7 @@ class MemoryRecords:
         return function(((self.rows[chunk], self.targets[chunk]) for chunk in self.chunks()), *parameters)
 
 
-def checked_records(features: Any, targets: Any, loss: LinearLoss) -> MemoryRecords | RecordSums:
+def records_of(features: Any, targets: Any, loss: LinearLoss) -> MemoryRecords | RecordSums:
     """Check records, in memory or in blocks, whose rows have the intercept's column already, and may not be longer than the loss supposes.
 
     Args: as `output_perturbation`.

@@ -60,7 +60,7 @@ from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.base import PrivateWeights
 from lethe.mechanisms.minimisers.newton import minimiser
-from lethe.mechanisms.minimisers.objective import Objective, checked_records
+from lethe.mechanisms.minimisers.objective import Objective, records_of
 from lethe.mechanisms.minimisers.output_perturbation import shared_findings
 from lethe.mechanisms.tables import public_records
 from lethe.run.losses import Softmax, TruncatedSoftmax
@@ -280,7 +280,7 @@ def objective_perturbation(
         LetheError: the solver met its rounding before its tolerance; nothing is released then.
     """
     model, random = require_linear_loss(loss), noise_generator(generator)
-    data = checked_records(features, targets, model)
+    data = records_of(features, targets, model)
     size, shape = public_records(records, len(data), neighbours), (data.columns, model.outputs)
     public: dict[str, Any] = {"records": size, "weights": math.prod(shape), "regularisation": float(regularisation)}
     if target is not None and noise_std is None:

@@ -29,7 +29,7 @@ from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.mechanisms.base import PrivateWeights, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.minimisers.newton import minimiser
-from lethe.mechanisms.minimisers.objective import Objective, checked_records
+from lethe.mechanisms.minimisers.objective import Objective, records_of
 from lethe.mechanisms.tables import projected, public_records
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Neighbours
@@ -93,7 +93,7 @@ def output_perturbation(
         LetheError: the solver met its rounding before its tolerance; nothing is released then.
     """
     model, noise = require_linear_loss(loss), noise_generator(generator)
-    data = checked_records(features, targets, model)
+    data = records_of(features, targets, model)
     size, bound = public_records(records, len(data), neighbours), model.row_gradient_bound
     tolerance = solver_tolerance(bound, size)
     sensitivity = output_sensitivity(

@@ -17,6 +17,7 @@ from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
+from lethe.theorems.citations import cite
 from lethe.theorems.lipschitz import plain_step
 
 # Shares of the noise variance that hide the draw; the best lies near 1 for long windows.
@@ -80,15 +81,8 @@ class _Windowed(Theorem, ABC):
         "for every batch that may be drawn, constant noise"
     )
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(
-            key="altschuler-talwar-2022",
-            text="Altschuler, Talwar 2022, Privacy of noisy stochastic gradient descent: more iterations without more privacy loss, "
-            "arXiv:2205.13710 (statement reconstructed, constants by numerical minimisation).",
-        ),
-        Citation(
-            key="mironov-2019",
-            text="Mironov, Talwar, Zhang 2019, Renyi differential privacy of the sampled Gaussian mechanism, arXiv:1908.10530.",
-        ),
+        cite("altschuler-talwar-2022", " (statement reconstructed, constants by numerical minimisation)"),
+        cite("mironov-2019"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
@@ -172,7 +166,7 @@ class AltschulerTalwar2022Corrected(_Windowed):
     )
     citations: ClassVar[tuple[Citation, ...]] = (
         *_Windowed.citations,
-        Citation(key="lethe", text="Lethe, docs/theory.md: Rényi divergences of one step, batches of fixed size."),
+        cite("lethe", ", docs/theory.md: Rényi divergences of one step, batches of fixed size"),
     )
 
     def _gradients(self, run: Run) -> Finding:

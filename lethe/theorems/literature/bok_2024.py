@@ -117,9 +117,7 @@ def _half_rate(contraction: float) -> float:
 
 
 class Bok2024GD(Theorem):
-    r"""Noisy gradient descent for strongly convex losses; for convex ones its limit, which is composition.
-
-    $$\mu = \frac s\tau\sqrt{\frac{1-c^T}{1+c^T}\cdot\frac{1+c}{1-c}}, \qquad c = \max(|1-\lambda m|, |1-\lambda M|)$$
+    r"""Noisy gradient descent for strongly convex losses; for convex ones its limit, which is composition: `gd_mu`.
 
     Stated for one record replaced, where $s/\tau = L/(n\sigma)$; its proof needs only how far a step moves, so under zero_out s is half
     as large. Exact where losses are quadratic and all differences point the same way.
@@ -142,10 +140,8 @@ class Bok2024GD(Theorem):
 class Bok2024GDDomain(Theorem):
     r"""Noisy gradient descent for convex losses on a domain of diameter D: privacy loss stops growing after about $D/s$ steps.
 
-    $$\mu = \min\Big(\frac s\tau\sqrt T,\ \min_{R \le T}\frac{D + sR}{\tau\sqrt R}\Big)$$
-
-    The paper prints the value at $R = \lceil D/s\rceil$, rounded up, for $T \ge D/s$; its lemma gives every R, and
-    the best of them is taken here, which is never more than what is printed.
+    The paper prints the value at $R = \lceil D/s\rceil$, rounded up, for $T \ge D/s$; its lemma gives every R, and the best of them is
+    taken here (`gd_domain_mu`), which is never more than what is printed.
     """
 
     name: ClassVar[str] = "bok-2024-gd-domain"
@@ -214,13 +210,10 @@ def cgd_domain_printed_mu(diameter: float, batches_per_pass: int, touch: float) 
 
 
 class Bok2024CGD(Theorem):
-    r"""Noisy cyclic gradient descent for strongly convex losses, worst batch; for convex ones its limit.
-
-    $$\mu = \frac s\tau\sqrt{1 + c^{2\ell-2}\frac{1-c^2}{(1-c^\ell)^2}\cdot\frac{1-c^{\ell(E-1)}}{1+c^{\ell(E-1)}}},
-      \qquad c = \max(|1-\lambda m|, |1-\lambda M|)$$
+    r"""Noisy cyclic gradient descent for strongly convex losses, worst batch; for convex ones its limit: `cgd_mu`.
 
     Stated for one record replaced, where $s/\tau = L/(b\sigma)$; its proof needs only how far a step moves, so under zero_out s is half
-    as large. The limit for convex losses is $\frac s\tau\sqrt{1 + (E-1)/\ell}$.
+    as large.
     """
 
     name: ClassVar[str] = "bok-2024-cgd"
@@ -243,12 +236,9 @@ class Bok2024CGD(Theorem):
 
 
 class Bok2024CGDDomain(Theorem):
-    r"""Noisy cyclic gradient descent for convex losses on a domain of diameter D.
+    r"""Noisy cyclic gradient descent for convex losses on a domain of diameter D: `cgd_domain_printed_mu`, or composition.
 
-    $$\mu = \min\Big(\frac s\tau\sqrt E,\ \frac1\tau\sqrt{s^2 + \frac{3sD}\ell + \frac{s^2}\ell\lceil D/s\rceil}\Big)$$
-
-    The second term is the smaller one from $E^* = \lceil(\mu^* b\sigma/L)^2\rceil$ passes on, where the paper states it; before,
-    composition is.
+    The first is the smaller one from $E^* = \lceil(\mu^* b\sigma/L)^2\rceil$ passes on, where the paper states it; before, composition is.
     """
 
     name: ClassVar[str] = "bok-2024-cgd-domain"

@@ -152,14 +152,11 @@ def _hypotheses(run: Run) -> tuple[Finding, ...]:
 
 
 class Bok2024SGD(Theorem):
-    r"""Noisy stochastic gradient descent for strongly convex losses: the best window, or composition.
+    r"""Noisy stochastic gradient descent for strongly convex losses: the best `sgd_window`, or `sgd_composition`.
 
-    $$f = G\Big(\frac{2L}{b\sigma\sqrt{1-\beta}}\cdot\frac{c^R - c^T}{1-c}\Big) \otimes C_p\Big(G\Big(\frac{2L}{b\sigma\sqrt\beta}\Big)\Big)
-      \otimes C_p\Big(G\Big(\frac{2L}{b\sigma}\Big)\Big)^{\otimes(R-1)}$$
-
-    with $p = b/n$, or $C_p(G(L/(b\sigma)))^{\otimes T}$. Computed through privacy loss distributions, not by the central limit theorem
-    that the paper plots. In a window the paper counts L twice, so windows pay only in long runs. R and $\beta$ are chosen by
-    Rényi divergences and by that limit. For convex losses it is the limit at c = 1, which is composition in the end.
+    Computed through privacy loss distributions, not by the central limit theorem that the paper plots. In a window the paper counts L
+    twice, so windows pay only in long runs. R and $\beta$ are chosen by Rényi divergences and by that limit. For convex losses it is the
+    limit at c = 1, which is composition in the end.
     """
 
     name: ClassVar[str] = "bok-2024-sgd"
@@ -196,12 +193,10 @@ class Bok2024SGD(Theorem):
 
 
 class Bok2024SGDDomain(Theorem):
-    r"""Noisy stochastic gradient descent for convex losses on a domain of diameter D: the best window, or composition.
+    r"""Noisy stochastic gradient descent for convex losses on a domain of diameter D: the best `sgd_domain_window`, or composition.
 
-    $$f = G\Big(\frac{D}{\eta\sigma\sqrt{(1-\beta)R}}\Big) \otimes C_p\Big(G\Big(\frac{2L}{b\sigma\sqrt\beta}\Big)\Big)^{\otimes R}$$
-
-    with $p = b/n$, or $C_p(G(L/(b\sigma)))^{\otimes T}$. Computed through privacy loss distributions, not by the central limit theorem
-    that the paper plots. R and $\beta$ are chosen by Rényi divergences and by that limit.
+    Computed through privacy loss distributions, not by the central limit theorem that the paper plots. R and $\beta$ are chosen by Rényi
+    divergences and by that limit.
     """
 
     name: ClassVar[str] = "bok-2024-sgd-domain"

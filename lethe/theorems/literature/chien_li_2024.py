@@ -27,6 +27,7 @@ from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Standing, Theorem
+from lethe.theorems.citations import cite
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
 
 # Every window is a bound; of more than this many, evenly spaced ones in the logarithm are tried.
@@ -34,11 +35,7 @@ _MOST_WINDOWS = 200_000
 # First payments tried at once, how often the best of them is looked at more closely, and the longest window followed step by step.
 _SHOTS, _ROUNDS, _LONGEST = 96, 3, 20_000
 
-_CITATION = Citation(
-    key="chien-li-2024",
-    text="Chien, Li 2024, Convergent privacy loss of noisy-SGD without convexity and smoothness, arXiv:2410.01068 "
-    "(statement reconstructed).",
-)
+_CITATION = cite("chien-li-2024", " (statement reconstructed)")
 
 
 def smooth_cost(lipschitz: float, steps: int, diameter: float = math.inf) -> float:
@@ -56,7 +53,6 @@ def smooth_cost(lipschitz: float, steps: int, diameter: float = math.inf) -> flo
         diameter: $D/s$, in units of one touch; inf: unbounded.
     Returns:
         The cost, not rounded outward; relative error at most 1e-12. T, composition, if no window beats it.
-    Reference: Chien, Li 2024, arXiv:2410.01068 (statement reconstructed).
     """
     if lipschitz == 0.0:
         return 1.0
@@ -74,9 +70,6 @@ def smooth_cost(lipschitz: float, steps: int, diameter: float = math.inf) -> flo
 def holder_cost(growth: float, exponent: float, steps: int, diameter: float = math.inf) -> float:
     r"""$\mu^2$ in units of $(s/\tau_{noise})^2$ for steps that bring a distance z (in touches) to at most $h(z) = z + gz^p$.
 
-    $$\min_{\tau}\ \min_{a \ge 0} \sum_{t=\tau}^{T-1} (1 + a_t)^2 \quad\text{subject to}\quad
-      z_{t+1} = h(z_t) - a_t \ge 0,\ z_\tau = D_\tau,\ z_T = 0$$
-
     As $h(z) \ge z$, a window that starts before the diameter is reached pays at least $T$ in all and so costs at least composition:
     only windows from D on matter, and one of R steps costs at least R. The first payment is tried on a grid, refined around the best;
     the next ones follow from stationarity, $1 + a_{t+1} = (1 + a_t)/h'(z_{t+1})$, cut at $a \ge 0$; and after every step paying all
@@ -90,7 +83,6 @@ def holder_cost(growth: float, exponent: float, steps: int, diameter: float = ma
         diameter: $D/s$, in units of one touch; inf: unbounded.
     Returns:
         The cost, not rounded outward; T, composition, if nothing tried beats it.
-    Reference: Chien, Li 2024, arXiv:2410.01068 (statement reconstructed).
     """
     if exponent == 1.0:
         return smooth_cost(1.0 + growth, steps, diameter) if math.isfinite(growth) else float(steps)
@@ -175,10 +167,7 @@ def smooth_constant(run: Run) -> float:
 
 
 class ChienLi2024(Theorem):
-    r"""Full batches, convex or not, bounded domain or not, for smooth losses.
-
-    $$\epsilon(\alpha) = \frac{\alpha}{2\tau_{noise}^2}\min_\tau\min_{a \ge 0}\sum_{t=\tau}^{T-1}(s + a_t)^2, \qquad
-      \sum_{t=\tau}^{T-1} c^{T-1-t}a_t = c^{T-\tau}\min\Big(D, s\sum_{i<\tau}c^i\Big)$$
+    r"""Full batches, convex or not, bounded domain or not, for smooth losses: `smooth_cost`.
 
     Stated with per-record clipping for one record replaced, $s = 2\lambda K/n$; its proof needs only how far a step moves, so under
     zero_out s is half as large. Clipping may make a step expand by more than c: sound only where c allows for that, which

@@ -13,6 +13,7 @@ from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Theorem
+from lethe.theorems.citations import cite
 
 
 def full_batch_rho(relative_noise: float, contraction: float, steps: int) -> float:
@@ -55,15 +56,8 @@ class Chourasia2021(Theorem):
     formula: ClassVar[str] = r"\epsilon(\alpha) = \frac{2\alpha}{\lambda\kappa}\frac{s^2}{\tau^2}\left(1 - e^{-\lambda\kappa T/2}\right)"
     needs: ClassVar[str] = "full batches, strongly convex smooth losses, no clipping, step size below 1/M, constant noise"
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(
-            key="chourasia-2021",
-            text="Chourasia, Ye, Shokri 2021, Differential privacy dynamics of Langevin diffusion and noisy gradient descent, "
-            "arXiv:2102.05855 (statement reconstructed).",
-        ),
-        Citation(
-            key="bok-2024",
-            text="Bok, Su, Altschuler 2024, Shifted interpolation for differential privacy, arXiv:2403.00278: why any start will do.",
-        ),
+        cite("chourasia-2021"),
+        cite("bok-2024", ": why any start will do"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:

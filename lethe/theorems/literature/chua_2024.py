@@ -18,6 +18,7 @@ from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Covers, Standing, Theorem
+from lethe.theorems.citations import cite
 
 # What a lower bound is lowered by, far above the rounding of normal and binomial tails and of root finding.
 _SLACK = 1e-9
@@ -25,12 +26,9 @@ _SLACK = 1e-9
 _SMALLEST = 1e-280
 _THRESHOLDS, _REFINEMENTS, _MOST_COUNTS = 201, 2, 64
 _CITATIONS = (
-    Citation(
-        key="chua-2024",
-        text="Chua, Ghazi, Kamath, Kumar, Manurangsi, Sinha, Zhang 2024, How private are DP-SGD implementations?, arXiv:2403.17673.",
-    ),
-    Citation(key="chua-2024-scalable", text="Chua et al. 2024, Scalable DP-SGD: shuffling vs. Poisson subsampling, arXiv:2411.04205."),
-    Citation(key="balle-wang-2018", text="Balle, Wang 2018, Improving the Gaussian mechanism, arXiv:1805.06530, Theorem 8 (conversion)."),
+    cite("chua-2024"),
+    cite("chua-2024-scalable"),
+    cite("balle-wang-2018"),
 )
 
 

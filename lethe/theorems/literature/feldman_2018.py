@@ -14,6 +14,7 @@ from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Theorem
+from lethe.theorems.citations import cite
 
 
 def position_rhos(run: Run) -> Array:
@@ -42,13 +43,7 @@ class Feldman2018(Theorem):
     statement: ClassVar[str] = "Amplification by iteration for convex losses and fixed batches, worst position."
     formula: ClassVar[str] = r"\epsilon(\alpha) = \frac{\alpha s^2}{2\tau^2}\left[\frac{E-1}{\ell} + 1\right]"
     needs: ClassVar[str] = "cyclic batches in whole passes, convex smooth losses, no clipping, step size at most 2/M, constant noise"
-    citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(
-            key="feldman-2018",
-            text="Feldman, Mironov, Talwar, Thakurta 2018, Privacy amplification by iteration, arXiv:1808.06651, Theorem 35 "
-            "(one pass: Theorem 23).",
-        ),
-    )
+    citations: ClassVar[tuple[Citation, ...]] = (cite("feldman-2018", ", Theorem 35 (one pass: Theorem 23)"),)
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
         return (

@@ -10,38 +10,20 @@ from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Covers, Standing, Theorem
+from lethe.theorems.citations import cite
 from lethe.theorems.composition import slot_mus, touch_mus, worst_of_each_pass
 from lethe.theorems.requirements import gradient_bound
 
 
-def sensitivity_index(run: Run) -> Array:
-    r"""$\psi_t$ of every step of a run as a Gaussian mechanism of its own.
-
-    $$\psi_t = s_t/\tau_t$$
-
-    Args:
-        run: a run with noise.
-    Returns:
-        $\psi_t$, shape (T,), dimensionless; infinite where a step has no noise. It is what the step reveals of a record that it touches.
-    Reference: Kaissis et al. 2021, arXiv:2109.10528: sensitivity over standard deviation.
-    """
-    return touch_mus(run)
-
-
 def composed_index(run: Run) -> float:
-    r"""$\psi = \sqrt{\sum_t \psi_t^2}$ over the steps that touch the record, rounded up.
+    r"""$\psi = \sqrt{\sum_t \psi_t^2}$, $\psi_t = s_t/\tau_t$, over the steps that touch the record, rounded up; infinite where one has no
+    noise.
 
     Fixed batches touch a record once a pass, in the worst slot (of every pass, when the order is drawn afresh each time); full and random
     batches count as touching it at every step, or at each of its public group.
-
-    Args:
-        run: a run with noise.
-    Returns:
-        $\psi \in [0, \infty]$.
     """
-    steps, slots = sensitivity_index(run), run.steps_per_pass
+    steps, slots = touch_mus(run), run.steps_per_pass
     match run.batches.participation:
         case Participation.EVERY_STEP | Participation.INDEPENDENT_DRAW:
             return compose_gdp(steps)
@@ -70,13 +52,7 @@ class Kaissis2021(Theorem):
     covers: ClassVar[Covers] = "all"
     sizes: ClassVar[frozenset[BatchSizes]] = frozenset(BatchSizes)
     record_groups: ClassVar[bool] = True
-    citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(
-            key="kaissis-2021",
-            text="Kaissis, Knolle, Jungmann, Ziller, Usynin, Rueckert 2021, A unified interpretation of the Gaussian mechanism for "
-            "differential privacy through the sensitivity index, arXiv:2109.10528 (statement reconstructed).",
-        ),
-    )
+    citations: ClassVar[tuple[Citation, ...]] = (cite("kaissis-2021"),)
     standing: ClassVar[Standing] = Standing(soundness="dominated", why="it is Gaussian composition under another name")
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:

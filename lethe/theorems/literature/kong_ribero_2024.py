@@ -13,6 +13,7 @@ from lethe.run.descended import clipped_along_a_line
 from lethe.run.run import Run
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Standing, Theorem
+from lethe.theorems.citations import cite
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
 from lethe.theorems.literature.kong_ribero_setting import (
     EXACT_SIZE,
@@ -145,7 +146,7 @@ class KongRibero2024Corrected(Theorem):
     formula: ClassVar[str] = r"\epsilon(\alpha) = \frac{\alpha}{2\sigma^2}\left(L d_h + \frac{2\lambda C}{b}\right)^2"
     needs: ClassVar[str] = "a bounded domain, smooth losses, batches of exact size"
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(key="lethe", text="Lethe, docs/theory.md: the Lipschitz constant of a clipped step (statement derived)."),
+        cite("lethe", ", docs/theory.md: the Lipschitz constant of a clipped step (statement derived)"),
         cited(FIRST, "its one-step argument, with another constant"),
     )
 

@@ -19,6 +19,7 @@ from lethe.certificates.findings import Finding, fails, holds
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Standing, Theorem
+from lethe.theorems.citations import cite
 from lethe.theorems.literature.kong_ribero_2024 import KongRibero2024BoundedDomain
 from lethe.theorems.literature.kong_ribero_setting import (
     SECOND,
@@ -195,9 +196,7 @@ class KongRibero2025CorollaryCorrected(Theorem):
     )
     needs: ClassVar[str] = "fixed batches, no clipping, a step size of exactly 1/(2(m + M)), m > 0, long passes, constant noise"
     citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(
-            key="lethe", text="Lethe: Corollary C.2 of Kong & Ribero with the constant that Theorem 2.3 (19) gives (statement derived)."
-        ),
+        cite("lethe", ": Corollary C.2 of Kong & Ribero with the constant that Theorem 2.3 (19) gives (statement derived)"),
         cited(SECOND, "its Corollary C.2, with another constant"),
     )
 

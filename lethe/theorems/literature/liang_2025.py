@@ -19,6 +19,7 @@ from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.theorems import requirements as require
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
+from lethe.theorems.citations import cite
 from lethe.theorems.steps import largest_batch
 
 # A relative rounding larger than the dozen operations of any formula here can make.
@@ -225,11 +226,8 @@ class Liang2025Corrected(Theorem):
     needs: ClassVar[str] = "Poisson batches or batches without replacement, smooth losses, a bounded domain, constant noise"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(key="liang-2025", text=f"{_PAPER}; corrected here, see docs/theory.md."),
-        Citation(
-            key="mironov-2019",
-            text="Mironov, Talwar, Zhang 2019, Renyi differential privacy of the sampled Gaussian mechanism, arXiv:1908.10530.",
-        ),
-        Citation(key="lethe", text="Lethe, docs/theory.md: Rényi divergences of one step, batches of fixed size."),
+        cite("mironov-2019"),
+        cite("lethe", ", docs/theory.md: Rényi divergences of one step, batches of fixed size"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:

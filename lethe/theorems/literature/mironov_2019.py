@@ -13,6 +13,7 @@ from lethe.certificates.findings import Finding, fails, holds
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Covers, Theorem
+from lethe.theorems.citations import cite
 from lethe.theorems.requirements import design, each_gradient_bounded, relation, secrecy
 
 # A hundred orders a decade of alpha - 1: the best of them costs a few parts in ten thousand against the best of all.
@@ -47,12 +48,7 @@ class Mironov2019(Theorem):
     formula: ClassVar[str] = r"\epsilon(\alpha) = \sum_t 2\alpha q^2/z_t^2,\ \alpha \le \alpha^*(q, z),\ q \le 1/5,\ z \ge 4"
     needs: ClassVar[str] = "Poisson batches, secret; zero_out or add_or_remove; sampling rate at most 1/5; noise multiplier at least 4"
     covers: ClassVar[Covers] = "all"
-    citations: ClassVar[tuple[Citation, ...]] = (
-        Citation(
-            key="mironov-2019",
-            text="Mironov, Talwar, Zhang 2019, Renyi differential privacy of the sampled Gaussian mechanism, arXiv:1908.10530, Theorem 11.",
-        ),
-    )
+    citations: ClassVar[tuple[Citation, ...]] = (cite("mironov-2019", ", Theorem 11"),)
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
         return (

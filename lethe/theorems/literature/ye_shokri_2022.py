@@ -16,16 +16,13 @@ from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Theorem
+from lethe.theorems.citations import cite
 
 _ORDERS = 1.0 + np.geomspace(1e-4, 1e5, 600)
 # Batches nearer to the end of a pass than this are told apart; farther ones lie in groups a thousandth wide, each as bad as its worst.
 _TOLD_APART = 4096
 
-_CITATION = Citation(
-    key="ye-shokri-2022",
-    text="Ye, Shokri 2022, Differentially private learning needs hidden state (or much faster convergence), arXiv:2203.05363 "
-    "(statement reconstructed).",
-)
+_CITATION = cite("ye-shokri-2022")
 
 
 def single_touch(contraction: float, steps: ArrayLike) -> Array:

@@ -45,14 +45,10 @@ class Path(NamedTuple):
 
 
 def checked_path(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike) -> Path:
-    """The three sequences as arrays of one length T >= 1.
+    """The three sequences as arrays of one length T >= 1, or InputError.
 
     Args:
-        lipschitz: the Lipschitz constant of each step, >= 0, shape (T,).
-        sensitivity: how far each step moves the iterate when the record changes, >= 0, shape (T,), parameter units.
-        noise_std: of each step, >= 0, shape (T,), parameter units.
-    Raises:
-        InputError: sequences of different lengths, or a number that is negative or not finite.
+        lipschitz, sensitivity, noise_std: as `solve`, shape (T,).
     """
     path = Path(_sequence("lipschitz", lipschitz), _sequence("sensitivity", sensitivity), _sequence("noise_std", noise_std))
     lengths = {name: len(values) for name, values in path._asdict().items()}

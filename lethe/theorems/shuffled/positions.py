@@ -30,13 +30,7 @@ from lethe.theorems.shuffled.passes import Passes
 
 
 def every_step(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, diameter: ArrayLike | None = None) -> float:
-    r"""$\mu$ of a record touched at every step: full batches, or any random batches without credit for the sampling.
-
-    Args, Raises, Reference: those of `shift.solve`.
-
-    Returns:
-        $\mu$, rounded up.
-    """
+    r"""$\mu$ of a record touched at every step: full batches, or any random batches without credit for the sampling; as `shift.solve`."""
     return shift.solve(lipschitz, sensitivity, noise_std, diameter).mu
 
 
@@ -56,19 +50,11 @@ def position_mus(
     Any set of starts is sound, and this one is complete unless steps expand or the diameter shrinks between touches.
 
     Args:
-        lipschitz: $L_t \ge 0$, shape (T,), Lipschitz constant of each step before its noise.
-        sensitivity: $s_t \ge 0$, shape (T,), parameter units: how far step t moves the iterate when a record of its batch changes.
-        noise_std: $\tau_t \ge 0$, shape (T,), parameter units; 0 for a step without noise.
+        lipschitz, sensitivity, noise_std: as `shift.solve`, shape (T,); the sensitivity that a record of the step's batch has.
         batches_per_pass: $\ell \ge 1$.
-        diameter: $D_t \ge 0$, a number or shape (T,), as in `shift.solve`.
-
+        diameter: as in `shift.solve`, a number or shape (T,).
     Returns:
         $\mu_1 \dots \mu_\ell$, each rounded up; 0 for a position that is never touched.
-
-    Raises:
-        InputError: a sequence is empty, not one-dimensional, of another length, or holds a negative, infinite or nan entry;
-            batches_per_pass is not a positive integer.
-
     Reference: positions are those of Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651, and Kong & Ribero 2024,
     arXiv:2407.05237; the optimum over shifts is proved in docs/theory.md.
     """
@@ -85,7 +71,8 @@ def worst_position(
 ) -> tuple[float, int]:
     r"""Batches in a fixed order: the largest $\mu_j$ and its j in 1..l (the first, if several).
 
-    Args, Raises, Reference: those of `position_mus`.
+    Args:
+        lipschitz, sensitivity, noise_std, batches_per_pass, diameter: as `position_mus`.
     """
     mus = _reached_mus(lipschitz, sensitivity, noise_std, batches_per_pass, diameter)
     worst = int(np.argmax(mus))
@@ -99,15 +86,14 @@ def shuffled_once(
     batches_per_pass: SupportsIndex,
     diameter: ArrayLike | None = None,
 ) -> tuple[Floats, Floats]:
-    r"""One secret uniform order of the records, kept for all passes: the mixture of the $\mu_j$ with equal weights.
+    r"""One secret uniform order of the records, kept for all passes: the mixture of the $\mu_j$ with equal weights,
+    $\delta(\varepsilon) \le \frac1\ell \sum_{j=1}^{\ell} \delta_{\mu_j}(\varepsilon)$, by joint convexity of the hockey-stick divergence.
 
-    $$\delta(\varepsilon) \le \frac1\ell \sum_{j=1}^{\ell} \delta_{\mu_j}(\varepsilon)$$
+    The bound needs the order to be secret. It holds as well for a record that joins one of l batches chosen uniformly and keeps it (balls
+    in bins): only the law of the record's own position is used.
 
-    by joint convexity of the hockey-stick divergence. The bound needs the order to be secret. It holds as well for a record that joins
-    one of l batches chosen uniformly and keeps it (balls in bins): only the law of the record's own position is used.
-
-    Args, Raises, Reference: those of `position_mus`.
-
+    Args:
+        lipschitz, sensitivity, noise_std, batches_per_pass, diameter: as `position_mus`.
     Returns:
         mus and weights that sum to 1, shape (l,), or (T + 1,) where T < l: the positions that no step reaches stand together at the end.
     """
@@ -143,21 +129,13 @@ def _by_position(path: Path, size: int) -> Touches:
 def averaged_mus(
     lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, weights: Floats, diameter: ArrayLike | None = None
 ) -> Floats:
-    r"""$\mu_j$ for a record that sits in batch j of every pass, for all j at once.
+    r"""$\mu_1 \dots \mu_\ell$ for a record that sits in batch j of every pass, for all j at once, rounded up.
 
     Args:
-        lipschitz: $L_t \ge 0$, shape (T,), T a multiple of l.
-        sensitivity: $s_t \ge 0$, shape (T,), parameter units.
-        noise_std: $\tau_t \ge 0$, shape (T,), parameter units; only that of the last step of each pass exists.
+        lipschitz, sensitivity: as `position_mus`, shape (T,), T a multiple of l.
+        noise_std: shape (T,); only that of the last step of each pass exists.
         weights: $\omega_1 \dots \omega_\ell$, shape (l,), sum 1.
-        diameter: $D_t$, as in `shift.solve`; only that after the last step of each pass is used.
-
-    Returns:
-        $\mu_1 \dots \mu_\ell$, rounded up.
-
-    Raises:
-        InputError: as `positions.position_mus`.
-
+        diameter: as `position_mus`; only that after the last step of each pass is used.
     Reference: docs/theory.md, "Averages inside a pass".
     """
     passes, touches, bound = as_passes(lipschitz, sensitivity, noise_std, weights, diameter)
@@ -174,7 +152,8 @@ def averaged_worst(
 ) -> float:
     r"""$\mu$ of a record that may sit anywhere in each pass, another place each time: every pass has its largest touch.
 
-    Args, Raises, Reference: those of `averaged_mus`.
+    Args:
+        lipschitz, sensitivity, noise_std, weights, diameter: as `averaged_mus`.
     """
     passes, touches, bound = as_passes(lipschitz, sensitivity, noise_std, weights, diameter)
     if not (np.isfinite(passes.lipschitz).all() and np.isfinite(touches).all()):
@@ -185,9 +164,10 @@ def averaged_worst(
 def as_passes(
     lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, weights: Floats, diameter: ArrayLike | None
 ) -> tuple[Path, Floats, Floats | None]:
-    r"""The run over passes, its touches $A_j s_j$ by position, shape (l, E), and the diameters after each pass.
+    """The run over passes, its touches $A_j s_j$ by position, shape (l, E), and the diameters after each pass.
 
-    Args, Raises, Reference: those of `averaged_mus`.
+    Args:
+        lipschitz, sensitivity, noise_std, weights, diameter: as `averaged_mus`.
     """
     path = checked_path(lipschitz, sensitivity, noise_std)
     slots = weights.size

@@ -122,25 +122,15 @@ def reshuffled(
     $$\delta(\varepsilon) \le \mathbb{E}\,\delta_\mu(\varepsilon), \qquad
     \mu^2 = \min\Big(\sum_e c_e(j_e, j_{e+1}),\ \mu_{\text{last}}^2(j_E)\Big)$$
 
-    over independent uniform positions $j_e$; by joint convexity of the hockey-stick divergence, if the orders are secret. The sum is
-    `touch_law`; $\mu_{\text{last}}$ is `last_touch.LastTouch`, the exact optimum of the worst earlier passes followed by a last
-    touch at $j_E$. It decides alone, in O(T), in long runs where no step expands; the sum decides where steps expand. A last pass
-    of r < l steps touches the record with probability r / l.
+    over independent uniform positions $j_e$; by joint convexity of the hockey-stick divergence, if the orders are secret. The last touch
+    decides alone, in O(T), in long runs where no step expands; the sum decides where steps expand. A last pass of r < l steps touches the
+    record with probability r / l.
 
     Args:
-        lipschitz: $L_t \ge 0$, shape (T,), Lipschitz constant of each step before its noise.
-        sensitivity: $s_t \ge 0$, shape (T,), parameter units: how far step t moves the iterate when a record of its batch changes.
-        noise_std: $\tau_t \ge 0$, shape (T,), parameter units; 0 for a step without noise.
-        batches_per_pass: $\ell \ge 1$.
-        diameter: $D_t \ge 0$, a number or shape (T,), as in `shift.solve`; it enters through the last touch only.
-
+        lipschitz, sensitivity, noise_std, batches_per_pass, diameter: as `positions.position_mus`; the diameter enters through the last
+        touch.
     Returns:
         mus, ascending, and weights of the same shape that sum to 1; inf is a possible mu, where noise may be missing.
-
-    Raises:
-        InputError: as `positions.position_mus`.
-
-    Reference: proved in docs/theory.md.
     """
     path = checked_path(lipschitz, sensitivity, noise_std)
     size = checked_batches(batches_per_pass)

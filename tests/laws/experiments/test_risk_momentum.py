@@ -1,17 +1,20 @@
-"""The corrected bound of momentum, against exact noisy quadratics; its condition; its closed forms."""
+"""Momentum: its weights against the recursions, its noise part against the double sum, its corrected bound against exact quadratics."""
+
+from __future__ import annotations
 
 import math
 
 import numpy as np
 import pytest
 from how_many import examples
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from noisy_quadratics import exact_momentum
 
-from lethe.errors import HypothesisError
+from lethe.errors import HypothesisError, InputError
 from lethe.run.schedules.allocation import optimal_schedule
 from lethe_experiments.risk.gradient_descent import noise_to_gap
+from lethe_experiments.risk.momentum import best_u3, u3, u3_short_bound, u3_uniform, u3_uniform_bound
 from lethe_experiments.risk.momentum_risk import (
     erub_momentum,
     erub_momentum_4_8,
@@ -22,15 +25,152 @@ from lethe_experiments.risk.momentum_risk import (
     momentum_rate,
     momentum_slack,
 )
-from lethe_experiments.risk.momentum_weights import mom_weights, turning_step
+from lethe_experiments.risk.momentum_weights import coherent_weights, debiased_weights, mom_weights, theorem_4_8_weights, turning_step
 from lethe_experiments.risk.noise_schedules import uniform_schedule
 
-KAPPAS = st.floats(1.0, 500.0)
-BETAS = st.floats(0.01, 0.95)
+BETAS = st.floats(0.0, 0.99)
+
+
+def averages(beta: float, gradients: np.ndarray) -> np.ndarray:
+    """m_1..m_T by the algorithm: v <- beta v + (1 - beta) g, divided by 1 - beta^t."""
+    velocity, result = np.zeros(gradients.shape[1]), []
+    for t, gradient in enumerate(gradients, start=1):
+        velocity = beta * velocity + (1 - beta) * gradient
+        result.append(velocity / (1 - beta**t))
+    return np.array(result)
+
+
+def test_debiased_momentum() -> None:
+    expected = [1, 1.526316, 2.070111, 2.631288]  # schedules.md 12.6, six decimals
+    assert averages(0.9, np.array([[1.0], [2.0], [3.0], [4.0]]))[:, 0] == pytest.approx(expected, abs=5e-7)
+    for step in range(1, 5):
+        assert debiased_weights(0.9, step) @ np.arange(1.0, step + 1) == pytest.approx(expected[step - 1], abs=5e-7)
+
+
+@pytest.mark.parametrize("beta", [0.0, 1e-3, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("steps", [1, 2, 7, 50])
+def test_weights_are_what_the_algorithm_does_to_unit_noise(beta: float, steps: int) -> None:
+    outputs = averages(beta, np.eye(steps))  # row t: the weights of g_1..g_T in m_t
+    for t in range(1, steps + 1):
+        # 1 - beta^t of the oracle loses three digits at beta = .999.
+        assert debiased_weights(beta, t) == pytest.approx(outputs[t - 1, :t], rel=1e-12)
+    assert coherent_weights(beta, steps) == pytest.approx(outputs.sum(axis=0), rel=1e-12)
+    gamma = 0.93
+    squares = (gamma ** np.arange(steps - 1, -1, -1.0)) @ outputs**2
+    assert mom_weights(gamma, beta, steps) == pytest.approx(squares, rel=1e-12)
+
+
+@given(BETAS, st.integers(1, 300))
+def test_an_average_has_weights_that_add_up_to_one(beta: float, step: int) -> None:
+    assert debiased_weights(beta, step).sum() == pytest.approx(1.0, rel=1e-12)  # 300 roundings
+    assert coherent_weights(beta, step).sum() == pytest.approx(step, rel=1e-12)  # T averages
+
+
+def test_exact_weights_and_their_schedule() -> None:
+    # schedules.md 12.7, six decimals
+    weights = mom_weights(0.95, 0.5, 5)
+    assert weights == pytest.approx([0.933451, 0.475780, 0.378899, 0.336820, 0.266389], abs=5e-7)
+    assert optimal_schedule(weights, 1).variances == pytest.approx([3.485949, 4.882740, 5.471485, 5.803209, 6.525421], abs=5e-7)
+
+
+@pytest.mark.parametrize(("gamma", "beta", "step"), [(0.95, 0.5, 14), (0.99, 0.9, 230), (0.8, 0.3, 2), (0.7, 0.3, 1)])
+def test_the_turning_step(gamma: float, beta: float, step: int) -> None:
+    assert turning_step(gamma, beta) == step  # schedules.md 12.7
+
+
+@given(st.floats(0.05, 0.995), BETAS)
+def test_the_turning_step_is_the_last_that_qualifies(gamma: float, beta: float) -> None:
+    steps = np.arange(1.0, 4000.0)
+    gaps = (steps - 1) * math.log(gamma) + np.log1p(-(beta**steps)) - math.log1p(-beta)
+    assume(np.abs(gaps[1:]).min() > 1e-11)  # not a tie that rounding may turn
+    gaps[0] = 0.0  # by definition; it is not always what rounding leaves
+    assert turning_step(gamma, beta) == np.flatnonzero(gaps >= 0)[-1] + 1
 
 
 @pytest.mark.slow
-@given(kappa=KAPPAS, beta=BETAS)
+@given(st.floats(0.3, 0.999), st.floats(0.0, 0.999), st.integers(1, 200))
+def test_the_corrected_weights_of_theorem_4_8_are_an_upper_bound(gamma: float, beta: float, steps: int) -> None:
+    assume(beta < gamma)
+    assume(gamma**steps > 1e-140)
+    assert np.all(theorem_4_8_weights(gamma, beta, steps) >= mom_weights(gamma, beta, steps) * (1 - 1e-12))  # roundings
+
+
+@pytest.mark.slow
+def test_no_cancellation_where_gamma_is_near_beta_squared() -> None:
+    gamma, beta, steps = 0.99, 0.99 - 1e-9, 2000  # gamma - beta^2 = .01, and the turn comes at step 1
+    turn = turning_step(gamma, beta)
+    assert turn < steps
+    exact = [gamma ** (2 * turn - 3 + n) * math.fsum((beta * beta / gamma) ** k for k in range(n)) for n in range(steps - turn, 0, -1)]
+    assert theorem_4_8_weights(gamma, beta, steps)[turn:] == pytest.approx(exact, rel=1e-11)  # powers of up to 3000
+
+
+def test_what_doubles_cannot_hold_is_refused() -> None:
+    for call in (mom_weights, theorem_4_8_weights):
+        with pytest.raises(InputError, match="the weight of step 1"):
+            call(0.5, 0.3, 2000)
+    assert mom_weights(1.0, 0.5, 2000).min() > 0.0
+
+
+GAMMAS = st.floats(0.3, 0.999)
+SUM_BETAS = st.floats(0.01, 0.99)
+
+
+def _double_sum(gamma: float, beta: float, variances: np.ndarray) -> float:
+    total = 0.0
+    for t in range(1, variances.size + 1):
+        inner = sum(beta ** (2 * (t - i)) * variances[i - 1] for i in range(1, t + 1))
+        total += gamma ** (variances.size - t) * ((1 - beta) / (1 - beta**t)) ** 2 * inner
+    return total
+
+
+@pytest.mark.slow
+@given(gamma=GAMMAS, beta=SUM_BETAS, variances=st.lists(st.floats(0.0, 100.0), min_size=1, max_size=25))
+def test_it_is_the_double_sum(gamma: float, beta: float, variances: list[float]) -> None:
+    array = np.array(variances)
+    assert u3(gamma=gamma, beta=beta, variances=variances) == pytest.approx(_double_sum(gamma, beta, array), rel=1e-10)
+    uniform = _double_sum(gamma, beta, np.ones(array.size))
+    assert u3_uniform(gamma=gamma, beta=beta, steps=array.size) == pytest.approx(uniform, rel=1e-10)
+
+
+@pytest.mark.parametrize(("steps", "exact", "bound"), [(10, 3.375870, 6.302494), (20, 4.696778, 8.002720), (60, 6.413512, 9.975875)])
+def test_theorem_4_7_at_worked_points(steps: int, exact: float, bound: float) -> None:
+    assert u3_uniform(gamma=0.95, beta=0.5, steps=steps) == pytest.approx(exact, abs=5e-7)
+    assert u3_uniform_bound(gamma=0.95, beta=0.5, steps=steps) == pytest.approx(bound, abs=5e-7)
+
+
+@given(gamma=GAMMAS, beta=SUM_BETAS, steps=st.integers(1, 300))
+def test_theorem_4_7_holds(gamma: float, beta: float, steps: int) -> None:
+    exact = u3_uniform(gamma=gamma, beta=beta, steps=steps)
+    assert exact <= u3_uniform_bound(gamma=gamma, beta=beta, steps=steps) * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@given(gamma=st.floats(0.8, 0.999), beta=SUM_BETAS, steps=st.integers(1, 200))
+def test_the_best_schedule_is_best_and_the_short_bound_is_one(gamma: float, beta: float, steps: int) -> None:
+    least = best_u3(gamma=gamma, beta=beta, steps=steps)
+    chosen = optimal_schedule(mom_weights(gamma, beta, steps), 1.0).variances
+    assert u3(gamma=gamma, beta=beta, variances=chosen) == pytest.approx(least, rel=1e-9)
+    assert least <= steps * u3_uniform(gamma=gamma, beta=beta, steps=steps) * (1 + 1e-9)
+    if steps <= turning_step(gamma, beta):
+        assert least <= u3_short_bound(gamma=gamma, beta=beta, steps=steps) * (1 + 1e-9)
+        # Its own schedule, sigma_t^2 proportional to gamma^(-t/2), stays below it too.
+        rising = optimal_schedule(gamma ** np.arange(1.0, steps + 1.0), 1.0).variances
+        assert u3(gamma=gamma, beta=beta, variances=rising) <= u3_short_bound(gamma=gamma, beta=beta, steps=steps) * (1 + 1e-9)
+
+
+def test_the_short_bound_is_refused_beyond_its_range() -> None:
+    turn = turning_step(0.95, 0.5)
+    u3_short_bound(gamma=0.95, beta=0.5, steps=turn)
+    with pytest.raises(InputError, match="up to 14 steps"):
+        u3_short_bound(gamma=0.95, beta=0.5, steps=turn + 1)
+
+
+KAPPAS = st.floats(1.0, 500.0)
+RISK_BETAS = st.floats(0.01, 0.95)
+
+
+@pytest.mark.slow
+@given(kappa=KAPPAS, beta=RISK_BETAS)
 def test_the_largest_step_is_where_the_slack_ends(kappa: float, beta: float) -> None:
     largest = largest_relative_step(kappa=kappa, beta=beta)
     assert 0 < largest < 2
@@ -43,7 +183,7 @@ def test_the_largest_step_is_where_the_slack_ends(kappa: float, beta: float) -> 
 
 
 @pytest.mark.slow
-@given(kappa=KAPPAS, beta=BETAS, share=st.floats(0.01, 1.0), alpha=st.floats(0.0, 1.0), steps=st.integers(1, 60))
+@given(kappa=KAPPAS, beta=RISK_BETAS, share=st.floats(0.01, 1.0), alpha=st.floats(0.0, 1.0), steps=st.integers(1, 60))
 def test_the_closed_forms_are_the_bound_at_their_schedules(kappa: float, beta: float, share: float, alpha: float, steps: int) -> None:
     step = share * largest_relative_step(kappa=kappa, beta=beta)
     gamma = momentum_rate(kappa=kappa, relative_step=step)

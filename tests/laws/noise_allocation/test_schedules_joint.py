@@ -58,17 +58,6 @@ def check_feasible(found: JointSchedule, run: Instance, budget: float, diameters
     assert found.value == pytest.approx((found.payments @ np.sqrt(weights)) ** 2, rel=1e-12, abs=0.0)
 
 
-@pytest.mark.parametrize(
-    ("lipschitz", "value", "payments"), [(0.9, 16.769844, [0, 0, 0, 0, 4.0951]), (1, 20.362641, [1, 1, 1, 1, 1]), (1.0, 20.362641, [1] * 5)]
-)
-def test_printed_values(lipschitz: float, value: float, payments: list[float]) -> None:
-    found = joint_schedule(0.9 ** np.arange(4, -1, -1.0), 1, lipschitz)  # schedules.md 12.13, six decimals
-    assert found.value == pytest.approx(value, abs=5e-7)
-    assert found.payments == pytest.approx(payments, abs=5e-7)
-    if lipschitz == 1:
-        assert found.variances == pytest.approx([5.570986, 5.285101, 5.013887, 4.756591, 4.512498], abs=5e-7)
-
-
 @pytest.mark.parametrize(("diameter", "value", "window"), [(5, 36.0, 49), (20, 327.171, 0), (1e9, 327.171, 0), (math.inf, 327.171, 0)])
 def test_printed_values_on_a_bounded_domain(diameter: float, value: float, window: int) -> None:
     found = joint_schedule_reset(0.9 ** np.arange(49, -1, -1.0), 1, 1, diameter)  # schedules.md 12.14 and section 11
@@ -179,38 +168,6 @@ def test_a_diameter_for_each_step() -> None:
     found = joint_schedule_reset([1.0] * 4, 1.0, 1.0, [9.0, 0.5, 9.0, 9.0])
     assert found.window == 2
     assert found.value == pytest.approx(2.5**2, rel=1e-14)  # .5 left after step 2, and two touches
-
-
-@pytest.mark.parametrize(
-    ("lipschitz", "kind"), [(0.9, "output-perturbation"), (math.sqrt(0.9), "degenerate"), (0.97, "composition-optimal")]
-)
-def test_three_regimes(lipschitz: float, kind: str) -> None:
-    weights = 0.9 ** np.arange(49, -1, -1.0)
-    found, composed = joint_schedule(weights, 1, lipschitz), optimal_schedule(weights, 1.0)
-    if kind == "output-perturbation":
-        assert np.flatnonzero(found.payments).tolist() == [49]
-        assert found.value == pytest.approx(((1 - 0.9**50) / 0.1) ** 2, rel=1e-12)  # section 11 (iii)
-    else:
-        assert found.payments.tolist() == [1.0] * 50
-        assert found.variances == pytest.approx(composed.variances, rel=1e-14)
-
-
-def test_what_each_part_is_worth_under_the_weights_of_a_bound() -> None:
-    """schedules.md section 11, kappa = 10, L = gamma = .9, long runs; the last digit printed."""
-    steps, gamma = 600, 0.9
-    weights, touches, factors = gamma ** np.arange(steps - 1, -1, -1.0), np.ones(steps), np.full(steps, gamma)
-    composed = optimal_schedule(weights, 1.0)
-    assert composed.value == pytest.approx(379.7, abs=0.05)
-    assert composed.value * squared_mu(composed.variances, touches, factors) == pytest.approx(284.9, abs=0.05)
-    assert weights.sum() * squared_mu(np.ones(steps), touches, factors) == pytest.approx(190, rel=1e-9)
-    assert joint_schedule(weights, 1, gamma).value == pytest.approx(100, rel=1e-9)
-
-
-def test_one_mode_makes_every_schedule_equal() -> None:
-    weights, factor = 0.49 ** np.arange(49, -1, -1.0), 0.7
-    uniform = weights.sum() * squared_mu(np.ones(50), np.ones(50), np.full(50, factor))
-    assert joint_schedule(weights, 1, factor).value == pytest.approx(((1 - 0.7**50) / 0.3) ** 2, rel=1e-12)
-    assert uniform == pytest.approx(joint_schedule(weights, 1, factor).value, rel=1e-6)  # up to .7^50
 
 
 @pytest.mark.parametrize("lipschitz", [0.9, 0.99999, 1.0, 1.01])

@@ -61,7 +61,6 @@ def test_the_numeric_minimum(steps: int, radius: float) -> None:
     assert expected * (1 - 1e-13) <= _value(PRINTED, run) <= expected * (1 + 1e-10)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strong_convexity", [0.05, 0.5])
 def test_strongly_convex_losses(strong_convexity: float) -> None:
     loss = {"kind": "strongly_convex", "strong_convexity": strong_convexity, "smoothness": 0.5, "gradient_bound": 1.0}
@@ -77,7 +76,6 @@ def test_an_empty_poisson_batch_does_not_contract() -> None:
     assert _value(CORRECTED, RUN.replace(loss=loss)) == _value(CORRECTED, RUN)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("design", [POISSON, FIXED])
 def test_never_above_the_papers_closed_form(design: dict[str, object]) -> None:
     """16 a L^2 R / (n^2 sigma^2) + a D^2 / (eta^2 sigma^2 R), at most 17 a L^2 / (n^2 sigma^2) ceil(D n / (L eta)), and
@@ -118,7 +116,6 @@ def _projected_chain(diameter: float, noise: float, mean: float, q: float, steps
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "radius", "steps"), [(1.0, 0.2, 40), (0.6, 0.1, 10), (2.0, 0.1, 200), (1.0, 2.0, 200)])
 def test_sound_for_poisson_batches_against_an_exact_chain(noise: float, radius: float, steps: int) -> None:
     """Linear losses in one dimension on an interval: every other gradient 0, the record's 1 or taken away; both directions."""
@@ -147,7 +144,6 @@ def _mixtures(q: float, order: float, points: tuple[tuple[float, float], ...], r
     return math.log(float(np.exp(order * first + (1 - order) * second).sum()) * (axis[1] - axis[0]) ** 2) / (order - 1)
 
 
-@pytest.mark.slow
 def test_without_replacement_the_one_step_term_can_be_too_small() -> None:
     """The gap: a batch with the record, with its neighbour, with some other record instead. Three gradients 2C apart, pairwise, and one
     step: the run's exact divergence at order 2 exceeds the printed bound by a fifth, whatever the window or the split."""
@@ -162,7 +158,6 @@ def test_without_replacement_the_one_step_term_can_be_too_small() -> None:
     assert _value(CORRECTED, run) >= exact
 
 
-@pytest.mark.slow
 def test_no_such_three_gradients_are_known_inside_the_ball() -> None:
     """Norms at most C, as the paper has it: random triples never exceed the printed term, and an antipodal pair attains it."""
     generator = np.random.default_rng(3)
@@ -176,7 +171,6 @@ def test_no_such_three_gradients_are_known_inside_the_ball() -> None:
     assert _mixtures(0.1, 2.0, ((-0.5, 0.0), (0.5, 0.0), (-0.5, 0.0))) == pytest.approx(_order_two(0.1, 1.0), rel=1e-8)
 
 
-@pytest.mark.slow
 def test_zeroing_a_record_out_of_fixed_size_batches_is_no_cheaper_than_replacing_it() -> None:
     """In a batch without it stands another record: gradients +C, 0 and, for the other, -C, so C alone is not the distance."""
     run = RUN.replace(batches=FIXED, noise_multiplier=2.0, steps=1)
@@ -186,7 +180,6 @@ def test_zeroing_a_record_out_of_fixed_size_batches_is_no_cheaper_than_replacing
     assert _value(CORRECTED, run) >= exact
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("q", "z"), [(0.01, 2.0), (0.1, 2.0), (0.3, 1.0), (0.05, 6.0)])
 def test_the_corrected_step_covers_every_triangle(q: float, z: float) -> None:
     at = renyi_values(q, [z], "replace_one", "without_replacement")[0]
@@ -197,7 +190,6 @@ def test_the_corrected_step_covers_every_triangle(q: float, z: float) -> None:
             assert at[ORDERS.index(order)] >= _mixtures(q, order, points) * (1 - 1e-8)
 
 
-@pytest.mark.slow
 def test_standings() -> None:
     assert PRINTED.standing_on(RUN).usable
     assert PRINTED.standing_on(RUN.replace(neighbours="add_or_remove", step_size=0.2)).usable

@@ -30,7 +30,6 @@ def test_the_windows_as_printed() -> None:
     assert limit.gaussian_mu == pytest.approx(2 * math.sqrt(2) * m * 14, rel=1e-12)
 
 
-@pytest.mark.slow
 def test_the_best_window_is_found() -> None:
     """Long runs, where windows pay: no window and share of a coarse grid is better by more than a per cent."""
     sgd = make_run(records=100, batches={"design": "without_replacement", "size": 10}, steps=3000, noise_multiplier=12.0, loss=STRONG)
@@ -46,7 +45,6 @@ def test_the_best_window_is_found() -> None:
     assert found <= min(tried) * 1.01
 
 
-@pytest.mark.slow
 def test_every_window_of_a_run_is_the_formula_in_its_units() -> None:
     """The share is read off the noise, z = sqrt(share) b sigma / L, and the rest of the noise has to hide the shift."""
     run = make_run(batches={"design": "without_replacement", "size": 10}, steps=3000, noise_multiplier=30.0, loss=STRONG, regulariser=BALL)
@@ -64,7 +62,6 @@ def test_every_window_of_a_run_is_the_formula_in_its_units() -> None:
             assert part.gaussian_mu == pytest.approx(shift(window) / math.sqrt((1 - share) * payments), rel=1e-9)
 
 
-@pytest.mark.slow
 def test_zero_out_counts_what_takes_the_records_place() -> None:
     run = make_run(batches={"design": "without_replacement", "size": 10})
     replaced, zeroed = (Bok2024SGD().bound(run.replace(neighbours=relation)).guarantee for relation in ("replace_one", "zero_out"))

@@ -73,14 +73,12 @@ def test_the_value_of_the_comparison() -> None:
     assert solve(0.98 * ones, ones, ones).mu ** 2 == pytest.approx(99.0, abs=0.05)
 
 
-@pytest.mark.slow
 def test_it_is_the_minimum_over_windows_and_payments() -> None:
     for c, steps, diameter in _instances(60, 8):
         expected = min(_by_support(c, window, budget) for window, budget in _starts(c, steps, diameter))
         assert smooth_cost(c, steps, diameter) == pytest.approx(expected, rel=1e-11)
 
 
-@pytest.mark.slow
 def test_it_is_the_minimum_over_shares_of_the_noise() -> None:
     """As stated: the sum of 1 / beta_t plus the squared start over the sum of (1 - beta_t) c^(2(T-1-t)), minimised by scipy."""
     for c, steps, diameter in _instances(12, 5):
@@ -125,7 +123,6 @@ def test_the_constant_of_a_step(loss: dict[str, Any], step: float, constant: flo
 # Never too small.
 
 
-@pytest.mark.slow
 def test_never_below_the_shift_engine() -> None:
     """The engine takes every payment of at least 0, this bound those of at least one touch."""
     for c, steps, diameter in _instances(400, 60):
@@ -141,7 +138,6 @@ def test_never_below_an_exact_linear_run() -> None:
     assert smooth_cost(1.0, 40) == 40.0  # linear losses: composition is exact
 
 
-@pytest.mark.slow
 def test_hoelder_is_never_below_the_engine_of_a_slower_growth() -> None:
     """On [0, D] the concave z + g z^p lies above its chord (1 + g D^(p-1)) z, whose shifts the engine prices exactly."""
     for _ in range(60):
@@ -160,7 +156,6 @@ def _path_cost(inside: np.ndarray, growth: float, exponent: float, diameter: flo
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize(("growth", "exponent", "diameter"), [(0.2, 0.5, 2.0), (0.5, 0.3, 3.0), (0.1, 0.8, 4.0), (0.02, 0.5, 3.0)])
 def test_hoelder_is_the_minimum_over_payments(growth: float, exponent: float, diameter: float) -> None:
     """Over all distances of windows up to 8 steps, by scipy from straight lines; 1e-3 is what a grid of first payments may cost."""
@@ -194,7 +189,6 @@ def test_a_tangent_is_one(growth: float, exponent: float, at: float) -> None:
     assert _tangent_cost(growth, exponent, 5000, 200.0, at) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.slow
 def test_wide_domains_are_bounded_by_tangents() -> None:
     """Without growth the tangents are h itself; with it they lie above, by a quarter here, and the bound stays above 4 D."""
     steps, diameter, growth = (10**5, 2e4, 0.001) if by_night() else (2 * 10**4, 4e3, 0.002)

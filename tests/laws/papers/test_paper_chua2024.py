@@ -57,7 +57,6 @@ def test_fixed_batches_by_hand() -> None:
     assert replaced.mu == pytest.approx(math.sqrt(5) / 2.0, rel=1e-14)
 
 
-@pytest.mark.slow
 def test_fixed_batches_are_never_below_the_last_iterate_and_never_beat_certify() -> None:
     draw = random.Random(1)
     for _ in range(20):
@@ -84,7 +83,6 @@ def test_one_batch_a_pass_is_at_most_the_gaussian_mechanism() -> None:
         assert shuffled_delta(epsilon, 1.5, 1, 1, reshuffled=False) <= exact
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("passes", "reshuffled"), [(1, False), (3, False), (1, True), (3, True)])
 def test_it_is_below_the_exact_divergence_of_the_mechanism(passes: int, reshuffled: bool) -> None:
     """Two slots: the mechanism itself, all outputs seen, on a grid of the likelihood ratio's Monte Carlo with its standard error.
@@ -129,7 +127,6 @@ def test_records_left_over_reveal_less() -> None:
     assert Chua2024Shuffled().bound(run).guarantee.delta(epsilon) == below
 
 
-@pytest.mark.slow
 def test_several_passes() -> None:
     """One order: noise over sqrt(E). A fresh order a pass: more passes reveal more, and less than one order would."""
     once = [_epsilon(Chua2024Shuffled(), _run(1.0, 100, "shuffled_once", passes)) for passes in (1, 4, 16)]
@@ -140,7 +137,6 @@ def test_several_passes() -> None:
     assert fresh[1] < fresh[2] < once[2]
 
 
-@pytest.mark.slow
 def test_no_certificate_is_below_it() -> None:
     draw = random.Random(2)
     for _ in range(examples(40)):
@@ -168,7 +164,6 @@ def test_it_is_no_guarantee() -> None:
     assert lethe.certify(run, 1e-5, (theorem, *OURS)).theorem == "composition"
 
 
-@pytest.mark.slow
 def test_it_exhibits_how_far_below_the_truth_it_may_be() -> None:
     """A lower bound certifies nothing: the exact delta of two slots, by quadrature, is above it where the event is not optimal."""
     noise, epsilon = 1.3, 0.8

@@ -137,7 +137,6 @@ def test_the_printed_weights_of_theorem_4_8_are_no_upper_bound(
 WHOLE_ORDERS = np.arange(2, 400)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("probability", [1e-3, 0.01, 0.1, 0.3, 0.5, 0.75])
 @pytest.mark.parametrize("noise", [0.25, 0.5, 1.0, 2.0, 4.0, 10.0, 100.0])
@@ -167,7 +166,6 @@ def delta_at_least(probability: float, noise: np.ndarray, count: int, interval: 
     return float(masses @ np.maximum(-np.expm1(EPSILON - losses), 0.0)) - 1e-13 * count * noise.size  # rounding of the transforms
 
 
-@pytest.mark.slow
 def test_the_lower_bound_itself() -> None:
     """One step without sampling is one Gaussian; T steps lie just below the library's upper bound."""
     assert delta_at_least(1 - 1e-12, np.array([0.5]), 1, 1e-4) == pytest.approx(lethe.guarantees.GDP(2.0).delta(4), rel=1e-3)
@@ -176,7 +174,6 @@ def test_the_lower_bound_itself() -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("probability", "steps", "c", "noise", "delta"),
     [(0.01, 100, 1, 0.16, 0.59), (0.01, 1000, 1, 0.505, 4.8e-2), (0.1, 100, 1, 1.596, 1.8e-7), (0.01, 1000, 2, 0.714, 2.4e-5)],

@@ -9,7 +9,8 @@ from scipy import integrate, stats
 
 import lethe
 from lethe.certificates.findings import first_failure
-from lethe.theorems.literature.kaissis_2021 import Kaissis2021, sensitivity_index
+from lethe.theorems.composition import touch_mus
+from lethe.theorems.literature.kaissis_2021 import Kaissis2021
 from lethe_experiments.kaissis_attack import roc_auc
 
 
@@ -21,7 +22,7 @@ def _mu(run: lethe.Run) -> float:
 
 def test_the_formula_of_the_paper() -> None:
     """psi = Delta / sigma a step, sqrt(N) psi for N of them: replace one with noise multiplier 5 is 2 / 5 a touch, once a pass."""
-    assert sensitivity_index(make_run()) == pytest.approx(np.full(50, 0.4), rel=1e-15)
+    assert touch_mus(make_run()) == pytest.approx(np.full(50, 0.4), rel=1e-15)
     assert _mu(make_run()) == pytest.approx(math.sqrt(5) * 0.4, rel=1e-14)
     assert _mu(make_run(neighbours="zero_out")) == pytest.approx(math.sqrt(5) * 0.2, rel=1e-14)
     assert _mu(make_run(batches={"design": "poisson", "size": 10})) == pytest.approx(math.sqrt(50) * 0.4, rel=1e-14)

@@ -7,13 +7,8 @@ import pytest
 from liang_2025_runs import THEOREMS, curve_of, liang_run
 
 from lethe.calculus.sampled.order import largest_order, order_allowed, smallest_noise
-from lethe.theorems.lipschitz import clipped_step
-from lethe.theorems.literature.liang_2025 import (
-    split_rho,
-)
 
 
-@pytest.mark.slow
 def test_the_formulas_of_the_paper() -> None:
     """(12) to (15) in the paper's letters: C = 1, n = 100, b = 10, sigma = 1.2, eta = 0.5, L = 0.4, D = 0.06, T = 50."""
     n, b, sigma, eta, smoothness, diameter, steps = 100, 10, 1.2, 0.5, 0.4, 0.06, 50
@@ -62,17 +57,3 @@ def test_the_allowed_orders_and_noises_are_intervals() -> None:
         table = order_allowed(q, noises[:, None], orders[None, :])
         assert np.all(np.diff(table.astype(int), axis=1) <= 0)
         assert np.all(np.diff(table.astype(int), axis=0) >= 0)
-
-
-def test_the_share_is_the_best() -> None:
-    shares = np.linspace(1e-6, 1 - 1e-6, 200_001)
-    for a, b, least in ((0.1, 3.0, 0.0), (2.0, 0.01, 0.5), (0.1, 3.0, 0.6)):
-        grid = (a / shares + b / (1 - shares))[shares >= least].min()
-        assert float(split_rho(a, b, least)) == pytest.approx(grid, rel=1e-4)  # the grid's step, at the edge
-    assert math.isinf(float(split_rho(0.1, 1.0, 1.0)))
-
-
-def test_clipping_does_not_exceed_1_plus_eta_l() -> None:
-    """The paper clips: the constant of a clipped step with m = M = L is never above 1 + eta L."""
-    h = np.geomspace(1e-6, 100.0, 400)
-    assert np.all(clipped_step(h, 1.0, 1.0) <= (1 + h) * (1 + 1e-12))

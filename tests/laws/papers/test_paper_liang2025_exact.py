@@ -105,7 +105,6 @@ def test_equations_13_and_15_are_sound_for_linear_losses_in_standing() -> None:
     assert Liang2025Corrected().standing_on(liang_run()).soundness == "sound"
 
 
-@pytest.mark.slow
 def test_equation_13_is_never_below_composed_steps() -> None:
     """Both directions of every step, by the binomial sum and by quadrature, with the paper's own noise relative to 2C and its factor 2:
     it may be loose by no more than 4 / (1 - error), which a wrong power of q, of T or of the noise would not leave."""
@@ -157,7 +156,6 @@ def _never_below(theorem: Theorem, run: lethe.Run, laws: tuple[np.ndarray, np.nd
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_equation_15_and_the_corrected_form_are_never_below_a_projected_chain_of_linear_losses(seed: int) -> None:
     """The record pushes by C when drawn, all others rest; the law of the last iterate by exact transitions between cells."""
@@ -178,7 +176,6 @@ def test_equation_15_and_the_corrected_form_are_never_below_a_projected_chain_of
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_corrected_form_is_never_below_a_projected_chain_that_expands(seed: int) -> None:
     """Losses -x^2 M/2 for all, the record's with a slope of +g or -g; batches of exactly b records, so a step expands by 1 + lambda M."""
@@ -198,7 +195,6 @@ def test_the_corrected_form_is_never_below_a_projected_chain_that_expands(seed: 
     _never_below(Liang2025Corrected(), run, _projected_laws(run, 1 + 0.5 * smoothness, push, -push))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("design", ["poisson", pytest.param("without_replacement", marks=pytest.mark.nightly)])
 def test_the_corrected_form_by_hand(design: str) -> None:
     """At whole orders with Poisson batches, S is the binomial sum; over a grid of shares of its own. With curved losses the Poisson step

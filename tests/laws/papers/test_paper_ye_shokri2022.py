@@ -62,7 +62,6 @@ def test_the_fixed_order_is_the_rdp_column_of_bok_et_al(c: float, passes: int, e
     assert math.sqrt(2 * guarantee.rho) == pytest.approx(expected, rel=5e-6)  # six digits are printed
 
 
-@pytest.mark.slow
 def test_no_position_is_ever_below_its_optimal_shift() -> None:
     """Odd and even numbers of batches; with one pass the two are the same number."""
     generator = np.random.default_rng(2)
@@ -86,7 +85,6 @@ def test_no_position_is_ever_below_a_brute_force_optimum(batches: int, passes: i
         assert rho >= brute_force_shift(np.full(steps, c), touches, np.ones(steps)) ** 2 / 2 * (1 - 1e-6)  # least squares
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("batches", [2, 3, 8, 9])
 @pytest.mark.parametrize("passes", [1, 2, 30])
 def test_never_below_the_mixture_over_positions(batches: int, passes: int) -> None:
@@ -106,7 +104,6 @@ def test_never_below_the_mixture_over_positions(batches: int, passes: int) -> No
         assert guarantee.delta(epsilon) >= np.mean([lethe.guarantees.GDP(mu).delta(epsilon) for mu in mus]) * (1 - 1e-9)
 
 
-@pytest.mark.slow
 def test_many_batches_are_grouped_upward() -> None:
     run = _run(6000, 3, 1e-5)
     guarantee = YeShokri2022().bound(run).guarantee
@@ -118,9 +115,3 @@ def test_many_batches_are_grouped_upward() -> None:
             order - 1
         )
         assert exact * (1 - 1e-9) <= value <= exact * 1.001
-
-
-BASE = make_run(
-    batches={"design": "shuffled_once", "size": 10},
-    loss={"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 0.9, "gradient_bound": 1.0},
-)

@@ -90,7 +90,7 @@ def test_what_a_common_term_may_move_is_not_taken_for_a_difference() -> None:
         loss={"kind": "strongly_convex", "strong_convexity": 1.0, "smoothness": 1.0, "gradient_bound": 0.1},
         regulariser={"kind": "ball", "radius": 1.0},
     )  # fmt: skip
-    assert lethe.certify(run, 1e-2).epsilon >= math.log((0.842 - 0.01) / 0.159)  # as in test_gradient_bounds.py
+    assert lethe.certify(run, 1e-2).epsilon >= math.log((0.842 - 0.01) / 0.159)  # as in test_clip_fields.py
 
 
 def test_fixed_size_batches_take_the_difference_too() -> None:

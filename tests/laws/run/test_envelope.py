@@ -246,15 +246,6 @@ def test_bounds_between_one_and_the_largest_slope_count_as_one() -> None:
         np.testing.assert_allclose(whole, SOFTMAX.slopes(np.append(far, [[0.0]], axis=1), np.ones(1)), atol=1e-15)
 
 
-def test_every_record_has_a_bound_of_its_own() -> None:
-    rng = np.random.default_rng(3)
-    scores, targets = drawn(SOFTMAX, rng, 30)
-    bounds = rng.uniform(0.05, 1.0, size=30)
-    together = SOFTMAX.envelope_slopes(scores, targets, bounds)
-    alone = [SOFTMAX.envelope_slopes(scores[row : row + 1], targets[row : row + 1], bounds[row : row + 1])[0] for row in range(30)]
-    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-14)
-
-
 @pytest.mark.parametrize("scores", [[3e5, 0.0, 0.0, 0.0], [1e300, -1e300, 0.0, 1.0], [2e4, 0.0, -1e9, 5.0]])
 def test_scores_that_rounding_hides_are_refused(scores: list[float]) -> None:
     with pytest.raises(LetheError, match="so far apart that rounding hides"):

@@ -94,7 +94,6 @@ CASES = {"linear": (2, 3, 8, 30), "tied": (2,), "head": (2,), "embedding": (4,),
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("formed", [True, False])
 @pytest.mark.parametrize(("kind", "positions"), [(kind, length) for kind, lengths in CASES.items() for length in lengths])
 @settings(max_examples=examples(40))
@@ -115,7 +114,6 @@ EQUAL = [("linear", 1), ("linear", 8), ("linear", 48), ("linear", 384), ("linear
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("formed", [True, False])
 @pytest.mark.parametrize("width", [WIDTH, 64])
 @pytest.mark.parametrize(("kind", "positions"), EQUAL)
@@ -164,7 +162,6 @@ def test_a_record_that_cancels_beyond_float64_is_no_longer_than_the_bound(
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("formed", [True, False])
 @pytest.mark.parametrize("kind", ["linear", "tied", "head", "embedding", "conv1", "conv3"])
 @settings(max_examples=examples(40))
@@ -225,7 +222,6 @@ def test_ordinary_records_are_shrunk_by_less_than_a_hundred_thousandth(
     assert 1 - 1e-5 <= change(Cotangents("linear", 64), batch, 0.1, method) <= 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "tied", "head", "conv1"])
 @pytest.mark.parametrize("power", [2.0, 4.0, 6.0, 7.5, 8.0, 8.5, 9.0])
 def test_doubles_that_cancel_beyond_products_of_positions_stay_within_the_bound(

@@ -61,7 +61,6 @@ def summed(kind: str, targets: Tensor, part: int, **options: object) -> Tensor:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("memory", [None, 0])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("part", [8, 128, 8192])
@@ -72,7 +71,6 @@ def test_one_record_decides_on_no_rounding_of_the_others(kind: str, part: int, m
     assert 0.99 < moved <= 1 + 1e-9
 
 
-@pytest.mark.slow
 def test_nor_where_records_are_computed_alone() -> None:
     ends = [summed("product", targets_of(1024, 8, sign), 128, isolation="enforced") for sign in (1.0, -1.0)]
     assert 0.99 < float((ends[0] - ends[1]).sum()) / math.sqrt(NUMBERS) / 2 <= 1 + 1e-9

@@ -114,14 +114,6 @@ def test_the_run_is_the_paper_s_with_half_of_twice_as_many(plan: Plan) -> None:
         assert all(sum(pair) <= plan.candidates * plan.repeats for pair in plan.guesses)
 
 
-def test_the_full_size_is_the_paper_s() -> None:
-    assert plans.FULL_1.candidates == plans.FULL_2.candidates == 20_000
-    assert plans.FULL_1.batch_sizes == (100, 200, 300, 400, 600, 1000)
-    assert plans.FULL_2.diameters == (20.0, 60.0, 100.0)
-    assert (plans.FULL_1.shadows, plans.FULL_1.repeats, plans.FULL_1.network) == (10, 10, "resnet18")
-    assert (PUBLISHED.clip_norm, PUBLISHED.noise_std) == (20.0, 0.002)
-
-
 def test_the_published_curve_is_equation_12() -> None:
     """Its rho, n and b as the paper counts them, through the paper's conversion, Lemma 2.4: the one used here is never above that."""
     for noise in (PUBLISHED, CERTIFIABLE):
@@ -244,22 +236,6 @@ def test_pictures_of_files_and_folders(tmp_path: Path) -> None:
         pictures_from(tmp_path / "absent.npz")
     with pytest.raises(lethe.InputError, match="1797 pictures; it needs 40000"):
         liang_figure_1(options=Options(full=True))
-
-
-@pytest.mark.slow
-def test_what_must_be_known_is_said(small: Reproduction, bounded: Reproduction) -> None:
-    for words in (
-        "point estimate",
-        "not independent",
-        "fair coin",
-        "not in all rows at once",
-        "false as stated",
-        "not a release",
-        "CIFAR-10",
-    ):
-        assert words in small.fine_print()
-    assert "declared" in bounded.fine_print()
-    assert "declared, since nobody knows it" not in small.fine_print()
 
 
 @pytest.mark.slow

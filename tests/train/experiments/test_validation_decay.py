@@ -1,6 +1,5 @@
 """Validation decay: when the noise falls, and that it looks at the accuracy that the trained model has."""
 
-import math
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from doors import fit_linear
 
 import lethe
-from lethe.errors import InputError
 from lethe.run.losses import Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss
 from lethe.train.core.budgeted_noise import Observed
@@ -95,15 +93,3 @@ def test_it_measures_the_accuracy_that_the_trained_model_has(kind: type[LinearLo
         expected.append(multiplier)
     assert fit(6).run.noise_multipliers[::4] == pytest.approx(expected)
     assert 1 < len(set(expected)) < 6  # some checks see progress and some do not
-
-
-def test_bad_validation_data_are_refused() -> None:
-    with pytest.raises(InputError, match=r"features\[0, 0\]"):
-        ValidationDecay([[math.nan]], [0], loss=LOSS, classes=3)
-    with pytest.raises(InputError, match="targets"):
-        ValidationDecay(FEATURES, [0, 1], loss=LOSS, classes=3)
-    with pytest.raises(InputError, match="4 columns"):
-        decay()(look(5, np.zeros((7, 3))))
-    with pytest.raises(InputError, match=r"shape \(12,\)"):
-        decay()(look(5, np.zeros(12)))  # a network's
-    assert ValidationDecay(FEATURES, TARGETS % 2, loss=Logistic(feature_norm=1.0))(look(1)) == 10.0

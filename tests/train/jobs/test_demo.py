@@ -17,7 +17,7 @@ PROTOTYPE = {"a": 0.576, "b": 0.836, "d": 0.858, "f": 0.977}
 @pytest.mark.nightly(by_day="test_own_data_and_the_files_written")
 @pytest.mark.slow
 def test_replace_one_comes_near_the_prototype(tmp_path: Path) -> None:
-    demo = Demo.prepare(data=None, target=None, epsilon=1.0, delta=1e-5, neighbours="replace_one", seeds=2)
+    demo = Demo(delta=1e-5, neighbours="replace_one", seeds=2)
     content = demo.execute(tmp_path / "demo").content
     rows = {row["letter"]: row for row in content["rows"]}
     assert [*rows] == list("abcdef")

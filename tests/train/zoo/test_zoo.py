@@ -93,14 +93,12 @@ def require(name: str, device: str = "cpu") -> None:
     assert re.search(member.refusal, told.reason)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", OWN)
 def test_plain_architectures(name: str) -> None:
     require(name)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(40)
 @pytest.mark.parametrize("name", [*TEXT, *PICTURES, *ADAPTERS])
 def test_architectures_of_transformers_and_peft(name: str) -> None:
@@ -109,7 +107,6 @@ def test_architectures_of_transformers_and_peft(name: str) -> None:
     require(name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*ZOO] if torch.cuda.is_available() else [])
 def test_architectures_on_a_gpu(name: str) -> None:
     if name not in OWN:

@@ -206,22 +206,6 @@ def test_estimators_say_what_was_allowed(model: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_search_hides_how_often_its_tries_warned() -> None:
-    random = np.random.default_rng(0)
-    rows, labels = random.normal(size=(60, 2)), random.integers(0, 2, 60)
-    model = lethe.estimators.LogisticRegression(
-        options=lethe.estimators.EstimatorOptions(mechanism="output_perturbation"), feature_norm=1.0, classes=[0, 1]
-    )
-    search = lethe.estimators.PrivateSearch(model, {"C": [1.0]}, epsilon=20.0, delta=0.01, tries=4.0)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        search.fit(rows, labels)
-    assert [one.category for one in told] == [lethe.LargeDeltaWarning]
-    search.set_params(delta=0.1, options__allow_large_delta=True).fit(rows, labels)
-    assert "published whole" in search.privacy_report_
-
-
-@pytest.mark.slow
 def test_a_training_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("lethe.jobs.training.fit", lambda *_, **__: pytest.fail("it trained"))
     run = {

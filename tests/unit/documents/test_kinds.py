@@ -44,7 +44,7 @@ DOORS: dict[str, tuple[set[str], Callable[[Path], Any]]] = {
     "audit": ({"configuration of `lethe audit`"}, AuditJob.load),
     "demo": (
         {"configuration of `lethe train`"},
-        lambda file: Demo.prepare(data=None, target=None, columns=file, epsilon=1.0, delta=None, neighbours="zero_out", seeds=1),
+        lambda file: Demo(columns=file).load(),
     ),
 }
 

@@ -101,16 +101,15 @@ def test_the_demo_takes_the_same_columns_and_names_the_way_out_without(tmp_path:
 
     file = _table(tmp_path)
     (tmp_path / "train.yaml").write_text(table_configuration(file, "label"))
-    fields: dict[str, Any] = {"target": "label", "epsilon": 1.0, "delta": None, "neighbours": "zero_out", "seeds": 1}
+    fields: dict[str, Any] = {"target": "label", "seeds": 1}
     with pytest.raises(lethe.InputError, match="lethe init --data"):
-        Demo.prepare(**fields, data=file)
+        Demo(**fields, data=file).load()
     with pytest.raises(lethe.InputError, match="not answered yet"):
-        Demo.prepare(**fields, data=file, columns=tmp_path / "train.yaml")
+        Demo(**fields, data=file, columns=tmp_path / "train.yaml").load()
     (tmp_path / "train.yaml").write_text(table_configuration(file, "label", look=True))
-    demo = Demo.prepare(**{**fields, "target": None}, data=None, columns=tmp_path / "train.yaml")  # which names both
-    assert demo.table.features.shape == (200, 5)
-    assert demo.table.class_names == ("no", "yes")
-    assert "Ranges and categories of 3 columns were stated and are taken as public (read off the table)." in " ".join(demo.notes)
+    table, notes, scaled = Demo(columns=tmp_path / "train.yaml").load()  # which names file and target
+    assert (table.features.shape, table.class_names, scaled) == ((200, 5), ("no", "yes"), True)
+    assert "Ranges and categories of 3 columns were stated and are taken as public (read off the table)." in " ".join(notes)
     (tmp_path / "only.yaml").write_text("data: {path: t.csv, target: label}\n")
     with pytest.raises(lethe.InputError, match="columns: missing"):
-        Demo.prepare(**fields, data=file, columns=tmp_path / "only.yaml")
+        Demo(**fields, data=file, columns=tmp_path / "only.yaml").load()

@@ -184,7 +184,7 @@ MODELS: list[tuple[dict[str, Any], str]] = [
     ({"format": "linear-model-1"}, "no model of the format"),  # which says nothing of target_range
     ({"target_range": [1.0]}, r"target_range: got \[1.0\]"),
     ({"more": 1}, "no model of the format"),
-    ({"feature_norm": "inf"}, "feature_norm = 'inf'"),
+    ({"feature_norm": "inf"}, "feature_norm: got 'inf'"),
     ({"classes": ["a", "b", "c"]}, r"weights of shape \(3, 1\) do not fit"),
     ({"columns": {"size": {"range": [0, 1]}}}, "3 weights do not fit the 1 features"),
     ({"columns": {"size": {"range": [1, 0]}}}, "low must be below high"),
@@ -345,6 +345,5 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict
     (tmp_path / "mine").mkdir()
     if not changes:
         (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    fields = {"data": None, "target": None, "epsilon": 1.0, "delta": 1e-5, "neighbours": "zero_out", "seeds": 1, **changes}
-    refused(message, lambda: Demo.prepare(**fields).execute(tmp_path / "mine", progress=False))
+    refused(message, lambda: Demo(**changes).execute(tmp_path / "mine", progress=False))
     assert {entry.name for entry in tmp_path.rglob("*")} <= {"mine", "thesis.txt", "few.csv"}

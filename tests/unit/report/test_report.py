@@ -114,13 +114,6 @@ def test_the_trade_off_curve_is_never_above_the_exact_one_of_a_gaussian_and_near
     assert norm.cdf(mu / 2) <= lines.right <= norm.cdf(mu / 2) + 1e-9
 
 
-def test_nothing_proved_is_no_protection_at_any_rate() -> None:
-    subject = subject_of(make_run(seeded=True), delta=DELTA)
-    lines = Lines.of(subject.guarantee, subject.epsilon)
-    assert lines.right == 1.0
-    assert [lines.type_two(alpha) for alpha in (0.0, 0.5, 1.0)] == [0.0, 0.0, 0.0]
-
-
 def test_rates_are_rounded_up() -> None:
     drawn = np.random.default_rng(0)
     for value in [*drawn.uniform(0, 1, 300), *(10.0 ** drawn.uniform(-9, 0, 300)), 0.9999999, 0.5, 1.0]:

@@ -1,4 +1,4 @@
-"""The unit of privacy in a Run: kept in documents, refused where unknown, and what follows from it for a step's constant."""
+"""The unit of privacy in a Run, and the relation of one that says none: kept in documents, and what follows for a step's constant."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import DESIGNS, batches
 from scipy.optimize import approx_fprime
 
 import lethe
@@ -115,3 +116,23 @@ def test_a_certificate_says_its_unit_and_none_that_its_run_does_not(tmp_path: Pa
     without = lethe.certify(_run(), 1e-4).to_dict()
     with pytest.raises(InputError, match="unit is 'user'"):
         lethe.Certificate.from_dict({**without, "unit": "user"})
+
+
+FIELDS: dict[str, Any] = {"records": 1000, "passes": 1, "step_size": 0.5, "clip_norm": 1.0, "noise_multiplier": 4.0, "release": "all"}
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_a_run_that_says_none_means_what_other_tools_count(design: str) -> None:
+    run = lethe.Run(batches=batches(design, 20), **FIELDS)
+    assert run.neighbours == ("add_or_remove" if "add_or_remove" in run.batches.neighbours else "zero_out")
+    assert run == lethe.Run(batches=run.batches, neighbours=run.neighbours, **FIELDS) == lethe.Run.from_document(run.to_document())
+    assert run.replace(neighbours=None).neighbours == run.neighbours
+
+
+@pytest.mark.parametrize("said", [{}, {"neighbours": None}, {"neighbors": None}])
+def test_a_file_that_says_none_keeps_the_relation_that_costs_most(said: dict[str, Any]) -> None:
+    run = lethe.Run(batches=lethe.batches.Poisson(20), **FIELDS)
+    document = {name: value for name, value in run.to_document().items() if name != "neighbours"}
+    read = lethe.Run.from_document({**document, **said})
+    assert read.neighbours == "replace_one"
+    assert lethe.certify(read, 1e-5).epsilon > lethe.certify(run, 1e-5).epsilon

@@ -66,25 +66,18 @@ def test_the_noise_is_the_one_that_plan_gives(noise: str) -> None:
     ("texts", "error"),
     [
         ({"records": "0"}, "records"),
-        ({"records": "many"}, "records"),
         ({"records": ""}, "records: missing"),
         ({"size": "70000"}, "cannot exceed records"),
-        ({"count": "-3"}, "passes"),
         ({"step_size": "0"}, "step_size"),
-        ({"step_size": "nan"}, "step_size"),
         ({"loss": "unknown"}, "clip_norm: null"),
         ({"feature_norm": ""}, "feature_norm"),
         ({"ridge": "-1"}, "strength"),
         ({"neighbours": "add_or_remove"}, "does not go with cyclic"),
-        ({"delta": ""}, "delta"),
         ({"delta": "0.1"}, "(?s)below 1/records.*`lethe certify --allow-large-delta`"),
         ({"delta": "2"}, "delta"),
-        ({"delta": "soon"}, "delta"),
         ({"epsilon": ""}, "epsilon"),
         ({"epsilon": "0"}, "epsilon"),
-        ({"epsilon": "[1]"}, "epsilon"),
         ({"find": "epsilon", "noise": ""}, "has no noise yet"),
-        ({"find": "epsilon", "noise": "-1"}, "noise_multiplier"),
         ({"find": "epsilon", "noise": "[1, 2]"}, "noise_multiplier"),
         ({"find": "epsilon", "delta": "0.1"}, "below 1/records"),
         ({"more": "{seeded: true}"}, "seeded"),
@@ -103,14 +96,10 @@ def test_a_run_that_is_not_private_says_so() -> None:
 
 
 @pytest.mark.slow
-def test_a_doubtful_delta_is_told_and_warns_nobody_else() -> None:
+def test_a_doubtful_delta_and_what_must_stay_secret_are_told_and_warn_nobody_else() -> None:
     """Warnings are errors here: none may leave, since threads share them."""
     assert any("1/(10 records)" in note for note in answer(query(delta="1e-5")).notes)
     assert not any("1/(10 records)" in note for note in answer(query()).notes)
-
-
-@pytest.mark.slow
-def test_what_must_stay_secret_is_told() -> None:
     assert any("permutation" in note for note in answer(query(design="shuffled")).notes)
     assert any("final parameters" in note for note in answer(query()).notes)
     assert answer(query(release="all")).notes == ()

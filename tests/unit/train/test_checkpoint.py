@@ -45,7 +45,6 @@ def test_a_file_cut_short_is_refused(tmp_path_factory: pytest.TempPathFactory, w
         read_checkpoint(path)
 
 
-@pytest.mark.slow
 @given(place=st.integers(0, 10**9), bit=st.integers(0, 7))
 def test_a_flipped_bit_is_refused_or_was_in_no_content(
     tmp_path_factory: pytest.TempPathFactory, written: bytes, place: int, bit: int

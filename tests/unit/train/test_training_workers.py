@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
 from lethe.train.clip.clipper import Clipper
-from lethe.train.distributed.collectives import StoppedElsewhere
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
@@ -68,12 +67,6 @@ class Group:
         monkeypatch.setattr(dist, "reduce", lambda tensor, dst: self.asked.append(f"reduce {tensor.numel()} to {dst}"))
 
 
-def test_small_tensors_travel_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = Group(monkeypatch, [(3.0, 1.5)])  # adding up, with parameters of this norm
-    Workers.current().add_up([torch.ones(3), torch.ones(2, 2), torch.ones(5, dtype=torch.float64)], parameters=[torch.tensor([1.5])])
-    assert group.asked == ["gather", "reduce 7 to 0", "reduce 5 to 0"]
-
-
 @pytest.mark.parametrize("noise_std", [0.0, 2.0])
 def test_shared_noise_is_drawn_in_process_0_and_always_sent(monkeypatch: pytest.MonkeyPatch, noise_std: float) -> None:
     group = Group(monkeypatch, [(2.0, noise_std)])
@@ -86,27 +79,6 @@ def test_shared_noise_is_drawn_in_process_0_and_always_sent(monkeypatch: pytest.
     other = torch.zeros(6)
     TrainingNoise(NetworkNoise(np.random.default_rng(3)), Workers(rank=1, world_size=2)).add_to([other], noise_std)
     assert not other.any()  # nothing was drawn there, and this broadcast brings nothing
-
-
-@pytest.mark.parametrize(("said", "what"), [((0.0, 0.0), "process 1 of 2 stopped with an error"), ((5.0, 0.0), "not at the same point")])
-def test_another_process_is_elsewhere(monkeypatch: pytest.MonkeyPatch, said: tuple[float, float], what: str) -> None:
-    Group(monkeypatch, [said])
-    with pytest.raises(Exception, match=what):
-        Workers.current().add_up([torch.ones(2)])
-
-
-def test_an_error_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = Group(monkeypatch, [(0.0, 0.0)])
-    workers = Workers.current()
-    with pytest.raises(KeyError), workers.watched():
-        raise KeyError("mine")
-    assert group.asked == ["gather"]
-    with pytest.raises(StoppedElsewhere), workers.watched():
-        workers.end()
-    assert group.asked == ["gather", "gather"]  # the meeting itself, and nothing told after it
-    with pytest.raises(KeyError), workers.watched(awaited=lambda: False):
-        raise KeyError("mine")
-    assert len(group.asked) == 2
 
 
 def test_processes_that_expect_different_things_exchange_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,6 @@ def test_autocast_changes_gradients_by_its_rounding_alone(isolation: str) -> Non
         assert (clipper.precision, plain.precision) == (torch.bfloat16, torch.float32)
 
 
-@pytest.mark.slow
 def test_compiled_models_and_layers_are_followed() -> None:
     model, batch = Model(), batch_of()
     plain = added(model, batch)

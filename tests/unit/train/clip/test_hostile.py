@@ -37,7 +37,6 @@ def test_records_that_meet_in_a_model_are_found(name: str) -> None:
 
 
 @pytest.mark.nightly(by_day="test_records_that_meet_in_a_model_are_found")
-@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_none_is_unseen_of_twenty(name: str) -> None:
     for seed in range(20):
@@ -278,7 +277,6 @@ MODES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["checked", "enforced"])
 @pytest.mark.parametrize("name", MODES)
 @pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")

@@ -79,7 +79,6 @@ def test_the_secret_follows_the_generator(design: str) -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize(("design", "slots"), [("shuffled_once", 5), ("shuffled", 5), ("balls_in_bins", 4)])
 def test_a_records_slot_is_uniform(design: str, slots: int) -> None:
     """Four slots (and for permutations a fifth: left over, with probability 3/23), chi-square over seeds; two records."""
@@ -97,7 +96,6 @@ def test_a_records_slot_is_uniform(design: str, slots: int) -> None:
         assert stats.chisquare(row[:slots], seeds * expected).pvalue > ALARM
 
 
-@pytest.mark.slow
 def test_shuffled_slots_are_independent_from_pass_to_pass() -> None:
     """Record 0's slots in consecutive passes: a chi-square test of the 5 x 5 table against the product."""
     table = np.zeros((5, 5))
@@ -110,7 +108,6 @@ def test_shuffled_slots_are_independent_from_pass_to_pass() -> None:
     assert stats.chi2_contingency(table).pvalue > ALARM
 
 
-@pytest.mark.slow
 def test_poisson_inclusion_is_bernoulli_and_independent() -> None:
     steps = 20_000 if by_night() else 6000
     batches = drawn("poisson", steps=steps)
@@ -129,7 +126,6 @@ def test_poisson_inclusion_is_bernoulli_and_independent() -> None:
     assert sizes[0] > 0  # empty batches occur and are legal
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("design", "records", "size"), [("poisson", 4_000_000, 3_000_000), ("balls_in_bins", 2_000_000, 500_000)])
 def test_it_takes_its_share_of_very_many_records(design: str, records: int, size: int) -> None:
     """So many that a chance wrong by half a hundredth, or of a bin by a hundredth, is seen."""
@@ -139,7 +135,6 @@ def test_it_takes_its_share_of_very_many_records(design: str, records: int, size
     assert [low <= len(one) <= high for one in batches] == [True] * (records // size)
 
 
-@pytest.mark.slow
 def test_without_replacement_is_uniform_over_pairs() -> None:
     """Every pair of records appears together equally often: 253 pairs with probability (5*4)/(23*22)."""
     steps = 20_000 if by_night() else 5000

@@ -24,7 +24,6 @@ def stream(run: Run, seed: int = 0, data: Any = None, **changes: Any) -> BatchSt
     return BatchStream(run, numbered(run.records) if data is None else data, seeded(seed), **changes)
 
 
-@pytest.mark.slow
 @given(run=runs(), physical=st.none() | st.integers(1, 30), seed=st.integers(0, 99))
 def test_the_records_of_every_step_are_those_of_draw_batches(run: Run, physical: int | None, seed: int) -> None:
     batches, wanted, (features, _) = list(stream(run, seed, physical_size=physical)), oracle(run, seed), numbered(run.records)
@@ -44,7 +43,6 @@ def test_the_records_of_every_step_are_those_of_draw_batches(run: Run, physical:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("physical", [None, 4])
 def test_empty_draws_give_padding_only_and_never_reach_the_source(physical: int | None) -> None:
     run = make_run("poisson", records=6, size=1, steps=60)
@@ -95,7 +93,6 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> 
         BatchStream({"records": 3}, numbered(3))  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 @given(run=runs(), world=st.integers(1, 4), physical=st.none() | st.integers(1, 4), seed=st.integers(0, 99))
 def test_the_processes_together_load_every_record_once(run: Run, world: int, physical: int | None, seed: int) -> None:
     ranks = [list(stream(run, seed, physical_size=physical, rank=rank, world_size=world)) for rank in range(world)]
@@ -106,25 +103,6 @@ def test_the_processes_together_load_every_record_once(run: Run, world: int, phy
         shares = [by_step(batches)[step] for batches in ranks]
         assert list(chain.from_iterable(shares)) == drawn
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
-@pytest.mark.nightly(by_day="test_resuming_after_every_step")
-@pytest.mark.slow
-@given(design=st.sampled_from(DESIGNS), before=st.integers(0, 5), skipped=st.integers(0, 6))
-def test_after_skipped_steps_follows_what_would_have_followed(design: str, before: int, skipped: int) -> None:
-    run = make_run(design, steps=11)
-    uncut, batches = oracle(run), stream(run)
-    for _ in zip(range(before), batches, strict=False):
-        pass
-    assert [listed(batch) for batch in batches.skip(skipped)] == uncut[before : before + skipped]
-    assert batches.steps_done == before + skipped
-    again = stream(run, seed=99)
-    again.load_state_dict(batches.state_dict())
-    for one in (batches, again):
-        assert [listed(batch.whole) for batch in one] == uncut[before + skipped :]
-    for steps in (-1, True, 12):
-        with pytest.raises(InputError, match=f"steps = {steps}"):
-            stream(run).skip(steps)
 
 
 def steps_of(stream: BatchStream) -> list[tuple[int, list[int]]]:
@@ -149,7 +127,6 @@ def some_runs() -> list[Run]:
 
 
 @pytest.mark.sampled(10)
-@pytest.mark.slow
 @pytest.mark.parametrize("run", some_runs())
 def test_resuming_after_every_step(run: Run) -> None:
     data = numbered(run.records)

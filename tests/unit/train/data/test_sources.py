@@ -57,7 +57,6 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Source]:
     }
 
 
-@pytest.mark.slow
 @given(rows=ROWS)
 def test_every_source_gives_the_rows_asked_for(sources: dict[str, Source], rows: Any) -> None:
     features, targets = (torch.from_numpy(array) for array in numbered(RECORDS))
@@ -116,8 +115,8 @@ REFUSED: list[tuple[Any, str]] = [
     ((), "it needs arrays"),
     (None, "NoneType"),
     ((row for row in "ab"), "generator"),
-    ("missing.npy", "cannot be mapped"),
-    ("table.parquet", "(?s)cannot be mapped.*Dataset.from_parquet"),
+    ("missing.npy", "cannot be read"),
+    ("table.parquet", "(?s)cannot be read.*Dataset.from_parquet"),
     ("/", "no array"),
     (Given([1.0], size=0), "no batch"),
     (Given([1.0], size="3"), "no length"),
@@ -141,7 +140,7 @@ def test_damaged_and_pickled_files_are_refused(tmp_path: Path) -> None:
     whole = (tmp_path / "cut.npy").read_bytes()
     (tmp_path / "cut.npy").write_bytes(whole[:-10])
     for name in ("pickled.npy", "cut.npy"):
-        with pytest.raises(InputError, match="cannot be mapped"):
+        with pytest.raises(InputError, match="cannot be read"):
             TensorSource(tmp_path / name)
 
 
@@ -295,7 +294,6 @@ def test_all_records_of_a_user_are_read_in_their_order() -> None:
     assert (listed(records), listed(places)) == ([4, 0, 2, 3, 5], [0, 1, 1, 1, 1])
 
 
-@pytest.mark.slow
 def test_at_most_so_many_records_of_a_user_are_read_each_as_often_as_any_other() -> None:
     members = _members(most=2)
     seen = np.zeros(6)
@@ -311,7 +309,6 @@ def test_at_most_so_many_records_of_a_user_are_read_each_as_often_as_any_other()
     assert np.all(np.abs(seen[[0, 2, 3, 5]] - steps / 2) < 5 * np.sqrt(steps / 4))
 
 
-@pytest.mark.slow
 def test_a_choice_depends_on_seed_step_and_user_alone() -> None:
     def chosen(seed: int | None, batch: Any, step: int) -> list[int]:
         return listed(_members(most=2, seed=seed).rows_of(batch, step)[0])

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import CLASSES, COLUMNS, RECORDS, make_problem, make_run
+from problems import COLUMNS, RECORDS, make_problem, make_run
 
 from lethe.errors import InputError
 from lethe.run.losses import LeastSquares, Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.train.linear import models as features
 from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.loop import prepared
-from lethe.train.linear.models import Features, Linear, prepare_features, prepare_targets
+from lethe.train.linear.models import Features, prepare_features, prepare_targets
 
 CPU = torch.device("cpu")
 
@@ -98,21 +95,6 @@ def test_chunks_change_nothing_and_count_their_rows(intercept: bool, monkeypatch
         prepare_features(table, **common)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel counts the peak of memory")
-def test_a_table_of_single_precision_is_copied_once_in_single_precision() -> None:
-    table = torch.rand(8000, 2000)  # 64 MB
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _peak()
-    kept = prepare_features(table, feature_norm=1.0, intercept=True, dtype=torch.float32, device=torch.device("cpu"))
-    assert kept.rows.nbytes == 8000 * 2001 * 4
-    assert _peak() - before < 2 * kept.rows.nbytes  # at 8 bytes a number one copy alone would be as large
-
-
-def _peak() -> int:
-    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
-
-
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 CPU = torch.device("cpu")
 
@@ -162,23 +144,6 @@ def test_the_clipped_sum_is_the_sum_of_clipped_autograd_gradients(kind: str, int
     assert got.numpy() == pytest.approx(expected.numpy(), rel=1e-12, abs=1e-13)  # rounding of five products and a softmax
 
 
-def test_slices_and_indices_are_the_same_batch() -> None:
-    rows, targets, loss = pieces("softmax_regression", False)
-    model = LinearModel(loss, rows, targets, clip_norm=0.3)
-    parameters = torch.ones(COLUMNS, loss.outputs, dtype=torch.float64)
-    by_slice = model.clipped_gradient_sum(parameters, slice(5, 10))
-    assert torch.equal(by_slice, model.clipped_gradient_sum(parameters, torch.arange(5, 10)))
-
-
-def test_gradients_and_starts_are_stored_by_outputs() -> None:
-    # Otherwise BLAS reads a tall table column by column: 2 to 18 times as slow for 2 to 10 outputs.
-    rows, targets, loss = pieces("softmax_regression", intercept=False)
-    ready = prepared(Linear(classes=CLASSES), (rows.numpy(), targets.flatten().numpy()), make_run("softmax_regression"))
-    gradient = ready.model.clipped_gradient_sum(ready.start, slice(0, RECORDS))
-    assert gradient.shape == ready.start.shape == (rows.shape[1], loss.outputs)
-    assert (ready.start - gradient).T.is_contiguous()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_batch_and_a_record_without_features_add_nothing(kind: str) -> None:
     rows, targets, loss = pieces(kind, False)
@@ -190,7 +155,6 @@ def test_an_empty_batch_and_a_record_without_features_add_nothing(kind: str) -> 
         assert (model.clipped_gradient_sum(parameters, batch) == 0).all()
 
 
-@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32 - 1),
     clip_norm=st.floats(1e-6, 1.0),

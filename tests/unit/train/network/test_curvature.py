@@ -24,7 +24,6 @@ def quadratic(eigenvalues: list[float], seed: int = 0) -> tuple[Callable[[], Ten
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "eigenvalues",
     [
@@ -59,7 +58,6 @@ def test_a_few_directions_among_many_are_found() -> None:
     assert found.smallest == pytest.approx(-4.0, rel=1e-2)
 
 
-@pytest.mark.slow
 def test_a_network_against_its_full_hessian() -> None:
     generator = torch.Generator().manual_seed(1)
     weights = [(torch.randn(shape, generator=generator, dtype=torch.float64) * 0.7).requires_grad_() for shape in ((5, 4), (5,), (3, 5))]

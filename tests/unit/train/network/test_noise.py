@@ -19,7 +19,6 @@ from scipy import stats
 from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.errors import InputError
 from lethe.train.core.generators import fresh_generator, same_stream, seeded_generators, state_digest
-from lethe.train.core.tensors import contents
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.noise.gaussian import NetworkNoise
@@ -39,7 +38,6 @@ def shaped(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("generator", [np.random.Generator(np.random.SFC64(3)), torch.Generator().manual_seed(3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_noise_is_gaussian_of_the_standard_deviation_asked_for(generator: Any, dtype: torch.dtype) -> None:
@@ -60,21 +58,6 @@ def test_noise_is_drawn_in_double_and_rounded_once() -> None:
     NetworkNoise(torch.Generator().manual_seed(9)).add_to([tensor], 0.3)
     wide = 0.3 * torch.empty(1000, dtype=torch.float64).normal_(generator=torch.Generator().manual_seed(9))
     assert torch.equal(tensor, wide.float())
-
-
-def test_a_seed_means_the_same_noise_with_any_number_of_threads() -> None:
-    threads, drawn = torch.get_num_threads(), []
-    try:
-        for count in (1, 3):
-            torch.set_num_threads(count)
-            tensors = [torch.zeros(500, 300, dtype=torch.float64), torch.zeros(7, dtype=torch.float64)]
-            noise = NetworkNoise(np.random.default_rng(8))
-            for _ in range(2):
-                noise.add_to(tensors, 1.0)
-            drawn.append(torch.cat([tensor.reshape(-1) for tensor in tensors]))
-    finally:
-        torch.set_num_threads(threads)
-    assert torch.equal(*drawn)
 
 
 def test_numbers_are_box_and_mullers_of_the_generators_own() -> None:
@@ -103,7 +86,6 @@ def test_the_largest_numbers_are_those_of_53_bits() -> None:
     assert int(tensor.count_nonzero()) == 1
 
 
-@pytest.mark.slow
 def test_threads_that_share_it_never_get_the_same_numbers() -> None:
     noise, drawn = NetworkNoise(fresh_numpy_generator()), torch.zeros(40 if by_night() else 8, 200_000, dtype=torch.float64)
     with ThreadPoolExecutor(4) as threads:
@@ -213,11 +195,3 @@ def test_fresh_generators_are_uniform_and_normal() -> None:
     generator = fresh_generator(CPU)
     assert stats.kstest(torch.rand(100_000, generator=generator, dtype=torch.float64).numpy(), "uniform").pvalue > 1e-9
     assert stats.kstest(torch.randn(100_000, generator=generator, dtype=torch.float64).numpy(), "norm").pvalue > 1e-9
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 1), (0,)])
-@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool])
-def test_of_strided_and_expanded_tensors(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """A single number that was expanded has the stride 0, and counts as contiguous."""
-    for tensor in (torch.ones(()).to(dtype).expand(shape), torch.ones((5, *shape)).to(dtype)[2], torch.ones((*shape, 2)).to(dtype)[..., 0]):
-        assert contents(tensor) == np.ones(shape, dtype=str(dtype).removeprefix("torch.").replace("bool", "bool_")).tobytes()

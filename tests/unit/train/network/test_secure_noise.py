@@ -46,7 +46,6 @@ def test_against_the_exact_probabilities() -> None:
     assert stats.chisquare(observed, expected * count).pvalue > 1e-6
 
 
-@pytest.mark.slow
 def test_moments_and_shape_at_a_fine_scale() -> None:
     scale, count = 2.0**RESOLUTION * 1.37, 500_000
     drawn = rounded_normals(count, scale, seeded(2)) / scale
@@ -56,7 +55,6 @@ def test_moments_and_shape_at_a_fine_scale() -> None:
     assert abs(float(drawn[:-1] @ drawn[1:])) < 5 * math.sqrt(count)
 
 
-@pytest.mark.slow
 @given(tail=st.one_of(st.integers(0, 2**63 - 1), st.floats(0, 63).map(lambda x: min(int(2**x), 2**63 - 1))), odd=st.booleans())
 def test_each_draw_is_the_true_quantile_rounded(tail: int, odd: bool) -> None:
     """Against Newton's iteration at 400 bits, which uses no quantile of SciPy's but as a start."""
@@ -112,7 +110,6 @@ def test_float32_results_are_the_double_results_rounded() -> None:
     assert stats.kstest((wide - value.double()).numpy().ravel() / 0.2, "norm").pvalue > 1e-6
 
 
-@pytest.mark.slow
 @given(seed=st.integers(0, 999), noise_std=st.floats(1e-3, 10), size=st.floats(0, 2))
 def test_rounding_moves_neighbours_apart_by_no_more_than_stated(seed: int, noise_std: float, size: float) -> None:
     random = np.random.default_rng(seed)
@@ -122,7 +119,6 @@ def test_rounding_moves_neighbours_apart_by_no_more_than_stated(seed: int, noise
     assert apart <= grid_sensitivity(float(np.linalg.norm(change)) * (1 + 1e-12), noise_std, 50)
 
 
-@pytest.mark.slow
 @given(noise_std=st.floats(1e-3, 1e3), ratio=st.floats(1e-2, 1e3), dimension=st.integers(1, 10**8))
 def test_wider_noise_pays_for_the_grid(noise_std: float, ratio: float, dimension: int) -> None:
     sensitivity = noise_std * ratio

@@ -1,0 +1,277 @@
+"""Constants of a step from both sides: printed values, exact maxima, adversaries that nearly reach them, losses that never exceed them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import acos, cos, sin, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import make_run
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import lethe
+from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step, ridge_contraction
+from lethe.theorems.optimal_shift import OptimalShift
+from lethe.theorems.steps import largest_batch, step_constants
+
+# (a, h, L) as printed in theory.md section 4, six decimals.
+PRINTED = [
+    (0, 0.01, 1.001252),
+    (0, 0.1, 1.012739),
+    (0, 0.5, 1.069045),
+    (0, 1.0, 1.154701),
+    (0, 1.5, 1.264911),
+    (0, 2.0, 1.414214),
+    (0.01, 0.1, 1.017047),
+    (0.1, 0.5, 1.118034),
+    (0.25, 1, 1.281025),
+    (0.1, 0.1, 1.1),
+    (0.25, 0.25, 1.25),
+]
+
+
+@pytest.mark.parametrize(("a", "h", "expected"), PRINTED)
+def test_printed_values_of_the_clipped_step(a: float, h: float, expected: float) -> None:
+    assert clipped_step(1.0, a, h) == pytest.approx(expected, abs=5.1e-7)
+    assert clipped_step(0.5, 2 * a, 2 * h) == pytest.approx(expected, abs=5.1e-7)
+
+
+@pytest.mark.parametrize("h", [1e-9, 0.01, 0.3, 1.0, 1.9, 2.0])
+def test_convex_losses_have_the_closed_form(h: float) -> None:
+    assert clipped_step(1.0, 0.0, h) == pytest.approx(1 / sqrt(1 - h / 4), rel=1e-13)  # theory.md 4.2
+
+
+def largest_block(a: float, h: float, y: np.ndarray) -> float:
+    """The largest norm of I + aP - (a+h)PQ over the angles y, from its trace and determinant, and of the 1x1 blocks."""
+    total, corner = a + h, 1 + a - (a + h) * y
+    frobenius = 1 + corner**2 + total**2 * y * (1 - y)
+    largest = (frobenius + np.sqrt(np.maximum(frobenius**2 - 4 * corner**2, 0))) / 2
+    return max(float(np.sqrt(largest.max())), 1.0, abs(1 + a), abs(1 - h))
+
+
+def test_the_clipped_step_is_the_maximum_over_all_angles() -> None:
+    y = np.linspace(0, 1, 4001)
+    for a in np.linspace(-3, 3, 49):
+        for h in np.linspace(max(0.0, -a), 6, 41):
+            brute = largest_block(a, h, y)
+            constant = clipped_step(1.0, a, h)
+            # The grid misses the maximum by its spacing squared at most; the oracle rounds a few times.
+            assert brute * (1 - 4e-15) <= constant <= brute * (1 + 1e-6), (a, h)
+
+
+@given(st.floats(0, 1e6), st.floats(-1e6, 1e6), st.floats(0, 1e6))
+def test_the_plain_step_is_rounded_up_by_no_more_than_two_units(step: float, weak: float, smooth: float) -> None:
+    weak = max(weak, -smooth)
+    exact = max(abs(1 + Fraction(step) * Fraction(weak)), abs(1 - Fraction(step) * Fraction(smooth)))
+    constant = Fraction(plain_step(step, weak, smooth))
+    # Where the exact value is nearly 0, a denormal is left of it.
+    assert exact <= constant <= exact * (1 + Fraction(2) ** -50) + Fraction(1e-300)
+
+
+@given(st.floats(1e-6, 10), st.floats(-3, 3), st.floats(0, 6))
+@example(0.5, 0.0, 5e-324)
+def test_the_clipped_step_is_rounded_up(step: float, weak: float, smooth: float) -> None:
+    weak = max(weak, -smooth)
+    a, h = Fraction(step) * Fraction(weak), Fraction(step) * Fraction(smooth)
+    g, total = h - a, a + h
+    constant = Fraction(clipped_step(step, weak, smooth))
+    assert constant >= max(abs(1 + a), abs(1 - h), 1)
+    if 0 < g < 4 and abs((2 - g) * total) < g * (4 - g):
+        squared = 1 + total**2 / (g * (4 - g))
+        assert squared <= constant**2
+        # The excess: a few eps, times the cancellation in g and in 4 - g.
+        loss = 1 + (abs(a) + h + 4) * (1 / g + 1 / (4 - g))
+        assert constant**2 <= squared + (squared * 8 + (squared - 1) * 16 * loss) * Fraction(2) ** -52
+
+
+def test_exact_where_nothing_rounds() -> None:
+    assert plain_step(4.0, 0.0, 0.5) == 1.0  # softmax regression with features of norm 1 at its largest step, 4 / R^2
+    assert plain_step(1.0, 0.0, 2.0) == 1.0
+    assert plain_step(0.3, 0.0, 1.0) == 1.0
+    assert generalised_linear_step(4.0, 0.0, 0.5) == 1.0
+    assert plain_step(0.5, -1.0, 1.0) == 0.5
+    assert clipped_step(0.0, 1.0, 1.0) == clipped_step(1.0, 0.0, 0.0) == clipped_step(1.0, -0.5, 0.5) == 1.0
+    assert ridge_contraction(0.0, 1.0) == ridge_contraction(1.0, 0.0) == 1.0
+
+
+@given(st.floats(0, 1e9), st.floats(0, 1e9))
+def test_the_ridge_contraction_is_rounded_up(step: float, strength: float) -> None:
+    exact = 1 / (1 + Fraction(step) * Fraction(strength))
+    assert exact <= Fraction(ridge_contraction(step, strength)) <= exact * (1 + Fraction(2) ** -49)
+
+
+def test_never_worse_than_the_published_constant() -> None:
+    # L_lambda = sqrt(1 + 2 lambda m (1 + m / (2 (M + m)))), lambda <= 1 / (M + m): theory.md 4.1.
+    for m in (0.01, 0.5, 1.0):
+        for step in np.linspace(0, 1 / (1 + m), 20):
+            assert plain_step(step, m, 1.0) <= sqrt(1 + 2 * step * m * (1 + m / (2 * (1 + m)))) * (1 + 1e-15)
+
+
+CURVATURES = [
+    (0.0, 0.5),
+    (0.0, 1.0),
+    (0.0, 2.0),
+    (0.0, 3.0),
+    (0.1, 0.5),
+    (0.25, 1.0),
+    (0.25, 0.25),
+    (-0.2, 1.0),
+    (-0.5, 3.0),
+    (1.0, 0.5),
+    (0.3, 5.0),
+]
+
+
+def projection(parameters: np.ndarray, dimension: int, rank: int) -> np.ndarray:
+    basis, _ = np.linalg.qr(parameters.reshape(dimension, dimension))
+    return basis[:, :rank] @ basis[:, :rank].T
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize(
+    ("dimension", "a", "h"),
+    [
+        (dimension, *CURVATURES[k])
+        for k in range(len(CURVATURES))
+        for dimension in ((2, 3) if k % 3 == 0 else (2, 4) if k % 3 == 1 else (2,))
+    ],
+)
+def test_projections_and_hessians_reach_it_and_never_exceed_it(dimension: int, a: float, h: float) -> None:
+    generator = np.random.default_rng(dimension)
+    constant = clipped_step(1.0, a, h)
+    size = dimension * dimension
+    reached = 1.0
+
+    def norm(parameters: np.ndarray, ranks: tuple[int, int]) -> float:
+        high = projection(parameters[size:], dimension, ranks[1])
+        hessian = (a + h) * high - a * np.eye(dimension)
+        return float(np.linalg.norm(np.eye(dimension) - projection(parameters[:size], dimension, ranks[0]) @ hessian, 2))
+
+    for ranks in np.ndindex(dimension + 1, dimension + 1):
+        start = generator.standard_normal(2 * size)
+        found = minimize(lambda x, ranks=ranks: -norm(x, ranks), start, method="Powell", options={"maxfev": 800})
+        reached = max(reached, norm(found.x, ranks))
+    for _ in range(200):  # neither extreme: any symmetric matrices between the ends
+        left, right = (np.linalg.qr(generator.standard_normal((dimension, dimension)))[0] for _ in range(2))
+        mean = left @ np.diag(generator.uniform(0, 1, dimension)) @ left.T
+        hessian = right @ np.diag(generator.uniform(-a, h, dimension)) @ right.T
+        reached = max(reached, float(np.linalg.norm(np.eye(dimension) - mean @ hessian, 2)))
+    assert constant * (1 - 1e-3) <= reached <= constant * (1 + 1e-13)  # the search is that good; a matrix norm rounds that much
+
+
+def clip(gradient: np.ndarray, bound: float) -> np.ndarray:
+    return gradient * min(1.0, bound / max(float(np.linalg.norm(gradient)), 1e-300))
+
+
+@pytest.mark.parametrize("h", [0.1, 0.5, 1.0, 2.0])
+def test_the_tight_example(h: float) -> None:
+    # f = (M x_1^2 + delta x_2^2) / 2 at a point on the clipping sphere whose gradient makes the angle of y = 1/2 - k / (4 (1 - k^2) / h)
+    # with the first axis (theory.md 4.2); an outward difference is clipped, an inward one is not, so move along the sphere's outside.
+    delta, step, bound = 1e-9, 1.0, 1.0
+    k = 1 - h / 2
+    largest = 1 / (1 - h / 4)
+    y = (1 - k * largest) / h
+    # The clipped step's derivative outside is I - P H with P the projection on the tangent of the sphere at the gradient.
+    angle = acos(sqrt(y))
+    tangent = np.array([cos(angle), sin(angle)])
+    gradient = np.array([-sin(angle), cos(angle)]) * bound * (1 + 1e-12)
+    curvature = np.array([h, delta])
+    point = gradient / curvature
+    jacobian = np.eye(2) - step * np.outer(tangent, tangent) @ np.diag(curvature)
+    _, _, directions = np.linalg.svd(jacobian)
+    worst = directions[0] * np.sign(directions[0] @ (curvature * gradient))  # outward, where clipping acts
+    length = 1e-4
+    moved = point + length * worst
+    difference = (moved - step * clip(curvature * moved, bound)) - (point - step * clip(curvature * point, bound))
+    ratio = float(np.linalg.norm(difference)) / length
+    # The point is at distance 1 / delta: about 1e-16 / delta / length of digits are left, and the curve of the sphere bends by `length`.
+    assert ratio == pytest.approx(clipped_step(step, 0.0, h), rel=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_smooth_losses_with_clipped_gradients_stay_below(seed: int) -> None:
+    # f(x) = sum_i c_i g(<u_i, x>) with g'' in [-m, M] (g = softplus or cosine), its curvature bounded by the sum of c_i |u_i u_i^T|.
+    generator = np.random.default_rng(seed)
+    dimension = int(generator.integers(2, 5))
+    directions = generator.standard_normal((6, dimension))
+    weak = float(np.linalg.norm(directions[3:].T @ directions[3:], 2))  # cosine: g'' = -cos in [-1, 1]
+    smooth = float(np.linalg.norm(directions[:3].T @ directions[:3], 2)) / 4 + weak  # softplus: g'' in [0, 1/4]
+
+    def gradient(x: np.ndarray) -> np.ndarray:
+        softplus = 1 / (1 + np.exp(-directions[:3] @ x))
+        return directions[:3].T @ softplus + directions[3:].T @ np.sin(directions[3:] @ x) * -1
+
+    step = generator.uniform(0.05, 2.0) / smooth
+    constant = clipped_step(step, weak, smooth)
+    for _ in range(300):
+        x = generator.standard_normal(dimension) * 3
+        bound = float(np.linalg.norm(gradient(x))) * generator.uniform(0.5, 1.5)
+        other = x + generator.standard_normal(dimension) * 10 ** generator.uniform(-3, 1)
+        images = [point - step * clip(gradient(point), bound) for point in (x, other)]
+        # Differences of numbers of size 10 at distances above 1e-4: 1e-11.
+        assert np.linalg.norm(images[1] - images[0]) <= constant * np.linalg.norm(other - x) * (1 + 1e-10)
+
+
+def test_a_generalised_linear_loss_exceeds_the_plain_constant_only_up_to_one() -> None:
+    # Clipping sets the curvature to 0 where it acts: a strongly convex scalar loss moves like the identity there.
+    direction, step = np.array([1.0, 0.0]), 0.5
+    images = [x - step * clip((x @ direction) * direction, 1.0) for x in (np.array([5.0, 0.0]), np.array([7.0, 0.0]))]
+    assert np.linalg.norm(images[1] - images[0]) == 2.0
+    assert generalised_linear_step(step, -1.0, 1.0) == 1.0
+
+
+SMOOTHNESS = 0.5
+LOSSES: tuple[dict[str, Any], ...] = (
+    {"kind": "generalised_linear", "weak_convexity": 0.0, "smoothness": SMOOTHNESS, "gradient_bound": 1.0},
+    {"kind": "weakly_convex", "weak_convexity": 0.25, "smoothness": SMOOTHNESS, "gradient_bound": 1.0},
+)
+
+
+def moved_apart(step_size: float, clip_norm: float) -> float:
+    """What one step on M x^2 / 2, its gradient clipped, makes of a small distance: both gradients are shorter than the clip norm."""
+    points = np.array([0.0, 2.0**-20])
+    there = points - step_size * np.clip(SMOOTHNESS * points, -clip_norm, clip_norm)
+    return float(abs(there[1] - there[0]) / abs(points[1] - points[0]))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+def test_a_long_step_expands_as_a_quadratic_does(loss: dict[str, Any], clip_norm: float | None) -> None:
+    steps = step_constants(make_run(loss=loss, clip_norm=clip_norm, step_size=10.0))
+    assert steps is not None
+    assert moved_apart(10.0, 0.5) == 4.0
+    assert steps.lipschitz == pytest.approx(np.full(steps.lipschitz.shape, 4.0), rel=1e-14)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+def test_a_batch_that_is_larger_than_its_nominal_size_makes_the_step_as_much_longer(loss: dict[str, Any], clip_norm: float | None) -> None:
+    run = make_run(loss=loss, clip_norm=clip_norm, step_size=10.0, batches={"design": "poisson", "size": 10})
+    steps, longer = step_constants(run), 10.0 * (largest_batch(run)[0] / 10)
+    assert steps is not None
+    assert longer > 10.0
+    assert steps.lipschitz == pytest.approx(np.full(steps.lipschitz.shape, moved_apart(longer, 0.5)), rel=1e-14)
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
+def test_before_one_step_no_two_iterates_are_further_apart_than_the_domain_is_wide(neighbours: str) -> None:
+    """Steps that expand much in a wide domain, and no noise but the last: two iterates at its ends, each moved by a clip norm outwards."""
+    run = make_run(
+        batches={"design": "full"},
+        loss={"kind": "weakly_convex", "weak_convexity": 2.0, "smoothness": 2.0},
+        clip_norm=1.0,
+        steps=40,
+        step_size=0.5,
+        regulariser={"kind": "ball", "radius": 50.0},
+        noise_multiplier=[0.0] * 39 + [3000.0],
+        neighbours=neighbours,
+        release="last",
+    )
+    apart = (2 * 50.0 + 2 * 0.5 * 1.0) / float(run.noise_stds[-1])
+    guarantee = lethe.certify(run, 1e-5, [OptimalShift()]).guarantee
+    assert isinstance(guarantee, lethe.guarantees.GDP)
+    assert apart <= guarantee.mu <= apart * (1 + 1e-9)

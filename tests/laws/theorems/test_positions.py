@@ -1,0 +1,175 @@
+"""Positions of a record in a pass, and passes that end at an average: the engine on each path, published tables, exact linear runs."""
+
+from __future__ import annotations
+
+import math
+from math import sqrt
+
+import numpy as np
+import pytest
+from helpers import EXACT_SLOT_DESIGNS, batches, make_run
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import mixture_epsilon
+
+import lethe
+from lethe.theorems.shift import engine as shift
+from lethe.theorems.shuffled import positions
+from lethe.theorems.shuffled.positions import averaged_mus, averaged_worst
+
+DELTA = 1e-5
+
+
+def random_passes(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Any lengths, partial last passes, zeros among constants, sensitivities and noise."""
+    generator = np.random.default_rng(seed)
+    steps, size = int(generator.integers(1, 25)), int(generator.integers(1, 9))
+    factors = generator.choice([0.0, 0.5, 0.9, 1.0, 1.1, 2.0], steps) if seed % 2 else generator.uniform(0.5, 1.6, steps)
+    touches = generator.uniform(0, 1, steps) * (generator.random(steps) < 0.8)
+    noise = generator.uniform(0.3, 2, steps) * (generator.random(steps) < 0.8)
+    return factors, touches, noise, size
+
+
+def one_by_one(
+    factors: np.ndarray, touches: np.ndarray, noise: np.ndarray, size: int, diameter: np.ndarray | float | None = None
+) -> list[float]:
+    turn = np.arange(factors.size) % size
+    return [shift.solve(factors, np.where(turn == j, touches, 0.0), noise, diameter).mu for j in range(size)]
+
+
+def homogeneous(size: int, passes: int, ratio: float, lipschitz: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    steps = size * passes
+    return np.full(steps, lipschitz), np.full(steps, ratio), np.ones(steps), size
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(150))
+def test_each_position_is_the_engine_on_its_own_path(seed: int) -> None:
+    run = random_passes(seed)
+    assert positions.position_mus(*run) == pytest.approx(one_by_one(*run), rel=1e-12)  # 25 roundings, taken in another order
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(100))
+def test_with_a_diameter_all_starts_are_found_where_no_step_expands(seed: int) -> None:
+    factors, touches, noise, size = random_passes(seed + 1000)
+    factors = np.minimum(factors, 1.0)
+    diameter = np.random.default_rng(seed).uniform(0.1, 2.0)
+    run = factors, touches, noise, size
+    assert positions.position_mus(*run, diameter) == pytest.approx(one_by_one(*run, diameter), rel=1e-12)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(100))
+def test_with_any_diameter_never_below_the_best_start_and_never_above_no_start(seed: int) -> None:
+    run = random_passes(seed + 2000)
+    diameter = np.random.default_rng(seed).uniform(0.1, 3.0, run[0].size)
+    found = positions.position_mus(*run, diameter)
+    best, none = np.array(one_by_one(*run, diameter)), positions.position_mus(*run)
+    assert (found >= best * (1 - 1e-12)).all()
+    assert (found <= none).all()
+
+
+# theory.md section 3, delta = 1e-5, l = 40, s / tau = 2/3: (L, E, cyclic, shuffled once, composition), three decimals (composition: two).
+TABLE = [
+    (1.0, 50, 4.349, 3.492, 30.51),
+    (1.0, 100, 5.641, 4.835, 49.88),
+    (1.0, 200, 7.789, 7.102, 83.83),
+    (0.9999, 50, 4.339, 3.483, 30.51),
+    (0.9999, 100, 5.601, 4.793, 49.88),
+    (0.9999, 200, 7.579, 6.882, 83.83),
+    (0.9998, 50, 4.321, 3.464, 30.51),
+    (0.9998, 100, 5.506, 4.691, 49.88),
+    (0.9998, 200, 7.086, 6.363, 83.83),
+]
+
+
+@pytest.mark.parametrize(("lipschitz", "passes", "cyclic", "once", "composition"), TABLE)
+def test_the_reference_table(lipschitz: float, passes: int, cyclic: float, once: float, composition: float) -> None:
+    run = homogeneous(40, passes, 2 / 3, lipschitz)
+    assert mixture_epsilon([positions.worst_position(*run)[0]], [1.0], DELTA) == pytest.approx(cyclic, abs=5.1e-4)
+    assert mixture_epsilon(*positions.shuffled_once(*run), DELTA) == pytest.approx(once, abs=5.1e-4)
+    assert mixture_epsilon([2 / 3 * sqrt(passes)], [1.0], DELTA) == pytest.approx(composition, abs=5.1e-3)
+
+
+SLOTS, PASSES = 4, 3
+QUADRATIC = {"kind": "strongly_convex", "strong_convexity": 0.4, "smoothness": 0.4, "gradient_bound": 1.0}
+CONCAVE = {"kind": "weakly_convex", "weak_convexity": 0.4, "smoothness": 0.4, "gradient_bound": 1.0}
+
+
+def averaged_run(weights, **changes):
+    fields = {"records": 40, "batches": batches("cyclic", 10), "passes": PASSES, "noise_at": "pass_ends", "pass_weights": weights}
+    return make_run(**{**fields, **changes})
+
+
+def exact_mu(run: lethe.Run, factor: float, slot: int) -> float:
+    """Maps x -> factor x, all differences in one direction, carried out step by step: displacement and noise of the end."""
+    weights = run.pass_averages
+    assert weights is not None
+    moved, variance = 0.0, 0.0
+    for first in range(0, run.total_steps, SLOTS):
+        inner_moved, inner_scale, mean_moved, mean_scale = moved, 1.0, 0.0, 0.0
+        for k in range(SLOTS):
+            inner_moved = factor * inner_moved + (run.sensitivities[first + k] if k == slot else 0.0)
+            inner_scale *= factor
+            mean_moved += weights[k] * inner_moved
+            mean_scale += weights[k] * inner_scale
+        moved = mean_moved
+        variance = mean_scale**2 * variance + run.noise_stds[first + SLOTS - 1] ** 2
+    return moved / math.sqrt(variance)
+
+
+@pytest.mark.parametrize("weights", [1.0, [0.0, 1.0, 0.0, 3.0], [1.0, 0.0, 0.0, 0.0]])
+@pytest.mark.parametrize(("loss", "factor"), [(QUADRATIC, 0.8), (CONCAVE, 1.2)])
+def test_never_below_an_exact_linear_run(weights, loss, factor) -> None:
+    run = averaged_run(weights, loss=loss)
+    certified = lethe.certify(run, 1e-5)
+    assert certified.theorem == "optimal-shift"
+    assert isinstance(certified.guarantee, lethe.guarantees.GDP)
+    exact = max(exact_mu(run, factor, slot) for slot in range(SLOTS))
+    assert certified.guarantee.mu >= exact
+    if factor < 1:  # all merges, and the bound is the truth
+        assert certified.guarantee.mu == pytest.approx(exact, rel=1e-12)
+
+
+@given(
+    st.lists(st.floats(0, 1.5), min_size=12, max_size=12),
+    st.lists(st.floats(0, 2), min_size=12, max_size=12),
+    st.lists(st.floats(0.1, 2), min_size=3, max_size=3),
+    st.one_of(st.none(), st.floats(0.1, 5)),
+)
+def test_all_weight_on_the_last_iterate_is_the_plain_engine(lipschitz, sensitivity, noise, diameter) -> None:
+    noise_std = np.zeros(12)
+    noise_std[3::4] = noise
+    last = np.array([0.0, 0.0, 0.0, 1.0])
+    averaged = averaged_mus(lipschitz, sensitivity, noise_std, last, diameter)
+    plain = positions.position_mus(lipschitz, sensitivity, noise_std, 4, diameter)
+    # With a diameter the plain engine may also start inside a pass, which can only lower it.
+    if diameter is None:
+        assert averaged == pytest.approx(plain, rel=1e-9, abs=1e-12)
+    assert (averaged >= plain * (1 - 1e-9) - 1e-150).all()  # both round up where squares leave the range of doubles
+
+
+def test_without_contraction_an_earlier_touch_counts_for_more() -> None:
+    """L = 1, all iterates alike: the record of batch j has moved l - j + 1 of the l iterates of its pass."""
+    run = averaged_run(1.0)
+    mus = averaged_mus(np.ones(12), run.sensitivities, run.noise_stds, run.pass_averages)
+    shares = np.array([4, 3, 2, 1]) / 4
+    assert mus == pytest.approx(shares * math.sqrt(PASSES) * run.sensitivities[0] / run.noise_stds[3], rel=1e-12)
+    assert averaged_worst(np.ones(12), run.sensitivities, run.noise_stds, run.pass_averages) == pytest.approx(mus[0], rel=1e-12)
+
+
+def test_one_secret_order_is_no_worse_than_a_known_one_and_a_fresh_one_each_pass_no_worse_than_the_worst() -> None:
+    known, once, fresh = (lethe.certify(averaged_run(1.0, batches=batches(design, 10)), 1e-5).epsilon for design in EXACT_SLOT_DESIGNS)
+    assert once < known
+    assert fresh == pytest.approx(known)
+
+
+def test_a_small_domain_bounds_the_last_pass_alone() -> None:
+    """D + 2 C times the average step size of the last pass, over its noise: no smoothness is needed."""
+    ball = {"kind": "ball", "radius": 0.01}
+    steps = [0.5, 0.4, 0.3, 0.2] * 60
+    run = averaged_run(1.0, regulariser=ball, loss={"kind": "unknown"}, clip_norm=1.0, passes=60, step_size=steps)
+    guarantee = lethe.certify(run, 1e-5).guarantee
+    assert isinstance(guarantee, lethe.guarantees.GDP)
+    assert guarantee.mu == pytest.approx((0.02 + 2 * 0.35) / run.noise_stds[-1], rel=1e-12)

@@ -1,0 +1,228 @@
+"""The shift engine against slow truths, published values and exact linear runs, and what must hold of every run."""
+
+from __future__ import annotations
+
+import csv
+from math import sqrt
+
+import numpy as np
+import pytest
+from how_many import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import brute_force_shift, exact_shift, linear_gaussian_mu_orthogonal, linear_gaussian_mu_same_direction, weights
+from random_runs import random_run
+from repository import ROOT
+
+from lethe.errors import InputError
+from lethe.theorems.shift import engine as shift
+
+CASES = list(csv.DictReader((ROOT / "tests" / "support" / "reference" / "shift_cases.csv").read_text().splitlines()))
+
+
+def theta(lipschitz: float, steps: int) -> float:
+    """L^{2(T-1)} / sum_{j<T} L^{2j} (theory.md, section 3), by its definition."""
+    return 1.0 / sum(lipschitz ** (-2 * j) for j in range(steps))
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_reference_cases(case: dict[str, str]) -> None:
+    run = [[float(x) for x in case[name].split()] for name in ("lipschitz", "sensitivity", "noise_std")]
+    assert shift.solve(*run).mu ** 2 == pytest.approx(float(case["mu_squared"]), rel=1e-9)  # printed to ten digits
+
+
+def test_three_hundred_random_runs_against_least_distance_programming() -> None:
+    for seed in range(300):
+        run = random_run(seed)
+        expected = brute_force_shift(*run)
+        assert shift.solve(*run).mu == pytest.approx(expected, rel=1e-7, abs=1e-12), seed  # the accuracy of the least squares
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(30))
+def test_never_below_the_exact_rational_optimum_and_hardly_above(seed: int) -> None:
+    run = random_run(seed + 1000, longest=60)
+    exact = exact_shift(*run)
+    mu = shift.solve(*run).mu
+    assert mu**2 >= float(exact) * (1 - 2**-51)  # two roundings of this comparison itself
+    assert mu == pytest.approx(sqrt(exact), rel=16 * (run[0].size + 8) * 2.0**-53, abs=1e-160)  # the documented excess
+
+
+@pytest.mark.parametrize("lipschitz", [0.5, 1 - 1e-12, 1.0, 1 + 1e-12, 1.1, 3.0])
+@pytest.mark.parametrize("steps", [1, 2, 17, 100])
+def test_one_touch_first_is_the_closed_form(lipschitz: float, steps: int) -> None:
+    mu = shift.solve([lipschitz] * steps, [2.0] + [0.0] * (steps - 1), [0.5] * steps).mu
+    assert mu**2 == pytest.approx(16 * theta(lipschitz, steps), rel=1e-12)  # a few hundred roundings
+
+
+def test_expanding_passes_do_not_merge_and_contracting_ones_all_do() -> None:
+    size, passes = 5, 8
+    for lipschitz in (1.0, 1.02):
+        touched = [1.0, 0.0, 0.0, 0.0, 0.0] * passes
+        mu = shift.solve([lipschitz] * size * passes, touched, [1.0] * size * passes).mu
+        assert mu**2 == pytest.approx(passes * theta(lipschitz, size), rel=1e-12)  # theory.md section 3: E theta_L(l)
+    run = [0.9] * 40, [1.0, 0.0, 0.0, 0.0, 0.0] * 8, [1.0] * 40
+    assert shift.solve(*run).mu == pytest.approx(linear_gaussian_mu_same_direction(*run), rel=1e-12)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(100))
+def test_never_below_the_exact_privacy_of_linear_runs(seed: int) -> None:
+    run = random_run(seed + 5000, longest=40)
+    mu = shift.solve(*run).mu
+    assert mu >= linear_gaussian_mu_same_direction(*run) * (1 - 1e-12)  # roundings of the oracle
+    assert mu >= linear_gaussian_mu_orthogonal(*run) * (1 - 1e-12)
+
+
+def test_a_shift_below_zero_would_claim_too_much() -> None:
+    # Two touches in orthogonal directions with expansion between: without z >= 0 the optimum is one segment, rise^2 / run.
+    run = [2.0, 2.0, 2.0, 2.0], [1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0]
+    w = weights(run[0])
+    unconstrained = np.sum(w * run[1]) / np.sqrt(np.sum(w**2))
+    truth = linear_gaussian_mu_orthogonal(*run)
+    assert unconstrained < 0.9 * truth < truth <= shift.solve(*run).mu
+
+
+@pytest.mark.parametrize("lipschitz", [10.0, 0.1])
+def test_products_far_beyond_the_range_of_doubles(lipschitz: float) -> None:
+    steps = 100_000  # L^T = 10^(+-100000)
+    first = shift.solve(np.full(steps, lipschitz), np.eye(1, steps)[0], np.ones(steps)).mu
+    # theta tends to 1 - L^-2 = .99 for L = 10; for L = .1 it is about 10^-199998: no double, and never rounded down to 0.
+    assert first == pytest.approx(sqrt(0.99), rel=1e-9) if lipschitz > 1 else 0.0 < first < 1e-160
+    every = shift.solve(np.full(steps, lipschitz), np.ones(steps), np.ones(steps)).mu
+    assert every**2 == pytest.approx(steps if lipschitz > 1 else 1.1 / 0.9, rel=1e-9)
+
+
+def test_steps_without_noise() -> None:
+    # All noise at the end of a pass of three: three touches of 1 are one of 3, L = 1.
+    assert shift.solve([1.0] * 3, [1.0] * 3, [0.0, 0.0, 2.0]).mu == pytest.approx(1.5, rel=1e-14)
+    assert shift.solve([1.0] * 3, [1.0, 0.0, 0.0], [0.0, 3.0, 4.0]).mu == pytest.approx(0.2, rel=1e-14)  # 1 / sqrt(9 + 16)
+    # No noise after the last touch, nothing to pay it with.
+    assert shift.solve([1.0] * 3, [1.0, 0.0, 1.0], [1.0, 1.0, 0.0]).mu == np.inf
+    assert shift.solve([1.0], [1.0], [0.0]).mu == np.inf
+
+
+def test_what_is_not_touched_or_forgotten_costs_nothing() -> None:
+    assert shift.solve([1.0] * 3, [0.0] * 3, [1.0] * 3).mu == 0.0
+    assert shift.solve([1.0] * 3, [0.0] * 3, [0.0] * 3).mu == 0.0
+    assert shift.solve([1.0, 0.0, 1.0], [5.0, 0.0, 0.0], [0.0, 0.0, 0.0]).mu == 0.0
+    # After L = 0 only the later touch counts: 1 / 2 at the step that forgets.
+    assert shift.solve([1.0, 0.0, 1.0], [5.0, 1.0, 0.0], [1.0, 2.0, 0.0]).mu == pytest.approx(0.5, rel=1e-14)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(60))
+def test_payments_and_shifts_are_a_feasible_way_to_that_mu(seed: int) -> None:
+    factors, touches, noise = random_run(seed + 300, longest=200)
+    if seed % 3 == 0:
+        factors[factors.size // 2] = 0.0
+    if seed % 4 == 0:
+        noise[: factors.size // 2] *= np.arange(factors.size // 2) % 2
+    solved = shift.solve(factors, touches, noise)
+    paid, left = solved.payments, solved.shifts
+    before = np.concatenate(([0.0], left[:-1]))
+    assert (paid >= 0).all()
+    assert (left >= 0).all()
+    assert left[-1] == 0.0
+    # Each term carries the roundings of at most 200 steps.
+    assert left == pytest.approx(factors * before + touches - paid, rel=1e-11, abs=1e-12)
+    noisy = noise > 0
+    assert (paid[~noisy] == 0).all()
+    assert np.sum((paid[noisy] / noise[noisy]) ** 2) == pytest.approx(solved.mu**2, rel=1e-12)
+
+
+@pytest.mark.parametrize("lipschitz", [1.5, 0.6])
+def test_payments_of_a_long_run_keep_their_digits(lipschitz: float) -> None:
+    # Forward recursion alone loses 1.5^1500, backward recursion alone .6^-1500: both far more than all digits.
+    steps = 1500
+    touches = np.where(np.arange(steps) % 300 == 0, 1.0, 0.0)
+    solved = shift.solve([lipschitz] * steps, touches, [1.0] * steps)
+    before = np.concatenate(([0.0], solved.shifts[:-1]))
+    residual = lipschitz * before + touches - solved.payments - solved.shifts
+    assert np.abs(residual).max() < 1e-13  # a few roundings of numbers of size 1
+    assert solved.shifts.max() <= 1.0 + 1e-13
+
+
+def test_no_payments_where_nothing_can_be_paid() -> None:
+    solved = shift.solve([1.0], [1.0], [0.0])
+    with pytest.raises(InputError, match="mu = inf"):
+        _ = solved.payments
+    with pytest.raises(InputError, match="mu = inf"):
+        _ = solved.shifts
+
+
+Step = tuple[float, float, float]
+
+# Magnitudes over many orders, zeros included, noise sometimes missing.
+factors = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0.01, 20.0))
+touches = st.one_of(st.just(0.0), st.floats(1e-3, 1e3))
+noises = st.one_of(st.just(0.0), st.floats(1e-2, 1e2))
+runs = st.lists(st.tuples(factors, touches, noises), min_size=1, max_size=30)
+
+# mu is rounded up by a relative 16 (T + 8) roundings at most; two runs may differ by twice that.
+SLACK = 1 - 2 * 16 * 40 * 2.0**-53
+
+often = settings(max_examples=examples(200))
+
+
+def mu(run: list[Step]) -> float:
+    return shift.solve(*zip(*run, strict=True)).mu
+
+
+@often
+@given(runs, st.data())
+def test_more_noise_never_raises_mu(run: list[Step], data: st.DataObject) -> None:
+    more = [(f, s, n + data.draw(st.floats(0, 10))) for f, s, n in run]
+    assert mu(more) * SLACK <= mu(run)
+
+
+@often
+@given(runs, st.data())
+def test_more_sensitivity_never_lowers_mu(run: list[Step], data: st.DataObject) -> None:
+    more = [(f, s + data.draw(st.floats(0, 10)), n) for f, s, n in run]
+    assert mu(more) >= mu(run) * SLACK
+
+
+@often
+@given(runs, st.data())
+def test_a_larger_lipschitz_constant_never_lowers_mu(run: list[Step], data: st.DataObject) -> None:
+    more = [(f + data.draw(st.floats(0, 2)), s, n) for f, s, n in run]
+    assert mu(more) >= mu(run) * SLACK
+
+
+@often
+@given(runs, st.floats(0.0, 20.0), noises)
+def test_an_untouched_step_more_never_raises_mu(run: list[Step], factor: float, noise: float) -> None:
+    assert mu([*run, (factor, 0.0, noise)]) * SLACK <= mu(run)
+
+
+@often
+@given(runs)
+def test_never_worse_than_composition(run: list[Step]) -> None:
+    ratios = [np.inf if n == 0 else s / n for _, s, n in run if s > 0]
+    assert mu(run) * SLACK <= np.linalg.norm(ratios)
+
+
+@often
+@given(st.lists(st.tuples(st.floats(0.05, 3.0), touches, st.floats(0.05, 5.0)), min_size=1, max_size=30))
+def test_never_better_than_the_exact_privacy_of_a_linear_run(run: list[Step]) -> None:
+    arrays = [np.array(column) for column in zip(*run, strict=True)]
+    assert mu(run) >= linear_gaussian_mu_same_direction(*arrays) * SLACK
+    assert mu(run) >= linear_gaussian_mu_orthogonal(*arrays) * SLACK
+
+
+@often
+@given(runs, st.integers(1, 30))
+def test_a_run_is_no_better_than_its_end_and_no_worse_than_composed_parts(run: list[Step], cut: int) -> None:
+    first, last = run[:cut], run[cut:]
+    assert mu(run) >= (mu(last) if last else 0.0) * SLACK
+    assert mu(run) * SLACK <= np.hypot(mu(first), mu(last) if last else 0.0)
+
+
+@often
+@given(runs, st.floats(1e-6, 1e6))
+def test_mu_scales_with_the_ratio_of_sensitivity_to_noise(run: list[Step], ratio: float) -> None:
+    scaled = mu([(f, s * ratio, n) for f, s, n in run])
+    # Half an eps in each product, more where it is denormal: the strategies stay away from there.
+    assert scaled * SLACK <= mu(run) * ratio * (1 + 1e-15) + 1e-150
+    assert scaled >= mu(run) * ratio * SLACK * (1 - 1e-15) - 1e-150
