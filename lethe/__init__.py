@@ -18,18 +18,15 @@ from lethe.accounting.total import total
 from lethe.accounting.verify import verify
 from lethe.calculus import guarantees
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.shown_elsewhere import drawn_by
 from lethe.certificates.statement import Statement
 from lethe.documents.version import __version__
 from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, LetheWarning, MissingExtraError
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.correlate import correlate
-from lethe.report import figure_of
 from lethe.run import batches, losses, noise, regularisers, schedules
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 
-drawn_by(figure_of)
 for _namespace in (batches, losses, regularisers, schedules, noise, guarantees):  # for `from lethe.batches import Poisson`
     sys.modules[f"lethe.{_namespace.__name__.rpartition('.')[2]}"] = _namespace
 
