@@ -153,6 +153,16 @@ def test_what_is_private_is_told_to_those_alone_who_ask(train: Callable[..., Any
     assert does_not.ends[0].diagnostics is None
 
 
+def test_a_callback_that_fails_at_the_beginning_ends_the_training_before_its_first_step() -> None:
+    model, heard = make_network(), Heard()
+    before = flat(model).clone()
+    with pytest.raises(OSError, match="disk is full"):
+        fit(model, CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0), callbacks=[heard, Failing("begin")])
+    assert torch.equal(flat(model), before)
+    assert heard.steps == heard.ends == []
+    assert heard.failed == ["OSError"]
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("train", [network, in_a_loop, linear])
 @pytest.mark.parametrize("at", [3, "end"])
