@@ -21,8 +21,6 @@ def write_folder(path: str | os.PathLike[str], files: Mapping[str, bytes], *, re
         path: the folder; its parent must exist.
         files: name -> content; names may contain one level of sub-folder, "runs/a.json".
         replace: an existing folder may be replaced if it holds nothing but files of these names.
-    Raises:
-        InputError: the folder exists and may not be replaced, or it cannot be written.
     """
     folder = Path(path)
     require_new_folder(folder, replaceable=files if replace else None)
@@ -52,13 +50,9 @@ def write_folder(path: str | os.PathLike[str], files: Mapping[str, bytes], *, re
 
 
 def require_new_folder(path: str | os.PathLike[str], *, replaceable: Collection[str] | None = None) -> None:
-    """Refuse a folder that `write_folder` would refuse; to be asked before long work, not after it.
+    """Refuse a folder that `write_folder` would refuse, before long work: its parent is no folder or may not be written to, or it exists.
 
-    Args:
-        path: the folder.
-        replaceable: the names of files that an existing folder may hold and still be replaced; None: it may not exist.
-    Raises:
-        InputError: it exists and holds anything else, or its parent is no folder or may not be written to.
+    If it holds nothing but files of the names that are `replaceable`, it may exist.
     """
     folder = Path(path)
     if not folder.parent.is_dir():

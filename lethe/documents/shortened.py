@@ -36,26 +36,15 @@ def shortened(value: Any) -> Any:
     return value
 
 
-def few_lines(lines: Sequence[str], *, whole: str, most: int = MOST_LINES) -> str:
-    """At most `most` lines of text; the last one then counts those left out.
-
-    Args:
-        lines: of the whole text, the important ones first.
-        whole: how to get all of it, such as "explain()".
-        most: at least 2.
-    """
-    if len(lines) <= most:
+def few_lines(lines: Sequence[str], *, whole: str) -> str:
+    """At most twelve lines, the important ones first; the last then counts those left out, and says how to get the `whole`."""
+    if len(lines) <= MOST_LINES:
         return "\n".join(lines)
-    return "\n".join([*lines[: most - 1], f"and {len(lines) - most + 1} more lines: {whole}"])
+    return "\n".join([*lines[: MOST_LINES - 1], f"and {len(lines) - MOST_LINES + 1} more lines: {whole}"])
 
 
 def page_in_few_lines(lines: Sequence[str], *, head: int) -> str:
-    """A page of a guarantee in few lines: what warns, fails or is declared stays, of what is sure only the number.
-
-    Args:
-        lines: of the whole page.
-        head: how many of them say what holds and by what.
-    """
+    """A page of a guarantee in few lines: its `head`, and what warns, fails or is declared; of what is sure only the number."""
     if len(lines) <= MOST_LINES:
         return "\n".join(lines)
     sure = [line for line in lines[head:] if line.startswith(_SURE)]
@@ -80,12 +69,11 @@ def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]])
         head: one entry a column; empty: no head.
         rows: one entry a column each, the first of which names the row.
     """
-    heads = "".join(f'<th scope="col" style="{_CELL}">{escape(words)}</th>' for words in head)
-    top = f"<thead><tr>{heads}</tr></thead>" if head else ""
-    body = "".join(f"<tr>{_row(row)}</tr>" for row in rows)
+
+    def cells(row: Sequence[str], scope: str) -> str:
+        tags = [f'th scope="{scope}"', *(["td"] if scope == "row" else [f'th scope="{scope}"']) * (len(row) - 1)]
+        return "<tr>" + "".join(f'<{tag} style="{_CELL}">{escape(text)}</{tag[:2]}>' for tag, text in zip(tags, row, strict=True)) + "</tr>"
+
+    top = f"<thead>{cells(head, 'col')}</thead>" if head else ""
+    body = "".join(cells(row, "row") for row in rows)
     return f'<table><caption style="{_CAPTION}">{escape(caption)}</caption>{top}<tbody>{body}</tbody></table>'
-
-
-def _row(row: Sequence[str]) -> str:
-    first, *rest = map(escape, row)
-    return f'<th scope="row" style="{_CELL}">{first}</th>' + "".join(f'<td style="{_CELL}">{words}</td>' for words in rest)

@@ -66,11 +66,7 @@ class Specification(BaseModel):
 
     @classmethod
     def respelt(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields under the names that documents hold, of those given in American spelling too.
-
-        Raises:
-            InputError: one is given in both spellings.
-        """
+        """The fields under the names that documents hold, of those given in American spelling too; one in both is refused."""
         return respelt(fields, cls.model_fields)
 
     @classmethod
@@ -108,11 +104,7 @@ class StoredSpecification(Specification):
 
     @classmethod
     def from_document(cls, document: dict[str, Any], *, source: str | None = None) -> Self:
-        """Build one from plain data.
-
-        Raises:
-            InputError: as the constructor, naming `source`.
-        """
+        """Build one from plain data; errors as of the constructor, naming `source`."""
         if not isinstance(document, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"got {type(document).__name__}; {cls.__name__} is a mapping of its fields.", source=source)
         if cls._kind is not None:
@@ -123,11 +115,7 @@ class StoredSpecification(Specification):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read one from a .yaml, .yml or .json file.
-
-        Raises:
-            InputError: the file cannot be read, or does not hold a valid one.
-        """
+        """Read one from a .yaml, .yml or .json file; InputError where it holds no valid one."""
         return cls.from_document(read_document(path), source=str(path))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -193,20 +181,15 @@ SpecificationT = TypeVar("SpecificationT", bound=Specification)
 
 
 def names_itself(owner: type[Specification], tag: str) -> bool:
-    """Whether a class has a name of its own under `tag`; what has one is final, so that nothing can be taken for what it inherits from.
+    """Whether a class has a name of its own under the attribute `tag`, such as "kind".
 
-    Args:
-        owner: the class.
-        tag: the class attribute that holds the name, such as "kind".
-    Raises:
-        InputError: it inherits from another class that has a name.
+    What has one is final, so that nothing can be taken for what it inherits from: InputError of a class that inherits from one.
     """
     named = [base for base in owner.__mro__ if tag in vars(base)]
     above = [base for base in named if base is not owner]
     if above:
-        raise InputError(
-            f"{tag}: {owner.__name__} inherits from {vars(above[0])[tag]}, and would be taken for it.", remedy="write it anew."
-        )
+        what = f"{tag}: {owner.__name__} inherits from {vars(above[0])[tag]}, and would be taken for it."
+        raise InputError(what, remedy="write it anew.")
     return bool(named)
 
 
@@ -217,8 +200,6 @@ def from_tagged(value: object, *, tag: str, classes: Mapping[str, type[Specifica
         value: a mapping, or an instance of one of `classes`.
         tag: the key that names the class, such as "design".
         classes: name -> class.
-    Raises:
-        InputError: not a mapping, no tag, an unknown name, or fields the class refuses.
     """
     names = ", ".join(classes)
     if type(value) in classes.values():

@@ -178,8 +178,6 @@ def refuse_other_kind(content: Mapping[str, Any], wanted: str, source: str | Non
         content: of the document.
         wanted: the kind that is taken, such as "run".
         source: the file.
-    Raises:
-        InputError: it is of another kind.
     """
     if content.get("kind") in ("statement", "total"):
         name, use = content["kind"], _PROVED
@@ -190,11 +188,7 @@ def refuse_other_kind(content: Mapping[str, Any], wanted: str, source: str | Non
 
 
 def parse_value(text: str, name: str) -> Any:
-    """Read one YAML value, which errors call `name`: a number, a word, a list or a mapping; None of an empty text.
-
-    Raises:
-        InputError: it cannot be parsed, or has a key twice.
-    """
+    """Read one YAML value, which errors call `name`: a number, a word, a list or a mapping; None of an empty text."""
     try:
         return yaml.load(text, Loader=_StrictLoader)
     except InputError as error:
@@ -204,18 +198,11 @@ def parse_value(text: str, name: str) -> Any:
 
 
 @contextmanager
-def reading_arrays(file: Path, *, what: str, remedy: str) -> Iterator[None]:
+def reading_arrays(file: Path, *, remedy: str) -> Iterator[None]:
     """Within: whatever NumPy raises of this file is an InputError.
 
     A header is parsed as Python text and believed, so damage shows as many kinds of error: syntax and tokens, memory for a shape of 10^12
     rows, unknown compression, a check sum that is wrong.
-
-    Args:
-        file: the file that is read.
-        what: what cannot be done, such as "be read".
-        remedy: what to give instead.
-    Raises:
-        InputError: NumPy cannot read it.
     """
     try:
         yield
@@ -223,7 +210,7 @@ def reading_arrays(file: Path, *, what: str, remedy: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise InputError(f"{file} cannot {what}: {reason}.", remedy=remedy) from error
+        raise InputError(f"{file} cannot be read: {reason}.", remedy=remedy) from error
 
 
 def to_yaml(content: dict[str, Any]) -> str:
@@ -249,11 +236,7 @@ def _holds_long_list(content: object) -> bool:
 
 
 def write_document(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write a mapping to a .json, .yaml or .yml file, whole or not at all.
-
-    Raises:
-        InputError: an unknown suffix, or a folder that cannot be written.
-    """
+    """Write a mapping to a .json, .yaml or .yml file, whole or not at all."""
     file = as_path(path)
     if file.suffix.lower() not in DOCUMENTS:
         raise InputError(f"{file.name} ends in {file.suffix!r}; a document ends in .json, .yaml or .yml.")
@@ -261,11 +244,7 @@ def write_document(path: str | os.PathLike[str], content: dict[str, Any]) -> Non
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file through a temporary neighbour and a rename, so that readers see the old file or the new one.
-
-    Raises:
-        InputError: the folder does not exist or cannot be written.
-    """
+    """Write a file through a temporary neighbour and a rename, so that readers see the old file or the new one."""
     file, temporary = Path(path), None
     try:
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -287,11 +266,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def require_place(path: str | os.PathLike[str], *suffixes: str) -> None:
-    """Refuse a file that could not be written, before long work and not after it.
-
-    Raises:
-        InputError: another suffix, or a parent that is no folder or may not be written to.
-    """
+    """Refuse a file that could not be written, before long work: another suffix, or a parent that may not be written to."""
     file = as_path(path)
     if file.suffix.lower() not in suffixes:
         raise InputError(f"{file.name} ends in {file.suffix!r}; it needs to end in {' or '.join(suffixes)}.", source=str(file))

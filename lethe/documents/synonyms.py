@@ -90,11 +90,7 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
 
 
 def respelt(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The arguments, those in American spelling under the name that is known.
-
-    Raises:
-        InputError: one is given in both spellings.
-    """
+    """The arguments, those in American spelling under the name that is known; InputError of one in both spellings."""
     renamed: dict[str, Any] = {}
     for name, value in given.items():
         own = SPELLINGS.get(name, name)
@@ -107,20 +103,12 @@ def respelt(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
 
 
 def in_other_words(function: CallableT) -> CallableT:
-    """A function, or a class, that takes the American spellings too, and refuses an unknown argument with the name that is meant.
-
-    Raises:
-        UnknownArgumentError: such an argument.
-    """
+    """A function, or a class, that takes the American spellings too, and refuses an unknown argument with the name that is meant."""
     return answering({})(function)
 
 
 def answering(elsewhere: Mapping[str, str]) -> Callable[[CallableT], CallableT]:
-    """`in_other_words`, with answers of its own.
-
-    Args:
-        elsewhere: words that the function does not take, with what to write for each.
-    """
+    """`in_other_words`, with answers of its own: words that the function does not take, with what to write for each."""
 
     def decorate(function: CallableT) -> CallableT:
         if isinstance(function, type):

@@ -128,7 +128,7 @@ def split(table: RecordTable, test_fraction: float, seed: int) -> tuple[RecordTa
 
 def _read_npz(file: Path, target: str | None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     with (
-        reading_arrays(file, what="be read", remedy="give an .npz file of plain arrays (no pickled objects)."),
+        reading_arrays(file, remedy="give an .npz file of plain arrays (no pickled objects)."),
         file.open("rb") as stream,
         np.load(stream, allow_pickle=False) as archive,
     ):

@@ -10,6 +10,7 @@ import marshal
 import math
 import os
 import pickle
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FunctionType
@@ -30,6 +31,7 @@ from lethe.errors import InputError, LetheError
 Trial = Callable[[bool, int], float]
 """(whether the record is there, seed) -> the score of one training, higher where the record seems to have been there."""
 _KIND = "lethe audit scores 1"
+_SYNC = 0.5  # seconds of trainings that a failure of the machine may lose: they would be repeated
 
 
 def play(trial: Trial, game: TwoWorldGame, *, seed: int, declared: str | None = None, progress: bool = False) -> TwoWorldScores:
@@ -57,16 +59,18 @@ def play(trial: Trial, game: TwoWorldGame, *, seed: int, declared: str | None = 
         if file.exists():
             scores = _read_scores(file, head)
         else:
-            _append(file, head)
+            _append(file, head, sync=True)
     done = frozenset(scores)
     tasks = (joblib.delayed(_scored)(trial, number, seeds[number]) for number in range(count) if number not in done)
     console = Console(stderr=True)
     with Progress(console=console, disable=not (progress and console.is_terminal)) as bar:
-        shown = bar.add_task("trainings", total=count, completed=len(scores))
+        shown, synced = bar.add_task("trainings", total=count, completed=len(scores)), time.monotonic()
         for number, score in as_they_end(tasks, game.workers):
             scores[number] = score
             if file is not None:
-                _append(file, {"trial": number, "score": score})
+                due = time.monotonic() - synced > _SYNC
+                _append(file, {"trial": number, "score": score}, sync=due)
+                synced = time.monotonic() if due else synced
             bar.update(shown, completed=len(scores))
     require_all(len(scores), count)
     ordered = np.array([scores[number] for number in range(count)])
@@ -119,13 +123,14 @@ def _read_scores(file: Path, head: Mapping[str, object]) -> dict[int, float]:
     return scores
 
 
-def _append(file: Path, line: Mapping[str, object]) -> None:
-    """Write a line, which is on disk when it returns."""
+def _append(file: Path, line: Mapping[str, object], *, sync: bool) -> None:
+    """Write a line; a kill does not lose it, and a failure of the machine only if it is not synced."""
     try:
         with file.open("ab") as opened:
             opened.write(f"{json.dumps(line)}\n".encode())
             opened.flush()
-            os.fsync(opened.fileno())
+            if sync:
+                os.fsync(opened.fileno())
     except OSError as error:
         why = f"{file} cannot be written: {error.strerror or error}."
         raise LetheError(why, source="score_file", remedy="give a path you may write to.") from error

@@ -124,7 +124,7 @@ def weights_file(**arrays: npt.ArrayLike) -> bytes:
 
 
 def _arrays(file: Path) -> tuple[Array, Array]:
-    with reading_arrays(file, what="be read", remedy="give the folder as `lethe train` wrote it."), file.open("rb") as stream:
+    with reading_arrays(file, remedy="give the folder as `lethe train` wrote it."), file.open("rb") as stream:
         archive = np.load(stream, allow_pickle=False)
         arrays = {name: np.asarray(archive[name]) for name in archive.files}
     for one, other in _NAMES:

@@ -168,7 +168,7 @@ def _read(name: str, digest: str) -> FloatArray:
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
         raise InputError(f"sha256: {name} has the hash {found}; the run says {digest}.", source="noise.sha256", remedy=_REMEDY)
-    with reading_arrays(file, what="be read", remedy=_REMEDY):
+    with reading_arrays(file, remedy=_REMEDY):
         matrix = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)  # np.load would take an archive of several, too
     if matrix.ndim != 2 or matrix.dtype != np.float64:
         raise InputError(f"file: {name} holds {matrix.dtype} of shape {matrix.shape}; it needs float64 of shape (T, T).", remedy=_REMEDY)

@@ -132,7 +132,7 @@ def _opened(name: str, part: object) -> list[tuple[str, object]]:
         return [(name, part)]
     path, opened = as_path(part), list[tuple[str, object]]()
     for file in sorted(path.glob("*.npy")) if path.is_dir() else [path]:
-        with reading_arrays(file, what="be mapped", remedy=_FILES):
+        with reading_arrays(file, remedy=_FILES):
             opened.append((file.name, np.load(file, mmap_mode="r", allow_pickle=False)))
     return opened
 

@@ -118,20 +118,6 @@ class TestWhatIsNotValid:
         assert_invalid(epsilons, 1.0)
         assert_powerful(epsilons, 0.894, of=2000)
 
-    @pytest.mark.nightly(by_day="test_plug_in")
-    @pytest.mark.slow
-    def test_the_best_number_of_guesses(self) -> None:
-        found = cache(
-            lambda guessed, correct: one_run_epsilon(Guesses(canaries=1000, guessed=guessed, correct=correct), delta=0.0, level=0.05)
-        )
-
-        def audit(generator: Generator) -> float:
-            coins = generator.random(1000) < 0.5
-            ordered = coins[np.argsort(canaries(generator.laplace(size=1000), coins, 1.0))]
-            return max(found(2 * k, int(ordered[1000 - k :].sum() + (~ordered[:k]).sum())) for k, _ in PAIRS)
-
-        assert_invalid(repeated(audit, times=300, seed=9), 1.0)
-
     @pytest.mark.slow
     def test_a_gaussian_formula_on_another_mechanism(self) -> None:
         rule, curve = FixedThreshold(threshold=1.0), GaussianCurve()

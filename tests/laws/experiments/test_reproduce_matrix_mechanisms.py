@@ -1,18 +1,13 @@
 """`lethe reproduce matrix-mechanisms`: published numbers come out again, and no mechanism is below a published bound."""
 
-import csv
-import io
-import json
 import math
 
 import numpy as np
 import pytest
-from printed_tables import printed
 
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree, square_root
 from lethe_experiments import Reproduction
 from lethe_experiments.matrix_mechanisms import largest_at_least, largest_error, matrix_mechanisms, mean_at_least, mean_error
-from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 pytestmark = pytest.mark.slow
 
@@ -64,18 +59,3 @@ def test_the_errors_are_those_of_the_inverse() -> None:
         rows = np.linalg.norm(np.tril(np.ones((12, 12))) @ np.linalg.inv(matrix), axis=1)
         assert largest_error(strategy, slots) == pytest.approx(max(norms) * rows.max(), rel=1e-9)
         assert mean_error(strategy, slots) == pytest.approx(max(norms) * np.sqrt(np.mean(rows**2)), rel=1e-9)
-
-
-@pytest.mark.slow
-def test_files_and_tables(result: Reproduction) -> None:
-    pytest.importorskip("matplotlib")
-    from lethe_experiments.files import reproduction_files
-
-    files = reproduction_files(result)
-    assert files["matrix-mechanisms.png"].startswith(b"\x89PNG")
-    assert json.loads(files["matrix-mechanisms.json"]) == result.to_dict()
-    assert len(list(csv.DictReader(io.StringIO(files["matrix-mechanisms.csv"].decode())))) == len(result.rows)
-    page = printed(*reproduction_tables(result.to_dict(), 100), width=100)
-    assert all(f"{row['error']:.5g}" in page for row in result.records())
-    assert "1 pass" in page
-    assert "4 passes" in page

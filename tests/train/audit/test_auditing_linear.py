@@ -101,16 +101,6 @@ def test_a_chosen_start_makes_the_canary_s_gradient_as_large_as_it_can_be() -> N
     assert found[1] > 1.5 * found[0]
 
 
-def test_one_run_with_many_canaries() -> None:
-    run = run_of(records=200, batches=lethe.batches.Cyclic(50), noise_multiplier=0.5)
-    drawn = np.random.default_rng(0)
-    data = drawn.normal(size=(200, 300)) / 100, drawn.normal(size=200)
-    page = audit(run, data, AuditConfig(delta=DELTA, game=OneRunGame(canaries=150)))
-    assert page.verdict == "consistent"
-    assert page.audits[0].unit == "canary"
-    assert page.audits[0].epsilon > 0.5
-
-
 @pytest.mark.parametrize("threat", ["final_model", "black_box", "black_box_chosen_start"])
 @pytest.mark.parametrize("noise", [0.0, 2.0])
 def test_one_run_for_every_adversary(threat: Any, noise: float) -> None:

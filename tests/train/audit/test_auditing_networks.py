@@ -91,17 +91,6 @@ def test_watching_changes_nothing(other: Any) -> None:
     assert plain.shares.size == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("other", [{}, {"fit": fit_by_engine}])
-def test_checking_changes_nothing(other: Any) -> None:
-    """So that other tests may train without it."""
-    training = NetworkTraining(run=run_of(noise_multiplier=1.0, step_size=0.5), build=build, **other)
-    watching = training.game("white_box", training.canaries("mislabelled", data_of(), [0], seed=0))[0]
-    checked, unchecked = (train(data_of(), 7) for train in (watching, unverified(watching)))
-    assert (checked.displacement == unchecked.displacement).all()
-    assert (checked.shares == unchecked.shares).all()
-
-
 def test_all_trainings_begin_alike_and_leave_the_generator_alone() -> None:
     before = torch.random.get_rng_state()
     first, second = training_of().built(), training_of().built()
@@ -151,17 +140,9 @@ def test_correlated_noise_that_is_missing_is_seen_step_by_step() -> None:
 
 
 @pytest.mark.slow
-def test_one_run_of_a_network() -> None:
-    training = NetworkTraining(run=run_of(records=40, batches=lethe.batches.Full(), noise_multiplier=0.3), build=build)
-    page = audit(training, data_of(40), AuditConfig(delta=DELTA, game=OneRunGame(canaries=40), threat="white_box"))
-    assert page.audits[0].unit == "canary"
-    assert page.verdict == "consistent"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("threat", ["final_model", "black_box"])
+@pytest.mark.parametrize("threat", ["white_box", "final_model", "black_box"])
 def test_one_run_of_a_network_for_every_adversary(threat: Any) -> None:
-    """Canaries that do not interfere are all found out without noise, and not with it; the white box is above."""
+    """Canaries that do not interfere are all found out without noise, and not with it."""
     training = NetworkTraining(run=run_of(records=40, batches=lethe.batches.Full(), steps=4, step_size=2.0), build=wide)
     drawn = np.random.default_rng(0)
     data = np.eye(40, dtype=np.float32), drawn.integers(0, 2, 40)

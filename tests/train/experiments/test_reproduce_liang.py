@@ -239,22 +239,6 @@ def test_pictures_of_files_and_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_must_be_known_is_said(small: Reproduction, bounded: Reproduction) -> None:
-    for words in (
-        "point estimate",
-        "not independent",
-        "fair coin",
-        "not in all rows at once",
-        "false as stated",
-        "not a release",
-        "CIFAR-10",
-    ):
-        assert words in small.fine_print()
-    assert "declared" in bounded.fine_print()
-    assert "declared, since nobody knows it" not in small.fine_print()
-
-
-@pytest.mark.slow
 def test_files(small: Reproduction, bounded: Reproduction) -> None:
     pytest.importorskip("matplotlib")
     from lethe_experiments.files import reproduction_files

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 from audited_callables import ABOUT, EPSILON, described, place
-from joblib.externals.loky import get_reusable_executor
 from repository import ROOT
 
 import lethe
@@ -147,15 +146,6 @@ def test_the_configurations_on_the_page_and_the_example_are_some(tmp_path: Path,
     monkeypatch.chdir(ROOT)
     job = AuditJob.load("examples/audit_digits.yaml")
     assert job.subject.prepare(job.delta).certificate is not None
-
-
-@pytest.mark.nightly(by_day="test_a_training_and_its_run_give_the_same_audit_of_the_same_certificate")
-@pytest.mark.slow
-def test_two_processes_find_what_one_finds(folder: Path) -> None:
-    del folder
-    get_reusable_executor().shutdown(wait=True)  # joblib's processes of an earlier test would not know the new folder of modules
-    one, two = (AuditJob(**described(workers=workers)).execute().page for workers in (None, 2))
-    assert one == two
 
 
 @pytest.mark.slow

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from typer.testing import CliRunner
 import lethe
 from lethe.accounting.recheck import recheck_statement
 from lethe.accounting.verify import load
-from lethe.certificates.signing.keys import signing_key
+from lethe.certificates.keys import signing_key
 from lethe.certificates.statement import Statement
 from lethe.cli.app import app
 from lethe.documents.strict import write_document
@@ -172,7 +170,7 @@ def test_elsewhere_the_public_key_is_enough_and_needed(trained: dict[str, Path],
 
 
 @pytest.mark.slow
-def test_totals_reports_and_ledgers_take_it_as_it_is(trained: dict[str, Path], tmp_path: Path) -> None:
+def test_totals_and_reports_take_it_as_it_is(trained: dict[str, Path], tmp_path: Path) -> None:
     one, two = (trained[name] / "certificate.json" for name in ("one", "two"))
     total = lethe.total([one, two], 1e-5)
     total.save(tmp_path / "total.json")
@@ -191,15 +189,3 @@ def test_totals_reports_and_ledgers_take_it_as_it_is(trained: dict[str, Path], t
     other = json.loads(called("report", trained["one"], "--weights", trained["two"] / "weights.npz", "--json").stdout)
     assert "OTHER WEIGHTS" in {notice["heading"] for notice in other["notices"]}
     assert json.loads(called("report", tmp_path / "unsealed.json", "--json").stdout)["sealed"] is False
-    pytest.importorskip("sqlalchemy")
-    from lethe.ledger import Budget, Ledger
-
-    ledger = Ledger.open(tmp_path / "ledger.sqlite", make=True)
-    ledger.create("homes", neighbours="replace_one", budget=Budget(epsilon=10.0, delta=1e-5), by="keeper")
-    number = ledger.reserve("homes", content_of(trained["one"]), by="team A").number
-    ledger.start(number)
-    ledger.settle(number, content_of(trained["one"]), by="team A")
-    assert ledger.verify().recomputed == 2
-    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as connection:
-        stored = [json.loads(text) for (text,) in connection.execute("SELECT content FROM entries WHERE kind = 'release'")]
-    assert content_of(trained["one"]) in [entry.get("document") for entry in stored]

@@ -181,30 +181,6 @@ def test_a_run_is_opened_from_a_file_and_a_bad_one_is_refused(tab: Tab) -> None:
     assert tab.said() == run
 
 
-@pytest.mark.nightly(by_day="test_from_a_control_to_a_certificate_of_the_saved_run")
-def test_a_run_with_a_long_list_is_shown_and_its_link_is_not(tab: Tab) -> None:
-    tab.driver.get(tab.address)
-    tab.until(lambda: tab.text("#wanted"))
-    steps = 3000
-    listed = [10.0 + 0.001 * step for step in range(steps)]
-    run = lethe.Run(
-        records=1000,
-        batches=lethe.batches.Cyclic(10),
-        steps=steps,
-        step_size=0.5,
-        noise_multiplier=listed,
-        clip_norm=1.0,
-        release="all",
-        neighbours="replace_one",
-    )
-    run.save(tab.folder / "long.yaml")
-    tab.driver.find_element("id", "open").send_keys(str(tab.folder / "long.yaml"))
-    tab.until(lambda: tab.said() == run)
-    assert tab.text("#wanted") == shown(lethe.certify(run, 1e-6).epsilon)
-    assert "Too long for a link" in tab.text("#said")
-    assert tab.driver.current_url == tab.address  # an address of another state would be a wrong one
-
-
 @pytest.mark.parametrize(("scheme", "widths"), [("light", WIDTHS if by_night() else WIDTHS[1:]), ("dark", WIDTHS[:1])])
 def test_the_page_can_be_read_by_everybody_and_asks_nobody_else(tab: Tab, scheme: Scheme, widths: tuple[int, ...]) -> None:
     """How wide a page is changes nothing of its colours."""

@@ -12,7 +12,7 @@ from lethe.accounting.cumulative import cumulative_privacy
 from lethe.audit.statistics.curves import AuditSetting
 from lethe.audit.statistics.lower_bounds import two_world
 from lethe.audit.statistics.rules import FixedThreshold
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
 from lethe.documents.shortened import few_lines, shortened, thinned
 
 LISTED = [5.0] * 50
@@ -89,8 +89,8 @@ def test_a_short_comparison_never_shows_a_claim_as_proved() -> None:
 
 
 def test_lines_left_out_are_counted() -> None:
-    assert few_lines(list("abc"), whole="all()", most=3) == "a\nb\nc"
-    assert few_lines(list("abcd"), whole="all()", most=3) == "a\nb\nand 2 more lines: all()"
+    assert few_lines(list("abcdefghijkl"), whole="all()") == "\n".join("abcdefghijkl")
+    assert few_lines(list("abcdefghijklm"), whole="all()") == "\n".join([*"abcdefghijk", "and 2 more lines: all()"])
     assert thinned(5, 5) == [0, 1, 2, 3, 4]
     assert thinned(100, 3) == [0, 50, 99]
 

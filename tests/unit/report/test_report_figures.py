@@ -1,6 +1,5 @@
 """`to_frame` and `plot` of a comparison and of a sweep: the numbers of the table, the picture of the command."""
 
-import subprocess
 import sys
 
 import numpy as np
@@ -45,22 +44,6 @@ def test_plots_are_figures() -> None:
         assert len(drawn.axes) == 1
     lines = SWEEP.plot().axes[0].get_lines()
     assert any(np.allclose(line.get_ydata(), SWEEP.epsilons("composition")) for line in lines if len(line.get_ydata()) == 2)
-
-
-@pytest.mark.slow
-def test_without_matplotlib_a_plot_says_what_to_install() -> None:
-    """In a process of its own: a module that is loaded already would be found again."""
-    code = (
-        "import sys; sys.modules['matplotlib'] = None\n"
-        "import lethe\n"
-        "run = lethe.Run(records=100, batches=lethe.batches.Cyclic(10), passes=1, step_size=0.5, clip_norm=1.0, noise_multiplier=5.0,"
-        " release='last')\n"
-        "try:\n    lethe.compare(run, 1e-5, theorems=['composition']).plot()\n"
-        "except lethe.MissingExtraError as error:\n    print(error)\n"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
-    assert "plots need matplotlib" in said
-    assert "lethe-dp[report]" in said
 
 
 def test_a_sweep_from_zero_and_over_delta_can_be_drawn() -> None:

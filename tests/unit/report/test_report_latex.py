@@ -79,10 +79,19 @@ def test_every_letter_compiles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_no_table_grows_with_what_is_declared(name: str) -> None:
+def test_it_is_balanced_and_no_table_grows_with_what_is_declared(name: str) -> None:
     """A tabular is never broken between two pages."""
     text = written(SUBJECTS[name](), ".tex")
+    depth = 0
+    for letter in text.replace("\\\\", "").replace("\\{", "").replace("\\}", ""):
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        assert depth >= 0
+    assert depth == 0
+    for block in ("center", "tabular", "description", "itemize"):
+        assert text.count(f"\\begin{{{block}}}") == text.count(f"\\end{{{block}}}") > 0
     assert text.count("\\begin{tabular}") == 1
-    rows = text.partition("\\begin{tabular}")[2].partition("\\end{tabular}")[0]
-    assert 8 < sum(rows.count(end) for end in ("\\tabularnewline\n", "\\\\\n")) <= 14
+    lines = text.partition("\\begin{tabular}")[2].partition("\\end{tabular}")[0].splitlines()
+    rows = [line for line in lines if line.endswith("\\tabularnewline")]
+    assert 8 < len(rows) <= 14
+    assert all(row.replace("\\&", "").count("&") == 1 for row in rows)
     assert "\\begin{description}\n\\end{description}" not in text

@@ -44,35 +44,24 @@ def _altered(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_altered_certificate_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_what_does_not_follow_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     path, out = _altered(tmp_path), tmp_path / "report.html"
-    for subject in (path, Certificate.load(path)):
-        with pytest.raises(lethe.InputError, match="does not follow from its run"):
+    words, seal = lethe.certify(make_run(), DELTA).to_dict(), sealed_content()
+    words["hypotheses"][0]["detail"] = "all is well"
+    seal["seal"]["signatures"][0]["sig"] = seal["seal"]["signatures"][0]["sig"][::-1]
+    other = trained_folder(tmp_path / "other", run__json=make_run(noise_multiplier=50.0).to_document())
+    altered = trained_folder(tmp_path / "altered", certificate__json=json.loads(path.read_text()), run__json=None)
+    for subject, said in (
+        (path, "does not follow from its run"),
+        (Certificate.load(path), "does not follow from its run"),
+        (altered, "does not follow from its run"),
+        (other, "another run"),
+        (Certificate.from_dict(words), "reasons are not those"),
+        (Certificate.from_dict(seal), "seal"),
+    ):
+        with pytest.raises(lethe.InputError, match=said):
             lethe.report.write(subject, out)
-    folder = trained_folder(tmp_path / "folder", certificate__json=json.loads(path.read_text()), run__json=None)
-    with pytest.raises(lethe.InputError, match="does not follow from its run"):
-        lethe.report.write(folder, out)
     assert not out.exists()
-
-
-def test_words_that_do_not_follow_from_the_run_are_refused(tmp_path: Path) -> None:
-    content = lethe.certify(make_run(), DELTA).to_dict()
-    content["hypotheses"][0]["detail"] = "all is well"
-    with pytest.raises(lethe.InputError, match="reasons are not those"):
-        subject_of(Certificate.from_dict(content))
-
-
-def test_a_seal_over_another_run_is_refused() -> None:
-    content = sealed_content()
-    content["seal"]["signatures"][0]["sig"] = content["seal"]["signatures"][0]["sig"][::-1]
-    with pytest.raises(lethe.InputError, match="seal"):
-        subject_of(Certificate.from_dict(content))
-
-
-def test_a_folder_whose_run_is_another_one_is_refused(tmp_path: Path) -> None:
-    folder = trained_folder(tmp_path / "folder", run__json=make_run(noise_multiplier=50.0).to_document())
-    with pytest.raises(lethe.InputError, match="another run"):
-        lethe.report.write(folder, tmp_path / "report.html")
 
 
 @pytest.mark.parametrize(
@@ -150,30 +139,12 @@ def test_hostile_words_are_only_words_in_latex() -> None:
     assert tex("é ü ø 漢 ≥\n\n% x") == r"\'e \"{u} {\o} (U+6F22) \ensuremath{\ge} \% x"
 
 
-@pytest.mark.parametrize("changes", [{}, {"seeded": True}])
-def test_latex_is_balanced(changes: dict[str, Any]) -> None:
-    text = written(with_extras(subject_of(make_run(**changes), delta=DELTA)), ".tex")
-    bare = text.replace("\\\\", "").replace("\\{", "").replace("\\}", "")
-    depth = 0
-    for letter in bare:
-        depth += {"{": 1, "}": -1}.get(letter, 0)
-        assert depth >= 0
-    assert depth == 0
-    for name in ("center", "tabular", "description", "itemize"):
-        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") > 0
-    rows = text.partition("\\begin{tabular}")[2].partition("\\end{tabular}")[0].splitlines()
-    rows = [row for row in rows if row.endswith("\\tabularnewline")]
-    assert len(rows) > 8
-    assert all(row.replace("\\&", "").count("&") == 1 for row in rows)
-
-
 @pytest.mark.slow
 def test_private_numbers_are_left_out_unless_asked_for_and_then_marked(tmp_path: Path) -> None:
     curves = {"curves": [{"name": "loss of every epoch", "steps": [1, 2], "values": [0.777, 0.666]}]}
     folder, out = trained_folder(tmp_path / "trained", curves__json=curves), tmp_path / "report.md"
     lethe.report.write(folder, out)
     assert not any(words in out.read_text() for words in ("0.9877", "0.777", "loss of every epoch"))
-    assert "3" in out.read_text()
     assert "left out of this report" in out.read_text()
     lethe.report.write(folder, out, private=True)
     text = out.read_text()
@@ -182,24 +153,15 @@ def test_private_numbers_are_left_out_unless_asked_for_and_then_marked(tmp_path:
 
 
 @pytest.mark.slow
-def test_an_audit_of_another_claim_supports_and_refutes_nothing(tmp_path: Path) -> None:
-    folder = trained_folder(tmp_path / "trained", audit__json=audit_page(0.1, claim=0.05).to_document())
-    result = runner.invoke(app, ["report", str(folder), "-o", str(tmp_path / "report.json")])
-    content = json.loads((tmp_path / "report.json").read_text())
-    assert result.exit_code == 1  # something is wrong with what lies there, whoever claims it
-    (page,) = content["sections"]["audit"]["pages"]
-    assert page["of_this_claim"] is False
-    assert "another claim" in (tmp_path / "report.json").read_text()
-
-
-@pytest.mark.slow
-def test_an_audit_in_the_folder_is_found_and_a_broken_one_is_no_silence(tmp_path: Path) -> None:
-    document = audit_page().to_document()
+@pytest.mark.parametrize(("page", "mine"), [(audit_page(), True), (audit_page(0.1, claim=0.05), False)])
+def test_an_audit_in_the_folder_is_found_and_one_of_another_claim_supports_nothing(tmp_path: Path, page: Any, mine: bool) -> None:
+    document, out = page.to_document(), tmp_path / "report.json"
     folder = trained_folder(tmp_path / "trained", audit__json={**document, "lethe": "0.2.0", "certificate": None}, notes__json={"a": 1})
-    result = runner.invoke(app, ["report", str(folder), "-o", str(tmp_path / "report.json")])
-    assert result.exit_code == 0
-    (page,) = json.loads((tmp_path / "report.json").read_text())["sections"]["audit"]["pages"]
-    assert page["of_this_claim"] is True
+    result = runner.invoke(app, ["report", str(folder), "-o", str(out)])
+    assert result.exit_code == (0 if mine else 1)  # something is wrong with what lies there, whoever claims it
+    (found,) = json.loads(out.read_text())["sections"]["audit"]["pages"]
+    assert found["of_this_claim"] is mine
+    assert ("another claim" in out.read_text()) is not mine
     (folder / "audit.json").write_text(to_json({**document, "audits": [{"epsilon": -1.0}]}))
     with pytest.raises(lethe.InputError, match=r"audit\.json|audits"):
         lethe.report.write(folder, tmp_path / "again.html")

@@ -115,8 +115,8 @@ REFUSED: list[tuple[Any, str]] = [
     ((), "it needs arrays"),
     (None, "NoneType"),
     ((row for row in "ab"), "generator"),
-    ("missing.npy", "cannot be mapped"),
-    ("table.parquet", "(?s)cannot be mapped.*Dataset.from_parquet"),
+    ("missing.npy", "cannot be read"),
+    ("table.parquet", "(?s)cannot be read.*Dataset.from_parquet"),
     ("/", "no array"),
     (Given([1.0], size=0), "no batch"),
     (Given([1.0], size="3"), "no length"),
@@ -140,7 +140,7 @@ def test_damaged_and_pickled_files_are_refused(tmp_path: Path) -> None:
     whole = (tmp_path / "cut.npy").read_bytes()
     (tmp_path / "cut.npy").write_bytes(whole[:-10])
     for name in ("pickled.npy", "cut.npy"):
-        with pytest.raises(InputError, match="cannot be mapped"):
+        with pytest.raises(InputError, match="cannot be read"):
             TensorSource(tmp_path / name)
 
 
