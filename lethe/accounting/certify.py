@@ -14,7 +14,7 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
 from lethe.certificates.parts import Other, OtherStatus
-from lethe.certificates.training_record import Recorded, TrainingRecord
+from lethe.certificates.records import Recorded, TrainingRecord
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import HypothesisError, InputError, LetheError, quoted
 from lethe.run import known_fields

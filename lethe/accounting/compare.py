@@ -10,9 +10,9 @@ import numpy as np
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.comparison import Comparison, ComparisonRow, Sweep
+from lethe.certificates.comparison import Comparison, ComparisonRow
 from lethe.certificates.parts import Other
-from lethe.certificates.swept import OVERS, WHOLE, Over, changes_length, moved, own_value
+from lethe.certificates.sweep import OVERS, WHOLE, Over, Sweep, changes_length, moved, own_value
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, require_finite
 from lethe.run.consistency import MOST_STEPS

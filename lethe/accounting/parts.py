@@ -13,7 +13,7 @@ from lethe.calculus.any_guarantee.stored import guarantee_from_dict, require_rel
 from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import Finding
-from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.keys import PublicKey
 from lethe.certificates.statement import KIND, Statement
 from lethe.documents.strict import refuse_other_kind, to_json
 from lethe.errors import InputError, LetheError

@@ -10,7 +10,7 @@ from typing import get_args
 from lethe.accounting.parts import MOST_TIMES, Part, digest, part_of
 from lethe.accounting.totals import TOTAL, Total, composed
 from lethe.calculus.domains import outside, require_count
-from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.keys import PublicKey
 from lethe.documents.strict import read_document
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError

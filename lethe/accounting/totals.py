@@ -15,9 +15,8 @@ from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note, open_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.claims import Claims
-from lethe.certificates.parts import Citation, exactly, read_text
-from lethe.certificates.relations import relation_words
-from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.keys import PublicKey
+from lethe.certificates.parts import Citation, exactly, read_text, relation_words
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, write_document
 from lethe.documents.version import __version__

@@ -7,7 +7,7 @@ from typing import Any
 
 from lethe.accounting.totals import Total
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.sealing.seal import Seal
+from lethe.certificates.seal import Seal
 from lethe.certificates.statement import Statement
 from lethe.documents.shortened import few_lines
 

@@ -14,11 +14,10 @@ from lethe.calculus.large_delta import is_large, large_delta_note, require_allow
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import Finding
-from lethe.certificates.sealing.seal import Seal
-from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.keys import PublicKey
+from lethe.certificates.seal import Seal
 from lethe.certificates.statement import KIND, Statement
-from lethe.certificates.weights.digest import tensors_digest
-from lethe.certificates.weights.files import as_tensors
+from lethe.certificates.weights import as_tensors, tensors_digest
 from lethe.documents.strict import read_document
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, require_finite

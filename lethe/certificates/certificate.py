@@ -14,24 +14,27 @@ from lethe.calculus.large_delta import is_large, large_delta_note
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.claims import Claims
 from lethe.certificates.findings import FRESH_NOISE, Finding, as_said, as_written
-from lethe.certificates.not_used import others_counted, others_listed
+from lethe.certificates.keys import PublicKey
 from lethe.certificates.parts import (
+    UNITS_SAID,
     Citation,
     Other,
     OtherStatus,
     StepConstant,
     exactly,
+    others_counted,
+    others_listed,
+    plain_number,
     read_citation,
     read_finding,
     read_other,
     read_step_constant,
     read_text,
+    relation_words,
     require_known_finding,
 )
-from lethe.certificates.relations import UNITS_SAID, relation_words
-from lethe.certificates.sealing.seal import Seal, read_seal, seal
-from lethe.certificates.signing.keys import PublicKey
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
+from lethe.certificates.seal import Seal, read_seal, seal
 from lethe.documents.shortened import html_table, page_in_few_lines
 from lethe.documents.strict import read_document, refuse_other_kind, write_document
 from lethe.documents.version import __version__
@@ -80,11 +83,7 @@ class Certificate(Claims):
     under_replace_one: Callable[[Run, float], float | None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse a run that says what nobody knows: no page could say what the certificate is about.
-
-        Raises:
-            InputError: it does.
-        """
+        """Refuse a run that says what nobody knows: no page could say what the certificate is about."""
         require_run(self.run, correlated=True)
 
     def __repr__(self) -> str:
@@ -176,7 +175,7 @@ class Certificate(Claims):
         `seal` where there is one.
         """
         content: dict[str, Any] = {
-            "epsilon": _finite(self.epsilon),
+            "epsilon": plain_number(self.epsilon),
             "delta": self.delta,
             **({"large_delta": True} if self.large_delta else {}),
             "theorem": self.theorem,
@@ -189,7 +188,7 @@ class Certificate(Claims):
             else {"constant": self.lipschitz.constant, "certificate": self.lipschitz.certificate},
             "hypotheses": [finding.to_dict() for finding in self.findings],
             "others": [
-                {"theorem": other.theorem, "status": other.status, "epsilon": _finite(other.epsilon), "why": other.why}
+                {"theorem": other.theorem, "status": other.status, "epsilon": plain_number(other.epsilon), "why": other.why}
                 for other in self.others
             ],
             "citations": [{"key": citation.key, "text": citation.text} for citation in self.citations],
@@ -221,11 +220,7 @@ class Certificate(Claims):
         return loaded.trusting(key)
 
     def sealed(self, record: TrainingRecord) -> Certificate:
-        """The certificate of a training that took place: with the hypotheses that its code enforced, and its signature.
-
-        Raises:
-            InputError: the record is of another run, or cannot be signed.
-        """
+        """The certificate of a training that took place: with the hypotheses that its code enforced, and its signature."""
         if record.run != self.run:
             raise InputError(f"record: it is of run {record.run.run_id}, not of run {self.run.run_id}.")
         return replace(self, findings=record.findings(self.findings), seal=seal(record))
@@ -313,7 +308,3 @@ def _clips_for_want_of_a_bound(run: Run) -> bool:
 
 def _label(finding: Finding) -> str:
     return finding.evidence if finding.status == "holds" else "FAILS"
-
-
-def _finite(value: float | None) -> float | str | None:
-    return "inf" if value == float("inf") else value

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
-from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, open_delta
-
-
-class _Known(Protocol):
-    """What the answers are computed from."""
-
-    @property
-    def guarantee(self) -> Guarantee: ...
-    @property
-    def records(self) -> int | None: ...
 
 
 class Claims:
@@ -22,7 +12,7 @@ class Claims:
 
     __slots__ = ()
 
-    def epsilon_at(self: _Known, delta: float, *, allow_large_delta: bool = False) -> float:
+    def epsilon_at(self: Any, delta: float, *, allow_large_delta: bool = False) -> float:
         r"""The epsilon that the guarantee gives at another delta.
 
         Args:
@@ -34,10 +24,10 @@ class Claims:
         level = open_delta(delta) if self.records is None else delta_for(self.records, delta, allow_large_delta=allow_large_delta)
         return self.guarantee.epsilon(level)
 
-    def delta_at(self: _Known, epsilon: float) -> float:
+    def delta_at(self: Any, epsilon: float) -> float:
         """The delta that the guarantee gives at epsilon >= 0."""
         return self.guarantee.delta(epsilon)
 
-    def tradeoff(self: _Known, type_one: float) -> float:
+    def tradeoff(self: Any, type_one: float) -> float:
         """The least chance of a type II error that a test of one record with this chance of a type I error, in [0, 1], can have."""
         return self.guarantee.tradeoff(type_one)

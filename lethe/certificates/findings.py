@@ -132,35 +132,20 @@ def first_failure(findings: Iterable[Finding]) -> Finding | None:
     return next((finding for finding in findings if finding.status == "fails"), None)
 
 
-def enforced(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str = ESTIMATORS) -> tuple[Finding, ...]:
+def enforced(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str = ESTIMATORS, of_run: bool = False) -> tuple[Finding, ...]:
     """The findings, with declared ones turned into enforced ones where the training code makes them true.
 
     Args:
         findings: of a certificate or a statement.
         reasons: by the name of a hypothesis, how the code makes it true. Only what holds and is declared changes.
         by: whose code.
+        of_run: whether they are those of a run alone: then the reason is added to what the run says of it.
     """
     return tuple(
-        replace(finding, evidence="enforced", detail=reasons[finding.name], by=by)
-        if finding.name in reasons and finding.status == "holds" and finding.evidence == "declared"
-        else finding
-        for finding in findings
-    )
-
-
-def vouched(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str) -> tuple[Finding, ...]:
-    """The findings of a run, with declared ones turned into enforced ones where a training record vouches for them.
-
-    Args:
-        findings: of a certificate of the run alone.
-        reasons: by the name of a hypothesis, how the code makes it true; this is added to what the run says of it.
-        by: whose code.
-    """
-    return tuple(
-        replace(finding, evidence="enforced", detail=f"{finding.detail}; {reasons[finding.name]}", by=by, said="")
-        if finding.name in reasons and finding.status == "holds" and finding.evidence == "declared"
-        else finding
-        for finding in findings
+        replace(one, evidence="enforced", detail=f"{one.detail}; {reasons[one.name]}" if of_run else reasons[one.name], by=by, said="")
+        if one.name in reasons and one.status == "holds" and one.evidence == "declared"
+        else one
+        for one in findings
     )
 
 

@@ -18,11 +18,20 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.claims import Claims
 from lethe.certificates.derivation import Derivation, derivation_lines
 from lethe.certificates.findings import FRESH_NOISE, Finding, as_told, first_failure, not_fresh
-from lethe.certificates.parts import Citation, exactly, read_citation, read_finding, read_text, require_known_finding
-from lethe.certificates.relations import UNITS_SAID, relation_words
-from lethe.certificates.sealing.release_record import ReleaseRecord
-from lethe.certificates.sealing.seal import Seal, read_seal, seal
-from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.keys import PublicKey
+from lethe.certificates.parts import (
+    UNITS_SAID,
+    Citation,
+    exactly,
+    plain_number,
+    read_citation,
+    read_finding,
+    read_text,
+    relation_words,
+    require_known_finding,
+)
+from lethe.certificates.records import ReleaseRecord
+from lethe.certificates.seal import Seal, read_seal, seal
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, to_json, write_document
 from lethe.documents.version import __version__
@@ -191,7 +200,7 @@ class Statement(Claims):
 
     def to_dict(self) -> dict[str, Any]:
         """The statement as plain data, for a file."""
-        asked = {} if self.target_delta is None else {"epsilon": _plain(self.epsilon(self.target_delta)), "delta": self.target_delta}
+        asked = {} if self.target_delta is None else {"epsilon": plain_number(self.epsilon(self.target_delta)), "delta": self.target_delta}
         content: dict[str, Any] = {
             "kind": KIND,
             "name": self.name,
@@ -230,11 +239,7 @@ class Statement(Claims):
 
     @classmethod
     def sealed(cls, record: ReleaseRecord) -> Statement:
-        """The statement of a release that took place: with the hypotheses that its code enforced, and its signature.
-
-        Raises:
-            InputError: the record cannot be signed.
-        """
+        """The statement of a release that took place: with the hypotheses that its code enforced, and its signature."""
         # What is signed is what a reader will find: a number may be written as another kind of number.
         stated = _read(json.loads(to_json(record.stated.to_dict())))
         return replace(stated, seal=seal(replace(record, stated=stated)))
@@ -332,7 +337,3 @@ def _parsed(content: dict[str, Any], *besides: str) -> Statement:
         if not math.isclose(said, proved, rel_tol=1e-9):
             raise ValueError(f"epsilon is {said:g}, but its guarantee gives {proved:g} at delta = {found.target_delta:g}")
     return found
-
-
-def _plain(value: float) -> float | str:
-    return "inf" if value == math.inf else value

@@ -14,7 +14,7 @@ from lethe.accounting.total import total as total_of
 from lethe.accounting.verify import load
 from lethe.accounting.verify import verify as verify_certificate
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.signing.keys import PublicKey, signing_key
+from lethe.certificates.keys import PublicKey, signing_key
 from lethe.certificates.statement import Statement
 from lethe.cli.console import (
     SHUT,

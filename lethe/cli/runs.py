@@ -16,7 +16,7 @@ from lethe.accounting.compare import require_over
 from lethe.accounting.cumulative import cumulative_privacy
 from lethe.accounting.plan import plan_with_certificate
 from lethe.certificates.comparison import Comparison
-from lethe.certificates.swept import OVERS
+from lethe.certificates.sweep import OVERS
 from lethe.cli.console import (
     AllowLargeDelta,
     AsJson,

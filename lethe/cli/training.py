@@ -38,7 +38,6 @@ def train(
 
 def init(
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", help="A usual way to train; default: list them.")] = None,
-    task_option: Annotated[str | None, typer.Option("--task", help="The same as TASK.")] = None,
     data: Annotated[Path | None, typer.Option(help="A table of yours: .csv, .csv.gz or .parquet.")] = None,
     target: Annotated[str | None, typer.Option(help="The column to predict, with --data.")] = None,
     look: Annotated[
@@ -55,9 +54,6 @@ def init(
     """
     from lethe.jobs.init import TASKS, table_configuration, task_run
 
-    if task is not None and task_option is not None:
-        raise InputError("TASK and --task: both are given.", remedy="give one.")
-    task = task if task is not None else task_option
     if task is not None and data is not None:
         raise InputError("TASK and --data: both are given.", remedy="give a task for a run, or a table for a configuration.")
     if (data is None) != (target is None):

@@ -20,9 +20,8 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.sealing.release_record import ReleaseRecord
+from lethe.certificates.records import ReleaseRecord, TrainingRecord
 from lethe.certificates.statement import Statement
-from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.shortened import html_table
 from lethe.documents.synonyms import answering, respelt, unknown_argument
 from lethe.errors import InputError

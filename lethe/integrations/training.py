@@ -13,7 +13,7 @@ from lethe.accounting.certify import certify
 from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for, open_delta
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
 from lethe.errors import InputError
 from lethe.run.known_fields import refuse_users, require_run
 from lethe.run.neighbours import Neighbours

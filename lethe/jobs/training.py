@@ -15,8 +15,8 @@ from lethe.accounting.certify import certify
 from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate
+from lethe.certificates.records import HypothesisClaim
 from lethe.certificates.statement import Statement
-from lethe.certificates.training_record import HypothesisClaim
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.specification import StoredSpecification
 from lethe.documents.strict import errors_from

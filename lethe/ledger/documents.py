@@ -7,7 +7,7 @@ from typing import Any
 
 from lethe.accounting.parts import Part, part_of
 from lethe.calculus.rounding import round_down
-from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.keys import PublicKey
 from lethe.errors import BudgetExceededError, InputError
 from lethe.ledger.accounts import Reservation
 from lethe.ledger.budgets import DataSet

@@ -14,7 +14,7 @@ from typing import Any, get_args
 from sqlalchemy import Connection
 
 from lethe.calculus.domains import outside, require_nonnegative, require_probability
-from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.keys import PublicKey
 from lethe.errors import InputError
 from lethe.ledger.accounts import Reservation, State
 from lethe.ledger.budgets import Budget, DataSet

@@ -10,7 +10,7 @@ from typing import Any
 from lethe.accounting.certify import certify
 from lethe.calculus.large_delta import usual_delta
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
 from lethe.errors import InputError, LetheError
 from lethe.ledger.accounts import State
 from lethe.ledger.documents import more_than_reserved, needed_slack, presented, priced

@@ -6,7 +6,7 @@ from functools import reduce
 
 from sqlalchemy import Connection, select, union
 
-from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.keys import PublicKey
 from lethe.errors import InputError
 from lethe.ledger.accounts import Account, Reservation, account_after
 from lethe.ledger.budgets import DataSet

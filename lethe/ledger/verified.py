@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.keys import PublicKey
 from lethe.errors import LetheError
 from lethe.ledger.accounts import Account, account_after
 from lethe.ledger.chain import FIRST, Entry, damaged

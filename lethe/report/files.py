@@ -7,7 +7,8 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lethe.certificates.comparison import Comparison, ComparisonRow, Sweep
+from lethe.certificates.comparison import Comparison, ComparisonRow
+from lethe.certificates.sweep import Sweep
 from lethe.documents.strict import to_json
 from lethe.report.sections.evidence import RESERVED, reservation_cells
 

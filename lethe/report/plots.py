@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.comparison import NOT_PRIVATE
-from lethe.certificates.swept import WHOLE
+from lethe.certificates.sweep import WHOLE
 from lethe.report.drawing import (
     Axes,
     Axis,

@@ -11,7 +11,7 @@ from typing import Any
 from lethe.accounting.verify import load
 from lethe.audit.page import AuditPage
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.keys import PublicKey
 from lethe.documents.strict import DOCUMENTS, as_path, read_document
 from lethe.errors import InputError
 from lethe.report.subject import Curve, Subject, as_curves, subject_of, with_extras

@@ -20,10 +20,10 @@ from lethe.calculus.large_delta import is_large, usual_delta
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison
 from lethe.certificates.findings import Finding, holds
-from lethe.certificates.sealing.seal import Seal
-from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.keys import PublicKey
+from lethe.certificates.records import Recorded
+from lethe.certificates.seal import Seal
 from lethe.certificates.statement import Statement
-from lethe.certificates.training_record import Recorded
 from lethe.documents.specification import Specification
 from lethe.errors import InputError
 from lethe.run.neighbours import NOUNS, Unit

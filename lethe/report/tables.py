@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.comparison import ComparisonRow, Sweep
+from lethe.certificates.comparison import ComparisonRow
+from lethe.certificates.sweep import Sweep
 from lethe.report import model
 
 _STYLES = {"danger": "bold red", "strong": "bold", "quiet": "yellow", "": ""}

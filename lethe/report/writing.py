@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lethe.audit.page import AuditPage
-from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.keys import PublicKey
 from lethe.documents.strict import as_path, require_place, to_json, write_bytes
 from lethe.documents.version import __version__
 from lethe.errors import InputError

@@ -13,7 +13,7 @@ from torch import Tensor
 from lethe.accounting.certify import certify
 from lethe.calculus.filters import BudgetFilter, Odometer
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
 from lethe.errors import InputError
 from lethe.run.run import Run
 

@@ -12,7 +12,7 @@ import lethe
 from lethe.audit.page import AuditPage, Claim
 from lethe.audit.statistics.counts import Tally
 from lethe.audit.statistics.result import AuditResult
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
 from lethe.documents.strict import to_json
 
 KEYS = (

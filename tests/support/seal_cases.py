@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from helpers import make_run
 
 import lethe
-from lethe.certificates.signing.dsse import PAYLOAD_TYPE, signed
-from lethe.certificates.signing.keys import SigningKey
-from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
-from lethe.certificates.weights.digest import tensors_digest
+from lethe.certificates.keys import SigningKey
+from lethe.certificates.records import HypothesisClaim, Released, TrainingRecord
+from lethe.certificates.seal import PAYLOAD_TYPE, Envelope
+from lethe.certificates.weights import tensors_digest
 from lethe.train.core.training_records import KEPT_WITHIN
 
 DELTA = 1e-3
@@ -57,7 +57,7 @@ def with_statement(content: dict[str, Any], statement: object, key: SigningKey |
     """The certificate with another statement in its seal: signed by `key`, or under the old signature."""
     changed, payload = copy.deepcopy(content), json.dumps(statement).encode()
     if key is not None:
-        changed["seal"] = signed(payload, key).to_dict()
+        changed["seal"] = Envelope.of(payload, key).to_dict()
     else:
         changed["seal"]["payload"] = base64.b64encode(payload).decode()
     assert changed["seal"]["payloadType"] == PAYLOAD_TYPE

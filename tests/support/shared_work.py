@@ -17,8 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lethe.certificates.weights.digest import tensors_digest
-from lethe.certificates.weights.torch_tensors import raw_state
+from lethe.certificates.weights import raw_state, tensors_digest
 from lethe.run.run import Run
 from lethe.train import Checkpoints, PrivacyEngine, TrainOptions, fit
 from lethe.train.checkpoints.journal import Journal

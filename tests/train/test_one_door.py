@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import lethe
 from lethe.calculus.filters import Odometer
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
 from lethe.run.run import Run
 from lethe.train import Fitted, Head, Linear, fit
 from lethe.train.linear.models import LinearPredictor

@@ -15,12 +15,11 @@ from lethe.calculus.domains import require_count
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.derivation import derivation
-from lethe.certificates.findings import ESTIMATORS, Finding, holds, vouched
-from lethe.certificates.sealing.release_record import ReleaseRecord
-from lethe.certificates.signing.attestation import Released
+from lethe.certificates.findings import ESTIMATORS, Finding, holds
+from lethe.certificates.findings import enforced as enforced_by
+from lethe.certificates.records import HypothesisClaim, Released, ReleaseRecord, TrainingRecord
 from lethe.certificates.statement import Statement
-from lethe.certificates.training_record import HypothesisClaim, TrainingRecord
-from lethe.certificates.weights.digest import tensors_digest
+from lethe.certificates.weights import tensors_digest
 from lethe.errors import HypothesisError, LetheError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.averaged import waning_variances
@@ -114,7 +113,7 @@ class RunMechanism:
                 neighbours=facts.neighbours,
                 unit=facts.unit,
                 findings=(
-                    *vouched(certificate.findings, enforced(recorded), by=ESTIMATORS),
+                    *enforced_by(certificate.findings, enforced(recorded), by=ESTIMATORS, of_run=True),
                     *_declared(recorded, in_blocks=facts.in_blocks),
                 ),
                 citations=certificate.citations,

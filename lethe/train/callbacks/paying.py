@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch.distributed as dist
 
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
 from lethe.errors import InputError, LetheError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run

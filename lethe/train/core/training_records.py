@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from lethe.certificates import findings
-from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
-from lethe.certificates.weights.digest import tensors_digest
-from lethe.certificates.weights.torch_tensors import raw_state
+from lethe.certificates.records import HypothesisClaim, Released, TrainingRecord
+from lethe.certificates.weights import raw_state, tensors_digest
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.core.tensors import whole

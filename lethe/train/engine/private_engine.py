@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.accounting.certify import certify
-from lethe.certificates.training_record import HypothesisClaim, TrainingRecord
+from lethe.certificates.records import HypothesisClaim, TrainingRecord
 from lethe.documents.synonyms import answering
 from lethe.errors import InputError, UnknownNameError
 from lethe.run.run import Run

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.calculus.domains import require_count
-from lethe.certificates.training_record import HypothesisClaim
+from lethe.certificates.records import HypothesisClaim
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.losses.linear import LinearLoss, ManyClassLoss, require_linear_loss

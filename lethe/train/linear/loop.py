@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lethe.certificates.training_record import HypothesisClaim
+from lethe.certificates.records import HypothesisClaim
 from lethe.errors import InputError
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.descended import gradients_by

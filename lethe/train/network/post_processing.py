@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from lethe.calculus.domains import require_count
-from lethe.certificates.training_record import HypothesisClaim
+from lethe.certificates.records import HypothesisClaim
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train.core.comparison import first_line

@@ -77,17 +77,6 @@ def test_executions_add_up_and_whatever_is_shown_of_one_costs_the_same() -> None
     assert accountant.get_epsilon(DELTA) == pytest.approx(GDP(2 * math.sqrt(2) * mu_of(run)).epsilon(DELTA), rel=1e-9)
 
 
-def test_compare_says_which_theorem_is_about_it() -> None:
-    run = run_of()
-    found = compare(run, DELTA)
-    used = [row for row in found.rows if row.status == "used"]
-    assert [row.theorem for row in used] == ["correlated-noise"]
-    assert used[0].epsilon == pytest.approx(GDP(mu_of(run)).epsilon(DELTA), rel=1e-9)
-    others = {row.theorem: row.hypothesis for row in found.rows if row.status != "used"}
-    assert (others.pop("correlated-sampled"), others.pop("correlated-bins")) == ("random batches", "batches")
-    assert set(others.values()) == {"noise"}
-
-
 def test_sweeps_keep_the_strategy(tmp_path: Path) -> None:
     run = run_of()
     for over, values, moved in (

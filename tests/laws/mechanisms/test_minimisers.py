@@ -13,7 +13,7 @@ from lethe.mechanisms.minimisers import newton as module
 from lethe.mechanisms.minimisers import objective as objective_module
 from lethe.mechanisms.minimisers.newton import minimiser, most_steps, newton
 from lethe.mechanisms.minimisers.objective import MemoryRecords, Objective
-from lethe.run.losses import LeastSquares, Logistic, SmoothedHinge, Softmax, TruncatedSoftmax
+from lethe.run.losses import LeastSquares, Logistic, SmoothedHinge
 from lethe.run.losses.linear import LinearLoss
 
 BY_LOSS: Any = pytest.mark.parametrize("loss", LINEAR_LOSSES, ids=repr)
@@ -131,39 +131,6 @@ def test_the_point_is_that_of_the_factored_hessian(loss: LinearLoss, shape: dict
     tolerance = 1e-11 * objective.loss.row_gradient_bound
     first, second = _by_both(objective, tolerance, monkeypatch)
     assert np.linalg.norm(first - second) <= 2.0 * tolerance / objective.regularisation
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "loss",
-    [Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=4), TruncatedSoftmax(feature_norm=1.0, classes=4, cut=0.5)],
-    ids=repr,
-)
-def test_the_metric_takes_the_condition_out(loss: LinearLoss, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eigenvalues of C over four decades, turned so that no column shows them; by the columns' own sizes it arrives too, but late."""
-    straight = risk(loss, count=600, columns=100, fall=1.0, regularisation=1e-5)
-    turn = np.linalg.qr(np.random.default_rng(1).standard_normal((100, 100)))[0]
-    objective = replace(straight, data=replace(straight.data, rows=straight.data.rows @ turn))
-    tolerance = 1e-10 * loss.row_gradient_bound
-    monkeypatch.setattr(objective_module, "_MOST_WEIGHTS_TO_FACTOR", 0)
-    products = 0
-
-    def counted(*arguments, inner=module.cg, **options):
-        def count(_: object) -> None:
-            nonlocal products
-            products += 1
-
-        return inner(*arguments, callback=count, **options)
-
-    monkeypatch.setattr(module, "cg", counted)
-    needed = []
-    for limit in (2_000, 0):
-        monkeypatch.setattr(module, "_MOST_AXES", limit)
-        products = 0
-        found = newton(objective, tolerance)
-        needed.append(products)
-        assert missed(objective, found) <= tolerance
-    assert 2 * needed[0] < needed[1]
 
 
 def test_a_step_that_leads_nowhere_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import lethe
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
-from lethe.certificates.signing.keys import signing_key
+from lethe.certificates.keys import signing_key
 from lethe.certificates.statement import Statement
 from lethe.cli.app import app
 from lethe.cli.console import gate

@@ -12,7 +12,7 @@ from private_cases import build, two_blobs
 
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
 from lethe.errors import HypothesisError, InputError
 from lethe.estimators import LogisticRegression
 from lethe.estimators.choice import runs

@@ -11,7 +11,6 @@ from solver_problems import (
     QUADRATIC,
     ErringMean,
     absolute_deviations,
-    distances,
     quadratic_gap,
     regression,
     regression_gap,
@@ -30,7 +29,6 @@ from lethe.heavy_tailed.accelerated import (
 )
 from lethe.heavy_tailed.localisation.descent import localised
 from lethe.heavy_tailed.localisation.plans import localised_practical
-from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.one_pass import one_pass, one_pass_bound, one_pass_practical, one_pass_theory
 from lethe.heavy_tailed.proximal import proximal, proximal_bound
 from lethe.heavy_tailed.sets import Array
@@ -135,31 +133,3 @@ def test_least_absolute_deviations_with_the_practical_schedule() -> None:
         schedule = localised_practical(problem, 512, 2.0)
         risks.append(risk(localised(problem, (features, targets), schedule=schedule, rho=2.0, generator=fresh).parameters))
     assert np.mean(risks) < risk(np.zeros(3))
-
-
-LOCATION = Problem(
-    gradient=distances,
-    dimension=2,
-    domain=BallDomain(radius=2.0),
-    moments=Moments(order=4, bound=1.0, kind="uniform", half=1.0, second=1.0),
-)
-
-
-def gradients(solution: Solution) -> int:
-    return sum(phase.steps * phase.batch_size for phase in solution.phases)
-
-
-@pytest.mark.nightly(by_day="test_every_phase_meets_the_target_and_together_they_cost_the_worst")
-def test_it_learns_as_well_as_full_batches_at_the_same_price() -> None:
-    rng, count = np.random.default_rng(2), 4096 if by_night() else 1024
-    records = np.array([0.6, -0.4]) + 0.3 * rng.standard_t(5, size=(count, 2))
-    schedule = localised_practical(LOCATION, count, 2.0, most_steps=100 if by_night() else 30)
-    gaps = {"full": [], "sampled": []}
-    for _ in range(2 if by_night() else 1):
-        full = localised(LOCATION, records, schedule=schedule, rho=0.5, generator=rng)
-        price = full.fresh.guarantee.epsilon(1e-5)
-        sampled = sampled_localised(LOCATION, records, schedule=schedule, epsilon=price, delta=1e-5, generator=rng)
-        gaps["full"].append(np.linalg.norm(full.parameters - [0.6, -0.4]))
-        gaps["sampled"].append(np.linalg.norm(sampled.parameters - [0.6, -0.4]))
-        assert gradients(sampled) < gradients(full) / (20 if by_night() else 8)
-    assert np.mean(gaps["sampled"]) < 3.0 * np.mean(gaps["full"]) + 0.05

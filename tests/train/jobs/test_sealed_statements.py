@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import lethe
 from lethe.accounting.recheck import recheck_statement
 from lethe.accounting.verify import load
-from lethe.certificates.signing.keys import signing_key
+from lethe.certificates.keys import signing_key
 from lethe.certificates.statement import Statement
 from lethe.cli.app import app
 from lethe.documents.strict import write_document

@@ -135,20 +135,6 @@ def test_a_worker_that_is_killed_in_a_pass_changes_nothing(client: Client) -> No
     assert_unmoved_by_a_kill("adassp", 2, client)
 
 
-@pytest.mark.nightly(by_day="test_a_worker_that_is_killed_in_a_pass_changes_nothing")
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [
-        *[("objective perturbation", 1), ("objective perturbation", 3), ("full batches", 3), ("released range and norm", 2), ("scaler", 2)],
-        *[("scaler, bounds released", 2), ("components", 3), ("Poisson batches", 3), ("heavy tails", 4)],
-        *[("fit_linear", 1), ("fit_linear", 2), ("fit_linear, Poisson batches", 3), ("fit_head", 1), ("fit_head", 3), ("search", 1)],
-        *[("search", 3), ("search", 5)],
-    ],
-)
-def test_a_worker_that_is_killed_in_any_pass_changes_nothing(name: str, number: int, client: Client) -> None:
-    assert_unmoved_by_a_kill(name, number, client)
-
-
 class Twice:
     """Every task of the cluster carried out twice."""
 

@@ -10,7 +10,7 @@ from made_up_theorems import CLAIMS, FAKES, Fake
 
 import lethe
 from lethe.certificates.comparison import Comparison, RowStatus
-from lethe.certificates.swept import OVERS
+from lethe.certificates.sweep import OVERS
 from lethe.documents.strict import to_json
 from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.registry import ALL, OURS

@@ -12,7 +12,7 @@ from lethe.accounting.cumulative import cumulative_privacy
 from lethe.audit.statistics.curves import AuditSetting
 from lethe.audit.statistics.lower_bounds import two_world
 from lethe.audit.statistics.rules import FixedThreshold
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
 from lethe.documents.shortened import few_lines, shortened, thinned
 
 LISTED = [5.0] * 50

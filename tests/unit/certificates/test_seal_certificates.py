@@ -12,7 +12,7 @@ from seal_cases import DELTA, LOSS, evidence, make_record, sealed_content, state
 import lethe
 from lethe.accounting.recheck import recheck, words_differ
 from lethe.certificates.findings import SAID_BY_RUN
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
 from lethe.theorems.registry import ALL
 
 FILE_SAYS = "(the file says: enforced by lethe.train)"

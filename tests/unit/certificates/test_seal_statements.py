@@ -14,11 +14,10 @@ from seal_cases import WEIGHTS, sealed_content, statement_of, stranger, with_sta
 import lethe
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import ESTIMATORS, holds
-from lethe.certificates.sealing.release_record import ReleaseRecord
-from lethe.certificates.signing.keys import signing_key
+from lethe.certificates.keys import signing_key
+from lethe.certificates.records import Released, ReleaseRecord
 from lethe.certificates.statement import Statement
-from lethe.certificates.training_record import Released
-from lethe.certificates.weights.digest import tensors_digest
+from lethe.certificates.weights import tensors_digest
 from lethe.mechanisms.base import gaussian_guarantee, joint
 
 STATED = Statement(

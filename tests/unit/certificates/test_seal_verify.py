@@ -12,8 +12,8 @@ from seal_cases import DELTA, WEIGHTS, make_record, sealed_content, statement_of
 
 import lethe
 from lethe.accounting.verify import Verification
-from lethe.certificates.signing.keys import signing_key
-from lethe.certificates.weights.digest import tensors_digest
+from lethe.certificates.keys import signing_key
+from lethe.certificates.weights import tensors_digest
 from lethe.documents.strict import write_document
 
 MOVED = {**WEIGHTS, "intercept": np.array([0.5, -0.25])}

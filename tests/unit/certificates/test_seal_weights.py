@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repository import ROOT
 
-from lethe.certificates.weights.digest import RawTensor, canonical_chunks, tensors_digest
-from lethe.certificates.weights.files import as_tensors, read_weights
+from lethe.certificates.weights import RawTensor, as_tensors, canonical_chunks, read_weights, tensors_digest
 from lethe.errors import InputError
 
 NAMED = {"b": np.array([[1.5, -0.0], [np.inf, 2.0]]), "a": np.array(7, dtype=np.int64), "ü": np.zeros((0, 3), dtype=np.float32)}

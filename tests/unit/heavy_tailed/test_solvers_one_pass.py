@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_problems import (
     QUADRATIC,
-    quadratic_gap,
     quadratic_gradient,
 )
 
@@ -55,12 +54,6 @@ def test_no_sequence_of_the_recursion_exceeds_the_bound(last: int, ratio: float,
         bound = one_pass_bound(last + 1, beta, mu, 2.0, bias, variance)
         if last <= 2 * ratio or greed > 0.0 or r >= 0.0:
             assert float(weights @ np.array(paid) / weights.sum()) <= bound * (1 + 1e-9)
-
-
-def test_the_noiseless_run_at_the_worked_point() -> None:
-    done = one_pass(QUADRATIC, np.zeros(61), oracle=ExactMean(), steps=61, start=[-1.0, 0.0])
-    assert done.parameters == pytest.approx([0.2841094, 0.1000000], abs=1e-7)
-    assert quadratic_gap(done.parameters) == pytest.approx(1.262559e-4, rel=1e-5)
 
 
 def test_the_price_and_the_batches() -> None:

@@ -8,7 +8,7 @@ import pytest
 from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from solver_problems import quadratic_gradient, sparse_gap
+from solver_problems import quadratic_gradient
 
 from lethe.calculus.guarantees import GDP
 from lethe.heavy_tailed import Moments, Problem
@@ -40,16 +40,6 @@ def test_the_map_is_a_minimiser(seed: int, step: float, regulariser: Regulariser
     for scale in (1.0, 0.1, 0.01):
         for offset in product((-1.0, -0.5, 0.0, 0.5, 1.0), repeat=2):
             assert value(found) <= value(domain.project(found + scale * np.array(offset))) + 1e-12
-
-
-def test_descent_at_the_worked_point() -> None:
-    problem = Problem(gradient=quadratic_gradient, dimension=2, smoothness=10.0)
-    done = proximal(problem, np.zeros(20), oracle=ExactMean(), steps=20, regulariser=SPARSE, start=[-1.0, 1.0])
-    assert done.parameters == pytest.approx([-0.1018803, 0.09000087], abs=5e-8)
-    gap = sparse_gap(done.parameters)
-    assert gap == pytest.approx(0.0659419, rel=1e-5)
-    bound = proximal_bound(20, 10.0, 1.0, sparse_gap(np.array([-1.0, 1.0])), 0.0, 0.0)
-    assert gap <= bound == pytest.approx(1.814118, rel=1e-6)
 
 
 def test_a_loss_that_is_not_convex() -> None:

@@ -1,4 +1,4 @@
-"""A pass counts every block once, in a fixed order, whatever is repeated, lost or changed on the way."""
+"""A pass counts every block once, in a fixed order, whatever is repeated, lost or changed on the way; and no row beyond its bound."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from lethe.estimators.partitioned.tables import as_numbers
 from lethe.partitions import array_table
 from lethe.partitions.block import Block
 from lethe.partitions.passes import BlockLocation, BlockResult, Work, once_each, total
+from lethe.partitions.record_sums import Chunks, RecordSums
 from lethe.run.losses import Logistic
 
 
@@ -189,3 +191,28 @@ def test_what_goes_to_a_worker_is_no_file_of_the_whole_table(tmp_path: Any) -> N
     assert all(len(pickle.dumps(part)) < 1000 for part in table.parts)
     found = table.examined(nothing)[0].sum(sums, 1.0)
     np.testing.assert_array_equal(found[0], in_blocks(3, "label").examined(nothing)[0].sum(sums, 1.0)[0])
+
+
+def scaled(block: Block, length: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    yield np.full((len(block.features), 1), length), np.zeros(len(block.features))
+
+
+def all_entries(chunks: Chunks) -> tuple[np.ndarray]:
+    return (np.array(sum(rows.sum() for rows, _ in chunks)),)
+
+
+def scaled_sums(length: float) -> RecordSums:
+    table, _ = array_table(np.ones((6, 1)), np.zeros(6), blocks=2).examined(nothing)
+    return RecordSums(table=table, prepare=partial(scaled, length=length), columns=1, norm=1.0)
+
+
+def test_a_row_half_a_per_cent_too_long_ends_the_pass() -> None:
+    assert scaled_sums(1.0).sum(all_entries)[0] == 6.0
+    with pytest.raises(LetheError, match="a row is longer than its bound"):
+        scaled_sums(1.005).sum(all_entries)
+
+
+def test_a_mechanism_that_supposes_half_a_per_cent_less_refuses() -> None:
+    scaled_sums(1.0).require_norm(1.0)
+    with pytest.raises(InputError, match="the mechanism supposes at most"):
+        scaled_sums(1.0).require_norm(0.995)

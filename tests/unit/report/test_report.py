@@ -19,7 +19,7 @@ import lethe
 import lethe.report
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.signing.keys import signing_key
+from lethe.certificates.keys import signing_key
 from lethe.certificates.statement import Statement
 from lethe.documents.strict import to_json
 from lethe.report.model import Table

@@ -17,7 +17,7 @@ from seal_cases import DELTA, make_record
 import lethe
 import lethe.report
 from lethe.accounting.certify import certify
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.records import TrainingRecord
 from lethe.report.model import Document, Section, Table
 from lethe.report.sections import numbers as steps_section
 from lethe.report.sections.build import document_of

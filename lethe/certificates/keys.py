@@ -124,8 +124,6 @@ def known_keys() -> dict[PublicKey, str]:
 
     Returns:
         For each the words that say whose it is.
-    Raises:
-        InputError: as `signing_key`.
     """
     found = [signing_key()] if os.environ.get(VARIABLE) else []
     path = _installation_file()

@@ -1,50 +1,96 @@
-"""Seal: the record of a training or a release, signed by the installation of Lethe that carried it out."""
+"""Seal: the record of a training or a release in a DSSE envelope, signed by the installation of Lethe that carried it out."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from lethe.certificates.signing.attestation import Released
-from lethe.certificates.signing.dsse import Envelope, signed
-from lethe.certificates.signing.keys import PublicKey, known_keys, signing_key
+from lethe.certificates.keys import PublicKey, SigningKey, known_keys, signing_key
+from lethe.certificates.records import ReleaseRecord, TrainingRecord
 from lethe.documents.strict import to_json
 from lethe.errors import InputError
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+_MOST_BYTES = 64 * 2**20  # of a payload: a run that lists a number for each of 20 million steps is not sealed twice by accident
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """The bytes that are signed: "DSSEv1", then length and content of the type and of the payload, a space between each two."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """An in-toto statement and one signature over its type and its bytes, by DSSE protocol 1.0 (github.com/secure-systems-lab/dsse).
+
+    Args:
+        payload: what is signed.
+        keyid: which key is said to have signed; a hint that nothing may rest on.
+        signature: 64 bytes.
+    """
+
+    payload: bytes
+    keyid: str
+    signature: bytes
+
+    @classmethod
+    def of(cls, payload: bytes, key: SigningKey) -> Envelope:
+        """The payload, signed by the key."""
+        return cls(payload=payload, keyid=key.public.fingerprint, signature=key.sign(pae(PAYLOAD_TYPE, payload)))
+
+    def signed_by(self, key: PublicKey) -> bool:
+        """Whether the signature is this key's, over this payload as one of this type."""
+        return key.verifies(self.signature, pae(PAYLOAD_TYPE, self.payload))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As DSSE writes it in JSON."""
+        return {
+            "payloadType": PAYLOAD_TYPE,
+            "payload": base64.b64encode(self.payload).decode(),
+            "signatures": [{"keyid": self.keyid, "sig": base64.b64encode(self.signature).decode()}],
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Envelope:
+        """The envelope that `to_dict` wrote, with one signature; an InputError of any other."""
+        _require_keys("the envelope", content, {"payloadType", "payload", "signatures"})
+        if content["payloadType"] != PAYLOAD_TYPE:
+            raise InputError(f"its payload is of the type {content['payloadType']!r}; it needs {PAYLOAD_TYPE}.")
+        signatures = content["signatures"]
+        if not isinstance(signatures, list) or len(signatures) != 1:
+            got = f"{len(signatures)} signatures" if isinstance(signatures, list) else "no list of signatures"
+            raise InputError(f"it has {got}; it needs exactly one.")
+        (one,) = signatures
+        _require_keys("the signature", one, {"keyid", "sig"})
+        if not isinstance(one["keyid"], str):
+            raise InputError("the keyid of its signature is no text.")
+        return cls(payload=_decoded("payload", content["payload"]), keyid=one["keyid"], signature=_decoded("sig", one["sig"]))
+
+
+def _require_keys(what: str, content: object, needed: set[str]) -> None:
+    if not isinstance(content, Mapping) or set(content) != needed:
+        got = sorted(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
+        raise InputError(f"{what} has {got}; it needs {sorted(needed)}.")
+
+
+def _decoded(name: str, text: object) -> bytes:
+    if not isinstance(text, str) or len(text) > 2 * _MOST_BYTES:
+        raise InputError(f"its {name} is no text of a sensible length.")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f"its {name} is not base64: {error}.") from error
+
 
 _STRANGER = "a key that is not known here: it proves nothing about who trained"
 
 
-class Sealable(Protocol):
-    """The protocol of records that are signed."""
-
-    @property
-    def by(self) -> str:
-        """The code that carried it out."""
-        ...
-
-    @property
-    def released(self) -> tuple[Released, ...]:
-        """The digests of what was released."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """Of the Lethe that carried it out."""
-        ...
-
-    @property
-    def fresh(self) -> bool:
-        """Whether all noise came from fresh entropy."""
-        ...
-
-    def to_statement(self) -> dict[str, Any]:
-        """As an in-toto statement."""
-        ...
-
-
-Record = TypeVar("Record", bound=Sealable)
+Record = TypeVar("Record", TrainingRecord, ReleaseRecord)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +132,10 @@ class Seal(Generic[Record]):
 
 
 def seal(record: Record) -> Seal[Record]:
-    """The record, signed by `lethe.certificates.signing.signing_key`.
-
-    Raises:
-        InputError: there is no key and none can be made, or the record has no digest of the weights.
-    """
+    """The record, signed by `lethe.certificates.keys.signing_key`."""
     payload = to_json(record.to_statement(), indent=None).strip().encode()
     key = signing_key()
-    return Seal(content=signed(payload, key).to_dict(), record=record, signer=key.public, known=True, whose=key.source, flaw="")
+    return Seal(content=Envelope.of(payload, key).to_dict(), record=record, signer=key.public, known=True, whose=key.source, flaw="")
 
 
 def read_seal(content: object, read: Callable[[object], Record], *, of: str, key: PublicKey | None = None) -> Seal[Record]:
@@ -106,8 +148,6 @@ def read_seal(content: object, read: Callable[[object], Record], *, of: str, key
         read: makes a record of what was signed; a ValueError where that is of another kind.
         of: what such a record is of, in words.
         key: the only one to be believed; None: this installation's and its team's.
-    Raises:
-        InputError: it is no mapping, or a key file of this installation cannot be used.
     """
     if not isinstance(content, Mapping):
         raise InputError(

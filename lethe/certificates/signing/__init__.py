@@ -1,1 +1,0 @@
-"""Signing: ed25519 keys of an installation or a team, and the DSSE envelopes that they sign."""

@@ -1,1 +1,0 @@
-"""Released weights: what identifies them, whatever file they are kept in."""
