@@ -108,7 +108,8 @@ class ParquetReader(FrameReader):
         for column in table.column_names:
             if table.column(column).null_count:
                 raise refused(name, column, "a value is missing", "fill it by a number known without looking at the records, before")
-        return FrameReader.__call__(self, _frame(table.select([column for column in self.names if column in table.column_names])), name)
+        found = _ArrowFrame(table.select([column for column in self.names if column in table.column_names]))
+        return FrameReader.__call__(self, found, name)
 
 
 def parquet_table(
@@ -133,10 +134,10 @@ def parquet_table(
         MissingExtraError: pyarrow is not installed.
     """
     files = [(path, _file(path)) for path in _listed(paths)]
-    like = _frame(files[0][1].schema_arrow.empty_table())
+    like = _ArrowFrame(files[0][1].schema_arrow.empty_table())
     read = ParquetReader(names=tuple(like.columns), kinds=tuple(map(str, like.dtypes)))
     for path, file in files:
-        read.require_like(_frame(file.schema_arrow.empty_table()), path)
+        read.require_like(_ArrowFrame(file.schema_arrow.empty_table()), path)
         if file.metadata.num_rows == 0:
             raise InputError(
                 f"{path}: holds no records; each file needs one at least.", source=f"{path}; nothing was released", remedy="leave it out"
@@ -150,8 +151,25 @@ def parquet_table(
     )
 
 
-def _frame(table: Any) -> Any:
-    return table.to_pandas(ignore_metadata=True, split_blocks=True)
+class _ArrowFrame:
+    """An Arrow table as `FrameReader` reads frames, without pandas."""
+
+    def __init__(self, table: Any) -> None:
+        self.columns, self.dtypes = table.column_names, [_numpy_type(field.type) for field in table.schema]
+        self._table = table
+
+    def __len__(self) -> int:
+        return self._table.num_rows
+
+    def __getitem__(self, column: str) -> Any:
+        return self._table.column(column)
+
+
+def _numpy_type(kind: Any) -> np.dtype[Any]:
+    try:
+        return np.dtype(kind.to_pandas_dtype())
+    except (NotImplementedError, TypeError):
+        return np.dtype(object)
 
 
 def _file(path: str) -> Any:

@@ -116,12 +116,13 @@ class FrameReader(TableReader):
             if len(targets) != len(frame):
                 raise refused(name, "y", f"{len(targets)} targets for {len(frame)} records", "partition both alike")
         columns = self.columns
-        kind = _common_type(columns, [frame[column].dtype for column in columns], name)
+        kinds = dict(zip(frame.columns, frame.dtypes, strict=True))
+        kind = _common_type(columns, [kinds[column] for column in columns], name)
         # Column by column, as they are stored; transposed it is a table of records.
         features = np.empty((len(columns), len(frame)), kind)
         for place, column in enumerate(columns):
             one = frame[column]
-            features[place] = one.to_numpy(dtype=kind, na_value=np.nan) if hasattr(one.dtype, "na_value") else one.to_numpy()
+            features[place] = one.to_numpy(dtype=kind, na_value=np.nan) if hasattr(kinds[column], "na_value") else one.to_numpy()
         beside = {role: frame[column] for role, column in self.named.items()} | ({} if targets is None else {"targets": targets})
         values = {role: one.to_numpy() for role, one in beside.items()}
         return Block(name=name, columns=columns, features=features.T, **values)

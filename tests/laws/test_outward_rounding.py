@@ -35,7 +35,7 @@ ALLOWED: dict[str, list[tuple[str, int, str]]] = {
         ("leaves out nan", 4, "the step without sampling bounds it too, where the other bound is no number"),
         ("cast to an integer", 2, "floor and ceiling of orders that were seen to be at most 8192"),
     ],
-    "integrations/logging/tensorboard.py": [("nextafter", 1, "the smallest of 32 bits that is not below an epsilon; nan is infinity")],
+    "integrations/logging/loggers.py": [("nextafter", 1, "the smallest of 32 bits that is not below an epsilon; nan is infinity")],
     "run/losses/linear.py": [("cast to an integer", 1, "truth values: which scores are positive")],
     "run/losses/softmax.py": [("cast to an integer", 5, _SEEN)],
     "run/losses/softmax_envelope.py": [("cast to an integer", 1, _SEEN)],

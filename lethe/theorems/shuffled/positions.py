@@ -30,7 +30,10 @@ from lethe.theorems.shuffled.passes import Passes
 
 
 def every_step(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, diameter: ArrayLike | None = None) -> float:
-    r"""$\mu$ of a record touched at every step: full batches, or any random batches without credit for the sampling; as `shift.solve`."""
+    r"""$\mu$ of a record touched at every step: full batches, or any random batches without credit for the sampling.
+
+    Args: as `shift.solve`: lipschitz, sensitivity, noise_std, diameter.
+    """
     return shift.solve(lipschitz, sensitivity, noise_std, diameter).mu
 
 

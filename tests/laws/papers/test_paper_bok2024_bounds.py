@@ -68,9 +68,6 @@ def test_zero_out_counts_what_takes_the_records_place() -> None:
     assert replaced == zeroed
 
 
-# Who is never looser.
-
-
 # What is refused.
 
 FULL, CYCLIC, DRAWN = {"design": "full"}, {"design": "cyclic", "size": 10}, {"design": "without_replacement", "size": 10}

@@ -173,6 +173,3 @@ def test_the_mean_gap_itself_can_exceed_the_printed_stability() -> None:
     assert gap == pytest.approx(19 / 20 * (math.sqrt(13.0) - 1.0), rel=1e-12)
     common = {"gradient_bound": 1.0, "step_size": 2.0, "steps": 1, "records": 1}
     assert printed_uniform_stability(**common).value < gap <= uniform_stability(**common, smoothness=1.0)
-
-
-# The tables (E14).

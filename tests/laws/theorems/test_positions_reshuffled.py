@@ -7,8 +7,8 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 from oracles import gaussian_delta, mixture_delta, mixture_epsilon, weights
+from random_steps import random_passes
 from reshuffled_bounds import touch_by_touch, worst_path
-from test_positions import random_passes
 
 from lethe.theorems.shift import engine as shift
 from lethe.theorems.shuffled.laws import SquaredLaw

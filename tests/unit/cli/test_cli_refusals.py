@@ -54,7 +54,6 @@ WORDS: list[tuple[str, str]] = [
     ("report run.yaml -o report.pdf", "needs to end in"),
     ("key -o mine.txt", "needs to end in .pem"),
     ("init softmax_hed", "did you mean 'softmax_head'"),
-    ("init softmax_head --task softmax_head", "both are given"),
     ("init softmax_head --data t.csv --target y", "both are given"),
     ("init --data t.csv", "one is given without the other"),
     ("init --data missing.csv --target y", "cannot be read"),

@@ -27,7 +27,7 @@ def test_every_task_is_a_run_that_can_be_certified(task: str, tmp_path: Path) ->
     assert 0 < lethe.certify(run, 1e-6).epsilon < 10
     assert "#" in (tmp_path / "run.yaml").read_text()
     assert f"{task} " in _call().stdout
-    assert _call("--task", task).stdout == task_run(task)
+    assert _call(task).stdout == task_run(task)
 
 
 def _table(path: Path, rows: int = 200) -> Path:

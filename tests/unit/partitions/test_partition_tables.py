@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def test_blocks_of_arrays_unlike_the_others_are_named() -> None:
             lambda folder: parquet_table(folder / "a.parquet").with_target("labels"),
             "y: got 'labels'; it needs names of columns",
         ),
-        (lambda folder: read(parquet_table(folder / "words.parquet")), "column 'name': it holds str; it needs numbers"),
+        (lambda folder: read(parquet_table(folder / "words.parquet")), "column 'name': it holds object; it needs numbers"),
         (lambda folder: read(parquet_table(folder / "gaps.parquet")), "column 'count': a value is missing"),
         (lambda folder: parquet_table([folder / "a.parquet", folder / "nobody.parquet"]), "nobody.parquet: holds no records"),
         (lambda folder: read(dask_table(dd.from_map(frame, [20, 0, 3]))), "partition 1: holds no records"),
@@ -180,3 +181,11 @@ def _shape(block: Any) -> Any:
 
 def _rows_summed(block: Any) -> Any:
     return (block.features.sum(axis=0, dtype=np.float64),)
+
+
+def test_parquet_files_are_read_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes with Dask, and not with what reads Parquet."""
+    frame(20).to_parquet(tmp_path / "a.parquet")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    table = parquet_table(tmp_path / "a.parquet", columns=[*COLUMNS, "label"]).with_target("label")
+    np.testing.assert_array_equal(read(table)[0], records(20)[0])

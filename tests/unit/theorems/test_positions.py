@@ -11,6 +11,7 @@ from helpers import EXACT_SLOT_DESIGNS, batches, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import mixture_epsilon
+from random_steps import random_passes
 
 import lethe
 from lethe.theorems.shift import engine as shift
@@ -18,16 +19,6 @@ from lethe.theorems.shuffled import positions
 from lethe.theorems.shuffled.positions import averaged_mus, averaged_worst
 
 DELTA = 1e-5
-
-
-def random_passes(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Any lengths, partial last passes, zeros among constants, sensitivities and noise."""
-    generator = np.random.default_rng(seed)
-    steps, size = int(generator.integers(1, 25)), int(generator.integers(1, 9))
-    factors = generator.choice([0.0, 0.5, 0.9, 1.0, 1.1, 2.0], steps) if seed % 2 else generator.uniform(0.5, 1.6, steps)
-    touches = generator.uniform(0, 1, steps) * (generator.random(steps) < 0.8)
-    noise = generator.uniform(0.3, 2, steps) * (generator.random(steps) < 0.8)
-    return factors, touches, noise, size
 
 
 def one_by_one(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from oracles import ProjectedChain, brute_force_windows, gaussian_delta, law_delta, law_epsilon, projected_chain_delta, projected_chain_laws
-from random_runs import random_run
+from random_steps import random_run
 
 import lethe
 from lethe.theorems.shift import engine as shift

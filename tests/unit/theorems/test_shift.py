@@ -11,7 +11,7 @@ from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import brute_force_shift, exact_shift, linear_gaussian_mu_orthogonal, linear_gaussian_mu_same_direction, weights
-from random_runs import random_run
+from random_steps import random_run
 from repository import ROOT
 
 from lethe.errors import InputError
