@@ -9,7 +9,7 @@ Importing lethe loads neither torch, scikit-learn, matplotlib nor dp_accounting.
 """
 
 import sys
-from typing import NoReturn
+from functools import partial
 
 from lethe.accounting.certify import certify
 from lethe.accounting.compare import compare
@@ -19,6 +19,7 @@ from lethe.accounting.verify import verify
 from lethe.calculus import guarantees
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.statement import Statement
+from lethe.documents.old_names import refuse_old_name
 from lethe.documents.version import __version__
 from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, LetheWarning, MissingExtraError
 from lethe.noise_allocation.allocate import allocate
@@ -58,10 +59,4 @@ __all__ = [
     "verify",
 ]
 
-
-def __getattr__(name: str) -> NoReturn:
-    """Say of a name of one of the namespaces, such as Poisson, which one has it: `from lethe import` hides an AttributeError's text."""
-    for home in ("batches", "guarantees", "losses", "noise", "regularisers", "schedules"):
-        if name in globals()[home].__all__:
-            raise InputError(f"lethe has no {name}.", remedy=f"write lethe.{home}.{name}")
-    raise AttributeError(f"module 'lethe' has no attribute {name!r}")
+__getattr__ = partial(refuse_old_name, __name__)

@@ -4,6 +4,8 @@ Scores of runs, or of canaries in one run, become an `AuditResult`, which says w
 named family of mechanisms, credible, or a point estimate.
 """
 
+from functools import partial
+
 from lethe.audit.config import AuditConfig, TwoWorldGame
 from lethe.audit.games.shadow_models import shadow_attack
 from lethe.audit.page import Claim
@@ -11,6 +13,7 @@ from lethe.audit.statistics.curves import AuditSetting
 from lethe.audit.statistics.lower_bounds import two_world
 from lethe.audit.statistics.one_run import membership_inference
 from lethe.audit.statistics.rules import Ranks
+from lethe.documents.old_names import refuse_old_name
 
 __all__ = [
     "AuditConfig",
@@ -22,3 +25,5 @@ __all__ = [
     "shadow_attack",
     "two_world",
 ]
+
+__getattr__ = partial(refuse_old_name, __name__)

@@ -5,7 +5,9 @@ model.certificate_, model.epsilon_, print(model.privacy_report_)
 """
 
 import importlib.util
+from functools import partial
 
+from lethe.documents.old_names import refuse_old_name
 from lethe.errors import MissingExtraError
 
 if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("torch") is None:
@@ -49,3 +51,5 @@ __all__ = [
     "privacy_report_of",
     "split_budget",
 ]
+
+__getattr__ = partial(refuse_old_name, __name__)

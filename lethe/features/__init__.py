@@ -4,6 +4,9 @@ features = lethe.features.ScatteringFeatures()
 model = sklearn.pipeline.make_pipeline(features, lethe.features.PrivateWhitening(features.channels(), epsilon=0.2), ...)
 """
 
+from functools import partial
+
+from lethe.documents.old_names import refuse_old_name
 from lethe.estimators import PrivateWhitening
 from lethe.estimators.features.random_convolutions import RandomConvolutionFeatures
 from lethe.estimators.features.record_features import RandomFourierFeatures, RecordNormalizer
@@ -18,3 +21,5 @@ __all__ = [
     "RecordNormalizer",
     "ScatteringFeatures",
 ]
+
+__getattr__ = partial(refuse_old_name, __name__)

@@ -4,6 +4,9 @@ The influence of step t is by how much one unit of noise variance there raises t
 is small. Three estimators, which agree where more than one applies: exact on quadratics, by paired retraining, by the adjoint of one path.
 """
 
+from functools import partial
+
+from lethe.documents.old_names import refuse_old_name
 from lethe.influence.adjoint import adjoint_influence
 from lethe.influence.data import PublicData, SyntheticData, fit_exponential
 from lethe.influence.quadratic import quadratic_influence
@@ -18,3 +21,5 @@ __all__ = [
     "quadratic_influence",
     "retraining_influence",
 ]
+
+__getattr__ = partial(refuse_old_name, __name__)

@@ -7,6 +7,9 @@ ticket = ledger.reserve("patients", certificate, by="team A")
 ledger.settle(ticket, certificate, artefact=sha256)
 """
 
+from functools import partial
+
+from lethe.documents.old_names import refuse_old_name
 from lethe.errors import MissingExtraError
 
 try:
@@ -22,3 +25,5 @@ from lethe.ledger.ledger import Ledger
 from lethe.ledger.paying import Spending, spending
 
 __all__ = ["Budget", "Ledger", "Spending", "spending"]
+
+__getattr__ = partial(refuse_old_name, __name__)

@@ -5,6 +5,8 @@ lethe.report.write(certificate, "report.html")
 
 from typing import TYPE_CHECKING, Any
 
+from lethe.documents.old_names import refuse_old_name
+
 if TYPE_CHECKING:
     from lethe.report.writing import write
 
@@ -14,7 +16,7 @@ __all__ = ["write"]
 def __getattr__(name: str) -> Any:
     """What a report needs is loaded when it is asked for: `import lethe` loads this package."""
     if name != "write":
-        raise AttributeError(f"module 'lethe.report' has no attribute {name!r}")
+        refuse_old_name(__name__, name)
     from lethe.report.writing import write
 
     return write

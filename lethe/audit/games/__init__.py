@@ -5,8 +5,12 @@ All of it works on any callable `train(data, seed) -> model`, or on a `World` th
 """
 
 import importlib.util
+from functools import partial
 
+from lethe.documents.old_names import refuse_old_name
 from lethe.errors import MissingExtraError
 
 if importlib.util.find_spec("joblib") is None:
     raise MissingExtraError("lethe.audit.games needs joblib, which is not installed.", remedy='pip install "lethe-dp[audit]"')
+
+__getattr__ = partial(refuse_old_name, __name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
+from lethe.documents.old_names import refuse_old_name
 from lethe.errors import InputError
 
 _ENGINE = "PrivacyEngine(model, optimizer, losses, data, epsilon=3.0, delta=1e-5, epochs=10, batch_size=256)"
@@ -75,4 +76,4 @@ def refuse_name(module: str, name: str) -> NoReturn:
     would hide the message of an AttributeError."""
     if name in NAMES:
         raise InputError(f"{module} has no {name}.", remedy=NAMES[name])
-    raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    refuse_old_name(module, name)
