@@ -159,6 +159,7 @@ def linear_run(noise_multiplier: float = 6.0) -> lethe.Run:
         noise_multiplier=noise_multiplier,
         loss=lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0, evidence="enforced"),
         release="last",
+        neighbours="replace_one",
     )
 
 
@@ -172,6 +173,7 @@ def network_run(noise_multiplier: float = 8.0) -> lethe.Run:
         clip_norm=0.1,
         noise_multiplier=noise_multiplier,
         release="all",
+        neighbours="replace_one",
     )
 
 
