@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from lethe.cli.audit import audit
 from lethe.cli.console import INTERRUPTED, Interrupted, say, warnings_on_stderr
 from lethe.cli.ledger import app as ledger
 from lethe.cli.pages import reproduce, studio
 from lethe.cli.proofs import explain, key, report, total, verify
 from lethe.cli.runs import certify, compare, plan
-from lethe.cli.training import demo, init, predict, train
+from lethe.cli.training import audit, demo, init, predict, train
 from lethe.documents.version import __version__
 from lethe.errors import LetheError
 

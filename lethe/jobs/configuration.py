@@ -1,4 +1,4 @@
-"""The sections of a training configuration: data, privacy, ledger, and the questions in it that nobody has answered yet."""
+"""The sections of a training configuration: data, privacy, ledger, model, and the questions in it that nobody has answered yet."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from lethe.documents.specification import Specification
-from lethe.errors import InputError
+from lethe.documents.specification import Specification, near_miss
+from lethe.errors import InputError, quoted
 from lethe.jobs.tables.columns import as_range
 
 UNANSWERED = "???"
@@ -96,6 +96,129 @@ class LedgerSection(Specification):
         from lethe.ledger import Ledger, Spending  # needs SQLAlchemy, which is optional
 
         return Spending(Ledger.open(self.place), self.data_set, by=self.by, why=self.why, slack=self.slack)
+
+
+CLASSIFIERS = {"logistic_regression": "LogisticRegression", "softmax_regression": "SoftmaxRegression", "linear_svc": "LinearSVC"}
+REGRESSORS = {
+    "linear_regression": "LinearRegression",
+    "ridge": "Ridge",
+    "lasso": "Lasso",
+    "elastic_net": "ElasticNet",
+    "huber_regressor": "HuberRegressor",
+}
+ESTIMATORS = {**CLASSIFIERS, **REGRESSORS}
+"""What an estimator is called in a configuration -> its class."""
+
+_ELSEWHERE = {
+    "epsilon": "privacy.epsilon",
+    "delta": "privacy.delta",
+    "allow_large_delta": "privacy.allow_large_delta",
+    "random_state": "seed",
+    "seed_noise": "seed",
+    "classes": "data.classes",
+    "target_bound": "data.target_range",
+    "ledger": "ledger",
+}
+_UNUSED = frozenset({"max_weight"})  # the records of a file have no weights
+_MOST = 1e300
+
+
+class EstimatorChoice(Specification):
+    """An estimator by name, and its parameters.
+
+    Args:
+        estimator: one of `ESTIMATORS`.
+        parameters: of its constructor and of its `EstimatorOptions`, all beside each other, but for those that other sections state.
+    """
+
+    estimator: str
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, value: Any) -> EstimatorChoice:
+        """From {estimator: name, parameter: value, ...}; InputError of another estimator, or a parameter that belongs elsewhere."""
+        if isinstance(value, EstimatorChoice):
+            return value
+        names = ", ".join(ESTIMATORS)
+        if not isinstance(value, Mapping) or "estimator" not in value:
+            raise InputError(f"got {quoted(value)}; it needs estimator: one of {names}.")
+        fields = {str(name): entry for name, entry in value.items()}
+        name = fields.pop("estimator")
+        if not isinstance(name, str) or name not in ESTIMATORS:
+            raise InputError(f"estimator: got {quoted(name)};{near_miss(name, ESTIMATORS)} it needs one of {names}.")
+        for parameter, entry in fields.items():
+            if isinstance(entry, int | float) and not abs(entry) < _MOST:  # NaN too
+                raise InputError(f"{parameter}: got {quoted(entry)}; it needs a finite number, below {_MOST:g}.")
+            if parameter in _ELSEWHERE:
+                raise InputError(f"{parameter}: it is stated as {_ELSEWHERE[parameter]}.", remedy="state it there, and once.")
+        return cls(estimator=name, parameters=fields)
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether it predicts classes."""
+        return self.estimator in CLASSIFIERS
+
+    @property
+    def feature_norm(self) -> float | None:
+        """The public bound that was stated; None: it is released."""
+        given = self.parameters.get("feature_norm", AUTO)
+        return float(given) if isinstance(given, int | float) and not isinstance(given, bool) else None
+
+    def to_document(self) -> dict[str, Any]:
+        """As plain data that `parse` takes."""
+        return {"estimator": self.estimator, **self.parameters}
+
+    def require_sections(self, privacy: Privacy, data: Data) -> None:
+        """Refuse sections that lack what this estimator needs, or have what it does not take."""
+        if privacy.epsilon is None:
+            raise InputError("privacy.epsilon: missing; an estimator is trained for a target.", remedy="state it, such as epsilon: 1.0.")
+        if self.is_classifier:
+            if data.target_range is not None:
+                raise InputError(f"data.target_range: {self.estimator} predicts classes.", remedy="leave it out.")
+            return
+        if data.path is None:
+            raise InputError(f"data.path: missing; the digits have classes, and {self.estimator} predicts numbers.")
+        if data.classes is not None:
+            raise InputError(f"data.classes: {self.estimator} predicts numbers.", remedy="leave them out, and state data.target_range.")
+        if data.target_range is None:
+            raise InputError(
+                "data.target_range: missing; where targets lie must be public.",
+                remedy=f"state [low, high], known without looking at the records, or {AUTO}: released, for a twentieth of the budget.",
+            )
+
+    def build(self, privacy: Privacy, data: Data, *, seed: int | None) -> Any:
+        """The estimator, not fitted.
+
+        Args:
+            privacy: the target.
+            data: the classes, or the range of the targets.
+            seed: for trials; None: fresh noise.
+        Raises:
+            InputError: a parameter that it does not have.
+            MissingExtraError: scikit-learn is not installed.
+        """
+        self.require_sections(privacy, data)
+        import lethe.estimators as private  # needs the optional scikit-learn
+
+        kind = getattr(private, ESTIMATORS[self.estimator])
+        known = [
+            *(name for name in kind().get_params(deep=False) if name not in _ELSEWHERE and name != "options"),
+            *sorted(kind.takes_options - _ELSEWHERE.keys() - _UNUSED),
+        ]
+        for name in self.parameters:
+            if name not in known:
+                raise InputError(f"model.{name}: unknown;{near_miss(name, known)} {self.estimator} knows {', '.join(known)}.")
+        options = {name: value for name, value in self.parameters.items() if name in kind.takes_options}
+        classes = list(data.classes) if data.classes else None
+        return kind(
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            random_state=seed,
+            seed_noise=seed is not None,
+            **({"classes": classes} if self.is_classifier else {"target_bound": data.target_range}),
+            options=private.EstimatorOptions(allow_large_delta=privacy.allow_large_delta, **options),
+            **{"neighbours": "replace_one"} | {name: value for name, value in self.parameters.items() if name not in options},
+        )
 
 
 def refuse_unanswered(content: Mapping[str, Any]) -> None:

@@ -21,11 +21,9 @@ from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.specification import StoredSpecification
 from lethe.documents.strict import errors_from
 from lethe.errors import InputError
-from lethe.jobs.configuration import FROM_DATA, Data, LedgerSection, Privacy, refuse_unanswered
+from lethe.jobs.configuration import FROM_DATA, Data, EstimatorChoice, LedgerSection, Privacy, refuse_unanswered
 from lethe.jobs.datasets import RecordTable, centred_digits, load_table, split
-from lethe.jobs.estimators.choice import EstimatorChoice
-from lethe.jobs.estimators.saved import SavedModel, weights_file
-from lethe.jobs.outcome import JobOutcome
+from lethe.jobs.estimators.saved import JobOutcome, SavedModel, weights_file
 from lethe.jobs.tables.columns import PublicColumns
 from lethe.run.losses import LOSSES
 from lethe.run.losses.linear import LinearLoss

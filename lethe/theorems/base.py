@@ -25,13 +25,8 @@ from lethe.run.run import Run
 from lethe.theorems.truncation import examine_cap, truncation_slack
 
 
-def examine_words(run: Run, sizes: frozenset[BatchSizes]) -> tuple[Finding, ...]:
-    """A failing finding if a field of the run has an unknown value; else empty.
-
-    Args:
-        run: the run.
-        sizes: which batch sizes the theorem holds for.
-    """
+def _words(run: Run, sizes: frozenset[BatchSizes]) -> tuple[Finding, ...]:
+    """A failing finding if a field of the run has an unknown value, or its batches sizes of another kind; else empty."""
     unknown = unknown_field(run)
     if unknown is not None:
         return (
@@ -55,8 +50,8 @@ def examine_words(run: Run, sizes: frozenset[BatchSizes]) -> tuple[Finding, ...]
     return ()
 
 
-def examine_groups(run: Run) -> tuple[Finding, ...]:
-    """A failing finding, of a theorem that knows nothing of them, if each step draws from one public group of the records; else empty."""
+def _groups(run: Run) -> tuple[Finding, ...]:
+    """A failing finding, of a theorem that knows no groups, if each step draws from one public group of the records; else empty."""
     if run.batches.participation is not Participation.DRAW_IN_PUBLIC_GROUP:
         return ()
     design = run.batches.design
@@ -70,13 +65,8 @@ def examine_groups(run: Run) -> tuple[Finding, ...]:
     )
 
 
-def examine_noise(run: Run, *, correlated: bool) -> tuple[Finding, ...]:
-    """A failing finding if the run's noise is of another kind than the theorem is about; else empty.
-
-    Args:
-        run: the run.
-        correlated: whether the theorem is about correlated noise; else it is about independent noise.
-    """
+def _noise(run: Run, *, correlated: bool) -> tuple[Finding, ...]:
+    """A failing finding if the run's noise is of another kind than the theorem is about; else empty."""
     if (run.noise is not None) == correlated:
         return ()
     got = "independent" if run.noise is None else run.noise.kind
@@ -111,12 +101,8 @@ def arithmetic(run: Run) -> Finding:
     return holds("arithmetic", detail, evidence="declared")
 
 
-def examine_precision(precision: Precision) -> Finding:
-    """The finding of a theorem on the last iterate that is stated for exact arithmetic: float64 is declared to be that, float32 is not.
-
-    Args:
-        precision: of the run.
-    """
+def _precision(precision: Precision) -> Finding:
+    """The finding of a theorem on the last iterate that is stated for exact arithmetic: float64 is declared to be that, float32 is not."""
     if precision.dtype == "float64":
         return holds("arithmetic", "it is stated for exact arithmetic; the rounding of float64 is not counted", evidence="declared")
     return fails(
@@ -128,9 +114,10 @@ def examine_precision(precision: Precision) -> Finding:
 
 
 Clipping = Literal["one norm", "projections", "projections and envelopes", "any"]
+"""The projection on one ball; groups too; these, and `lethe.run.descended`; whatever bounds the norm."""
 
 
-def examine_clipping(run: Run, allowed: Clipping) -> tuple[Finding, ...]:
+def _clipping(run: Run, allowed: Clipping) -> tuple[Finding, ...]:
     """The failing findings of a clip method that the theorem does not allow; empty where it is allowed.
 
     A projection does not bring two gradients further apart, so a step has a Lipschitz constant that follows from the loss's curvature.
@@ -138,11 +125,6 @@ def examine_clipping(run: Run, allowed: Clipping) -> tuple[Finding, ...]:
     the norm, which is enough where every touch pays for itself. Clipping groups of parameters, each to its norm, is a projection too, on a
     product of balls, but turns gradients. The gradient of a Lipschitz envelope is that of another convex function, whose own curvature
     counts, and which is known up to the error of a search: a theorem has to know of both.
-
-    Args:
-        run: the run.
-        allowed: "one norm": the projection on one ball; "projections": groups too; "projections and envelopes": these, and
-            `lethe.run.descended`; "any": whatever bounds the norm.
     """
     found: list[Finding] = []
     if descends_envelope(run) and allowed in ("one norm", "projections"):
@@ -259,8 +241,8 @@ class Theorem(ABC):
 
     def examine(self, run: Run) -> tuple[Finding, ...]:
         """All hypotheses for this run, holding or failing; a run with a value or noise that is not known gets a single failing one."""
-        unknown = examine_words(run, self.sizes) or examine_noise(run, correlated=self.correlated)
-        unknown = unknown or (() if self.record_groups else examine_groups(run))
+        unknown = _words(run, self.sizes) or _noise(run, correlated=self.correlated)
+        unknown = unknown or (() if self.record_groups else _groups(run))
         if unknown:
             return unknown
         unforeseen: list[Finding] = []
@@ -283,9 +265,9 @@ class Theorem(ABC):
                 )
             )
         if run.precision is not None and self.covers == "last" and not self.counts_rounding:
-            unforeseen.append(examine_precision(run.precision))
+            unforeseen.append(_precision(run.precision))
         cap = examine_cap(run, given_the_others=self.given_the_others)
-        return (*unforeseen, *examine_clipping(run, self.clipping), *cap, *self._examine(run))
+        return (*unforeseen, *_clipping(run, self.clipping), *cap, *self._examine(run))
 
     @abstractmethod
     def _examine(self, run: Run) -> tuple[Finding, ...]:

@@ -218,7 +218,7 @@ OWN: dict[str, Member] = {
         pictures,
         how="refused",
         why="batch normalisation in training mode mixes records: use nn.GroupNorm, or eval mode",
-        refusal="GroupNorm",
+        refusal="fix_batch_norm",
     ),
     "ConvNeXt block by block": own(convnext, pictures),
     "MViT": own(MultiscaleViT, given),

@@ -131,4 +131,6 @@ PICTURES: dict[str, Member] = {
 }
 
 told(PICTURES, VMAP, dict.fromkeys(("BEiT", "Data2Vec (pictures)", "Swin", "Swin v2", "WavLM"), TABLE))
-told(PICTURES, "refused", {"ResNet": "batch normalisation in training mode mixes records: use nn.GroupNorm, or eval mode"}, "GroupNorm")
+told(
+    PICTURES, "refused", {"ResNet": "batch normalisation in training mode mixes records: use nn.GroupNorm, or eval mode"}, "fix_batch_norm"
+)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import as_planned, with_fresh_noise
+from helpers import as_planned
 from interrupted import Spy, make_kept_run, trained
 from networks import flat, make_data, make_network
 from torch import nn
@@ -107,21 +107,6 @@ def test_going_on_with_something_else_is_refused(tmp_path: Path, change: dict[st
     assert optimizer is None or not optimizer.state
     kept.setdefault("journal", b"")  # an empty one is as good as none
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == kept
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("cut", [1, 2, 6])
-@pytest.mark.parametrize("design", ["cyclic", "pass_ends"])
-def test_a_step_whose_line_is_unfinished_is_not_taken_again(tmp_path: Path, design: str, cut: int) -> None:
-    run, spy = make_kept_run(design), Spy()
-    spy.kill(3, before=False)
-    assert trained(tmp_path, run, spy) is None
-    journal = tmp_path / "journal"
-    journal.write_bytes(journal.read_bytes()[:-cut])
-    result = trained(tmp_path, run, spy)
-    assert result is not None
-    assert spy.steps == [step + 1 for step in run.noisy_steps]
-    assert with_fresh_noise(result.run) == run
 
 
 @pytest.mark.sampled(2)

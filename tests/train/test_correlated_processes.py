@@ -11,9 +11,9 @@ import pytest
 import torch
 from how_many import by_night
 from interrupted import Killed
-from networks import CROSS_ENTROPY, make_data, make_network_run
+from networks import make_data, make_network_run
 from processes import Processes
-from shared_work import everything, in_a_loop, network, of_noise_alone, sharded, trained
+from shared_work import in_a_loop, network, of_noise_alone, sharded, trained
 from torch import Tensor
 
 from lethe.calculus.correlated.matrices import as_matrix
@@ -66,43 +66,6 @@ def test_each_shard_s_noise_has_the_strategy_s_covariance(processes: Processes, 
     least = min(one.shape[1] for one in white[:2])
     across = white[0][:, :least] @ white[1][:, :least].T / least
     assert across == pytest.approx(np.zeros((4, 4)), abs=6 / np.sqrt(least))
-
-
-def kept(rank: int, run: Run, folder: str, stop: int | None, how: str) -> Any:
-    """`fit` with checkpoints after each step; it is killed in step `stop`, after its noise."""
-
-    def progress(step: int, steps: int) -> None:
-        if step == stop:
-            raise Killed
-
-    model = sharded(network(), how)
-    try:
-        fit(
-            model,
-            CROSS_ENTROPY,
-            make_data(),
-            run,
-            options=TrainOptions(seed=5, checkpoints=Checkpoints(folder=folder, every=1), progress=progress),
-        )
-    except Killed:
-        return "killed"
-    return everything(model)
-
-
-@pytest.mark.nightly(by_day="test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step")
-@pytest.mark.parametrize("how", ["all", "some", "whole"])
-def test_processes_go_on_from_the_noise_that_they_kept(processes: Processes, tmp_path: Path, how: str) -> None:
-    """Bit for bit where no step was lost."""
-    run = run_of()
-    whole = processes.run(2, kept, run, str(tmp_path / "whole"), None, how)
-    assert processes.run(2, kept, run, str(tmp_path / "kept"), 5, how)[0] == "killed"
-    journal = tmp_path / "kept" / "journal"
-    journal.write_text(journal.read_text().replace("step 5\n", ""))  # as if it had been killed before
-    again = processes.run(2, kept, run, str(tmp_path / "kept"), None, how)
-    assert torch.equal(again[0], again[1])
-    assert torch.equal(again[0], whole[0])
-    assert processes.run(2, kept, run, str(tmp_path / "lossy"), 5, how)[0] == "killed"
-    assert not torch.equal(processes.run(2, kept, run, str(tmp_path / "lossy"), None, how)[0], whole[0])  # step 5 was released, and lost
 
 
 def without_gradient(rank: int, run: Run, folder: str, stop: int | None) -> list[tuple[Tensor, Tensor]]:

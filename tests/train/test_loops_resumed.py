@@ -158,17 +158,6 @@ def test_a_batch_that_was_only_looked_at_is_delivered_again(physical_size: int |
     assert torch.equal(flat(looked.model), flat(plain.model))
 
 
-def test_a_batch_that_the_same_iteration_leaves_out_is_refused_in_words_of_the_way_back() -> None:
-    loop = Loop()
-    batches = iter(loop.loader)
-    loop.use(next(batches))
-    next(batches)
-    with pytest.raises(InputError, match=r"(?s)a batch of step 2 was left out.*iterate over the loader anew"):
-        next(batches)
-    loop.whole()
-    assert loop.engine.steps == 9
-
-
 def test_one_epoch_more_names_its_own_way() -> None:
     loop = Epochs()
     for _ in range(2):

@@ -139,13 +139,3 @@ def test_names_are_answered_by_a_line() -> None:
     for owner in (lethe.train, engine):
         with pytest.raises(AttributeError, match="'nothing'"):
             _ = owner.nothing
-
-
-def test_a_collate_function_of_the_loader_is_kept() -> None:
-    def doubled(records: list[Any]) -> tuple[torch.Tensor, ...]:
-        return torch.stack([2.0 * features for features, _ in records]), torch.stack([target for _, target in records])
-
-    engine = opened(data=loader_of(collate_fn=doubled))
-    features = next(iter(engine.batches()))[0]
-    known = {tuple(row) for row in (2.0 * make_data()[0]).tolist()}
-    assert {tuple(row) for row, counts in zip(features.tolist(), engine.counted.tolist(), strict=True) if counts} <= known

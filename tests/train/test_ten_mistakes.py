@@ -110,9 +110,9 @@ MISTAKES: dict[str, Mistake] = {
         lambda remedy: Loop().run(epochs=remedy.removeprefix("for epoch in ")),
     ),
     "an old name": Mistake(
-        lambda: lethe.Poisson(256),
+        lambda: lethe.Poisson(256),  # pyright: ignore[reportAttributeAccessIssue]
         "lethe.batches.Poisson",
-        lambda remedy: value(f"{remedy}(256)"),  # pyright: ignore[reportAttributeAccessIssue]
+        lambda remedy: value(f"{remedy}(256)"),
     ),
 }
 

@@ -177,30 +177,6 @@ def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most:
     assert {*(claim.detail for claim in SAID_OF_USERS), ORDER.detail} <= set(loop.engine.declared)
 
 
-def test_a_user_is_clipped_once_and_batches_without_users_take_their_steps() -> None:
-    """One user with 1000 rows of one kind is worth one unit of C: no more than a user with one of them."""
-    moved: list[Tensor] = []
-    for copies in (1, 1000):
-        features, targets = make_data()
-        features, targets = features[:1].repeat(copies, 1), targets[:1].repeat(copies)
-        run = make_network_run("full", records=1, unit="user", steps=1)
-        loop = Loop(run.replace(noise_multiplier=0.0), data=(features, targets), users=np.zeros(copies, dtype=int))
-        before = flat(loop.model)
-        loop.whole()
-        moved.append(flat(loop.model) - before)
-    assert float(moved[0].norm()) == pytest.approx(0.5 * 0.4, rel=1e-8)  # the record's gradient is longer than C
-    torch.testing.assert_close(moved[1], moved[0], rtol=1e-8, atol=1e-12)
-    seldom = users_run(batches={"design": "poisson", "size": 1}, steps=30, noise_multiplier=0.0)
-    loop = Loop(seldom, users=IDS, **SEEDED)
-    empty = 0
-    for batch in loop.loader:
-        empty += not bool(loop.engine.counted.any())
-        loop.use(batch)
-    assert empty
-    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), seldom, options=TrainOptions(users=IDS, seed=5))
-    torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-14)
-
-
 def test_without_a_run_a_batch_size_counts_users() -> None:
     model = make_network()
     words: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-3, "epochs": 2, "batch_size": 3}

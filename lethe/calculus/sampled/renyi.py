@@ -37,7 +37,7 @@ _CHUNK = 256
 
 
 @lru_cache(maxsize=8192)
-def log_binomials(order: int) -> FloatArray:
+def _log_binomials(order: int) -> FloatArray:
     r"""$\log\binom{\alpha}{k}$, k = 0..order, each from the exact whole number."""
     values = np.empty(order + 1)
     number = 1
@@ -48,22 +48,17 @@ def log_binomials(order: int) -> FloatArray:
     return values
 
 
-def integer_log_moments(probability: float, noise: FloatArray, orders: tuple[int, ...]) -> FloatArray:
-    r"""$\log A_\alpha$ at integer orders, rounded up.
+def _integer_log_moments(probability: float, noise: FloatArray, orders: tuple[int, ...]) -> FloatArray:
+    r"""$\log A_\alpha$ at integer orders, rounded up, shape (levels, orders); $1/z^2$ must not overflow.
 
-    Args:
-        probability: $q \in (0, 1)$.
-        noise: $z > 0$, shape (levels,); $1/z^2$ must not overflow.
-        orders: $\alpha \ge 2$, whole numbers.
-    Returns:
-        Shape (levels, orders); relative error below 1e-15 $\alpha(2 + |\log q(1-q)|)$ before rounding up.
-    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Section 3.3.
+    Relative error below 1e-15 $\alpha(2 + |\log q(1-q)|)$ before rounding up. Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530,
+    Section 3.3.
     """
     highest = max(orders)
     log_terms = np.full((len(orders), highest + 1), -np.inf)
     for row, order in enumerate(orders):
         k = np.arange(order + 1)
-        log_terms[row, : order + 1] = log_binomials(order) + k * math.log(probability) + (order - k) * math.log1p(-probability)
+        log_terms[row, : order + 1] = _log_binomials(order) + k * math.log(probability) + (order - k) * math.log1p(-probability)
     # k = 0 and k = 1 carry nothing beyond the 1.
     log_terms[:, :2] = -np.inf
     pairs = np.arange(highest + 1, dtype=np.float64) * (np.arange(highest + 1) - 1.0)
@@ -273,7 +268,7 @@ def _poisson_logs(probability: float, noise: FloatArray, orders: FloatArray) -> 
     wholes = np.unique(np.concatenate((below, above)))
     # The logarithm is 0 at order 1, exactly.
     known = np.zeros((noise.size, wholes.size))
-    known[:, wholes > 1] = integer_log_moments(probability, noise, tuple(wholes[wholes > 1].tolist()))
+    known[:, wholes > 1] = _integer_log_moments(probability, noise, tuple(wholes[wholes > 1].tolist()))
     low, high = known[:, np.searchsorted(wholes, below)], known[:, np.searchsorted(wholes, above)]
     share = orders - below
     with np.errstate(invalid="ignore"):

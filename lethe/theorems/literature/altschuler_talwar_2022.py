@@ -45,20 +45,11 @@ def shift_factor(contraction: float, window: Array) -> Array:
         return np.exp(-rate * window) * (math.expm1(-rate) / np.expm1(-rate * window))
 
 
-def best_windows(one_step: Array, shares: Array, squared_shift: float, contraction: float, longest: int) -> Array:
-    r"""The Rényi curve at the best window and split, order by order.
+def _best_windows(one_step: Array, shares: Array, squared_shift: float, contraction: float, longest: int) -> Array:
+    r"""$\min_{R \le T,\,\beta} R\,S_\alpha(\beta) + \frac{\alpha}{2(1-\beta)}\frac{D^2}{\tau^2} k_c(R)$ at every order, rounded up.
 
-    $$\min_{R \le T,\,\beta}\ R\,S_\alpha(\beta) + \frac{\alpha}{2(1-\beta)}\frac{D^2}{\tau^2} k_c(R)$$
-
-    Args:
-        one_step: $S_\alpha(\beta)$ of one step that hides the draw in a share of its noise, shape (shares, len(ORDERS)).
-        shares: $\beta \in (0, 1)$ of the noise variance, shape (shares,).
-        squared_shift: $D^2/\tau^2 \ge 0$.
-        contraction: $c \in [0, 1]$, Lipschitz constant of a step.
-        longest: $T \ge 1$.
-    Returns:
-        Shape (len(ORDERS),), rounded up. The window is exact: the expression is convex in R, so that bisection finds its minimum.
-    Reference: as for `AltschulerTalwar2022`.
+    $S_\alpha(\beta)$, of one step that hides the draw in a share of its noise, has shape (shares, len(ORDERS)). The window is exact: the
+    expression is convex in R, so that bisection finds its minimum.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         start = np.multiply.outer(squared_shift / (1.0 - shares), 0.5 * np.array(ORDERS))
@@ -107,7 +98,7 @@ class _Windowed(Theorem, ABC):
 
     def _bound(self, run: Run) -> Bound:
         squared_shift = float(square_above(run.diameter / float(run.noise_stds[0])))
-        curve = best_windows(self._one_step(run, SHARES), SHARES, squared_shift, _contraction(run), run.total_steps)
+        curve = _best_windows(self._one_step(run, SHARES), SHARES, squared_shift, _contraction(run), run.total_steps)
         # A window over the whole run has no shift to hide, and all the noise for the draws.
         composed = run.total_steps * self._one_step(run, np.ones(1))[0] * (1.0 + 1e-15)
         return Bound(guarantee=RDPCurve(ORDERS, tuple(np.minimum(curve, composed).tolist())))

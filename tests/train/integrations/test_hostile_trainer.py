@@ -1,6 +1,5 @@
 """What goes wrong around a private Trainer: collators, losses, records that are not numbers."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -87,56 +86,6 @@ def test_numbers_that_the_model_does_not_take(changed: dict[str, Any], said: str
         private(tmp_path, classifier(), [{**record, **changed} for record in sentences()], run=run_of()).train()
 
 
-def numbers(bad: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Records whose embeddings are given; those of some are NaN."""
-    random = torch.Generator().manual_seed(2)
-    made = []
-    for place in range(RECORDS):
-        embedded = torch.randn(6, 16, generator=random, dtype=torch.float64)
-        made.append(
-            {"inputs_embeds": torch.full_like(embedded, torch.nan) if place in bad else embedded, "labels": torch.tensor(place % 3)}
-        )
-    return made
-
-
-@pytest.mark.nightly(by_day="test_a_record_without_labels_takes_part_with_a_loss_of_0")
-@pytest.mark.slow
-def test_a_record_that_is_nan_contributes_nothing(tmp_path: Path) -> None:
-    given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
-    ends = []
-    for bad in ((), (3,)):
-        model = classifier()
-        trainer = private(tmp_path, model, numbers(bad), run=run_of(batches=lethe.batches.Cyclic(RECORDS), steps=1), **given)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*could not check everything.*")
-            trainer.train()
-        ends.append(RECORDS * (flat(model) - flat(classifier())) / -0.1)
-    model = classifier()
-    record = numbers(())[3]
-    loss = model(inputs_embeds=record["inputs_embeds"][None], labels=record["labels"][None]).loss
-    gradients: Any = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
-    own = torch.cat(
-        [(torch.zeros_like(one) if part is None else part).reshape(-1) for part, one in zip(gradients, model.parameters(), strict=True)]
-    )
-    assert float((ends[0] - ends[1] - own).abs().max()) < 1e-7
-
-
-@pytest.mark.nightly(by_day="test_training_to_which_nothing_contributed_says_so_and_not_how_many_did")
-@pytest.mark.slow
-@pytest.mark.parametrize(("bad", "why"), [(RECORDS, "no gradient was finite"), (0, "every gradient was 0")])
-def test_records_that_are_all_nan_or_without_labels_are_told_of_loudly(bad: int, why: str, tmp_path: Path) -> None:
-    records = numbers(tuple(range(bad)))
-    if not bad:
-        records = [{**record, "labels": torch.tensor(-100)} for record in records]
-    trainer = private(tmp_path, classifier(), records, run=run_of(steps=12, noise_multiplier=1.0))
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        trainer.train()
-    said = [str(one.message) for one in told]
-    for when in ("of the first 10 steps", "step of this training"):
-        assert sum(f"no record contributed to any {when}, since {why}" in one for one in said) == 1
-
-
 def each(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
     assert num_items_in_batch is None
     return functional.cross_entropy(outputs.logits, labels, reduction="none")
@@ -170,23 +119,6 @@ class Own(PrivateTrainer):
         return functional.cross_entropy(outputs.logits, labels, reduction="none")
 
 
-class OfTheBatch(PrivateTrainer):
-    """One that divides by the batch's number of tokens, as the Trainer does without privacy."""
-
-    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        labels = inputs.pop("labels")
-        logits = model(**inputs).logits[:, :-1]
-        each = functional.cross_entropy(logits.transpose(1, 2), labels[:, 1:], reduction="none")
-        return each.sum(1) / (labels[:, 1:] != -100).sum()
-
-
-class Mean(PrivateTrainer):
-    """One that gives the batch's mean."""
-
-    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        return model(**inputs).loss
-
-
 @pytest.mark.nightly(by_day="test_a_loss_function_of_the_user_s_own")
 @pytest.mark.slow
 def test_a_loss_method_of_the_user_s_own(tmp_path: Path) -> None:
@@ -196,13 +128,6 @@ def test_a_loss_method_of_the_user_s_own(tmp_path: Path) -> None:
         kind(model=model, args=arguments(tmp_path, max_steps=-1), train_dataset=sentences(), run=run_of(), delta=DELTA).train()
         ends.append(flat(model))
     assert float((ends[0] - ends[1]).abs().max()) < 1e-12
-    mean = Mean(model=classifier(), args=arguments(tmp_path, max_steps=-1), train_dataset=sentences(), run=run_of(), delta=DELTA)
-    with pytest.raises(InputError, match="a mean hides the records"):
-        mean.train()
-    args = arguments(tmp_path, max_steps=-1)
-    divided = OfTheBatch(model=language_model(), args=args, train_dataset=texts(), data_collator=padded, run=run_of(), delta=DELTA)
-    with pytest.raises(InputError, match="depends on the other records"):
-        divided.train()
 
 
 @pytest.mark.slow

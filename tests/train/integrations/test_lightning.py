@@ -32,7 +32,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lethe
-from lethe.errors import HypothesisError, InputError, LetheError, LetheWarning, RecordByRecordWarning
+from lethe.errors import InputError, LetheWarning, RecordByRecordWarning
 from lethe.integrations.lightning import PrivateTraining
 
 # Lightning takes seconds to import, and warns of loaders without workers and of small data.
@@ -78,23 +78,6 @@ def test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit(
     assert callback.run.replace(seeded=False) == run_of()
 
 
-def test_records_that_cannot_meet_by_construction_give_the_same() -> None:
-    module, callback = Classifier(), private(isolation="enforced")
-    fitted(module, callback)
-    torch.testing.assert_close(flat(module), by_hand(run_of(), physical_size=5), rtol=1e-4, atol=1e-6)
-    assert callback.engine is not None
-    assert callback.engine.diagnostics is not None
-    assert callback.engine.diagnostics.gradients == "vmap"
-
-
-@pytest.mark.nightly(by_day="test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit")
-def test_a_mean_loss_is_asked_of_each_record_alone() -> None:
-    module = Classifier("mean")
-    with pytest.warns(RecordByRecordWarning, match='reduction="none"'):
-        fitted(module, private())
-    torch.testing.assert_close(flat(module), by_hand(run_of(), physical_size=5), rtol=1e-4, atol=1e-6)
-
-
 def test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh() -> None:
     def trained(**target: Any) -> tuple[Classifier, PrivateTraining, Any]:
         module, callback = Classifier(), PrivateTraining(delta=DELTA, **target)
@@ -112,12 +95,6 @@ def test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh() -> None:
     assert made.lr_scheduler_configs[0].scheduler.last_epoch == steps  # once a logical step
     assert not torch.allclose(flat(module), flat(other))
     assert lethe.verify(certificate, weights=module.state_dict()).yes
-
-
-def test_max_steps_ends_the_run() -> None:
-    callback = PrivateTraining(epsilon=3.0, delta=DELTA, clip_norm=0.4)
-    made = fitted(Classifier(), callback, max_epochs=50, max_steps=7)
-    assert callback.run.total_steps == made.global_step == 7
 
 
 class Logging(Classifier):
@@ -168,53 +145,6 @@ def test_a_training_that_ends_early_is_certified_for_the_whole_plan() -> None:
     assert made.global_step == 5
     assert callback.run.total_steps == 10
     assert callback.certificate_.epsilon == lethe.certify(run_of(), DELTA).epsilon
-
-
-class Plain(Classifier):
-    """Steps of plain SGD."""
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-
-
-def test_a_last_iterate_alone_is_refused() -> None:
-    run = run_of(batches=lethe.batches.Cyclic(5), release="last", neighbours="zero_out")
-    with pytest.raises(HypothesisError, match="a training loop of your own, with release: last"):
-        fitted(Plain(), private(run=run))
-
-
-class Keeping(Classifier):
-    """Remembers the last batch, and lets it move the next."""
-
-    memory: torch.Tensor | None = None
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        losses = super().training_step(batch, batch_idx)
-        if self.memory is not None:
-            losses = losses * (1 + self.memory.square().sum())
-        self.memory = batch[0].mean(0)
-        return losses
-
-
-class Shared(Classifier):
-    """Divides each loss by what the whole batch has, without a gradient."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        losses = super().training_step(batch, batch_idx)
-        return losses / (1 + batch[0].abs().sum())
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (Keeping, LetheError, "memory|depends on the other records"),
-        (Shared, InputError, "depend"),
-        (lambda: Classifier("wrong"), ValueError, "wrong"),
-    ],
-)
-def test_modules_that_mix_or_keep_records_are_refused(make: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        fitted(make(), private())
 
 
 def test_everything_is_as_it_was_afterwards() -> None:

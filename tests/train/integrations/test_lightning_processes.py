@@ -14,7 +14,7 @@ import torch
 from forked_processes import told_by
 from helpers import with_fresh_noise
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
-from lightning_modules import DELTA, RECORDS, Classifier, data, fitted, flat, left_as_it_was, loader, network, run_of, trainer, users
+from lightning_modules import DELTA, Classifier, data, fitted, flat, left_as_it_was, loader, network, run_of, trainer, users
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -108,38 +108,6 @@ def test_a_user_is_clipped_once() -> None:
         expected += gradient * min(1.0, 0.2 / float(gradient.norm()))
     assert float((flat(module) - flat(model) + 0.1 / count * expected).abs().max()) < 1e-6
     assert with_fresh_noise(private.record().run) == run
-
-
-@pytest.mark.nightly(by_day="test_a_user_is_clipped_once")
-def test_users_with_one_record_each_are_records() -> None:
-    plain, grouped = Classifier(), Classifier()
-    options: dict[str, Any] = {"epsilon": 4.0, "delta": DELTA, "clip_norm": 0.4, "seed": 3}
-    of_records, of_users = PrivateTraining(**options), PrivateTraining(**options, users=[f"{place:02d}" for place in range(RECORDS)])
-    fitted(plain, of_records)
-    fitted(grouped, of_users)
-    assert torch.equal(flat(plain), flat(grouped))
-    assert of_users.run == of_records.run.replace(unit="user")
-
-
-@pytest.mark.parametrize(
-    ("options", "module", "message"),
-    [
-        ({"users": users()[1:]}, Classifier(), "users: got 22 ids for 23 records"),
-        ({"users": "person"}, Classifier(), "'person' names a column"),
-        ({"records_per_user": 2}, Classifier(), "records_per_user: given without users"),
-        (
-            {"epsilon": None, "clip_norm": None, "run": run_of(unit="user")},
-            Classifier(),
-            "(?s)PrivateTraining without users= knows no users",
-        ),
-    ],
-)
-def test_users_that_cannot_be_told_are_refused(options: dict[str, Any], module: Classifier, message: str) -> None:
-    private = PrivateTraining(**{"epsilon": 4.0, "delta": DELTA, "clip_norm": 0.4, **options})
-    before = flat(module)
-    with pytest.raises(InputError, match=message):
-        fitted(module, private)
-    assert torch.equal(flat(module), before)
 
 
 @pytest.mark.parametrize(

@@ -120,13 +120,6 @@ def test_trainers_are_refused(options: dict[str, Any], message: str) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
 
 
-def test_float16_is_refused_with_its_reason() -> None:
-    made = trainer(private())
-    made.strategy.precision_plugin.precision = "16-mixed"  # a Trainer has it on a GPU alone
-    with pytest.raises(InputError, match=r"(?s)precision: got 16-mixed.*parameters and noise need float32"):
-        made.fit(Classifier(), loader())
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("make", "message"),
@@ -199,29 +192,6 @@ def test_arguments_that_contradict_the_run_are_refused_when_training_begins() ->
     for asked in (private().record, lambda: private().certificate_, lambda: private().run):
         with pytest.raises(InputError, match="there is none before training"):
             asked()
-
-
-def test_the_base_is_that_of_the_package_in_use() -> None:
-    assert issubclass(PrivateTraining, L.Callback)
-
-
-class Scheduled(Classifier):
-    def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.SGD(self.parameters(), lr=0.01)
-        steps = self.trainer.estimated_stepping_batches
-        return [optimizer], [{"scheduler": torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=int(steps)), "interval": "step"}]
-
-
-class NoLength:
-    def __getitem__(self, place: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return data()[0][place], data()[1][place]
-
-
-@pytest.mark.parametrize("module", [Classifier, Scheduled])
-@pytest.mark.parametrize(("records", "message"), [(Endless(), "Endless has no length"), (NoLength(), "NoLength has no length")])
-def test_records_without_a_number_are_refused_before_a_schedule_asks_for_it(module: Any, records: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fitted(module(), private(), DataLoader(records, batch_size=5))
 
 
 class OneOutput(L.LightningModule):

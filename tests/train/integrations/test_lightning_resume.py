@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,11 @@ import torch
 pytest.importorskip("lightning")
 
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from lightning_modules import DELTA, Classifier, data, flat, loader, network, run_of, trainer
-from torch import Tensor, nn
+from lightning_modules import DELTA, Classifier, flat, loader, run_of, trainer
 
 import lethe
 from lethe.errors import InputError, LetheWarning
 from lethe.integrations.lightning import PrivateTraining
-from lethe.train import Checkpoints, PrivacyEngine, TrainOptions
 
 pytestmark = [
     pytest.mark.slow,
@@ -85,37 +81,6 @@ def fit(folder: Path, callback: PrivateTraining, *others: Callback, ckpt_path: A
     return made, module
 
 
-def record_losses_of(model: nn.Module, batch: Any) -> Tensor:
-    return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
-
-
-def by_hand(folder: Path, after: int) -> Tensor:
-    """The same killed and taken up again, in a loop of one's own."""
-    for last in (after, STEPS):
-        model = network()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
-        kept = Checkpoints(folder=folder / "by hand", every=EVERY, also={"schedule": schedule})
-        losses = partial(record_losses_of, model)
-        engine = PrivacyEngine(
-            model, optimizer, losses, data(), private(folder)._target.run, options=TrainOptions(physical_size=5, checkpoints=kept)
-        )
-        batches = engine.batches()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the optimiser did not step
-            for _ in range(engine.steps - schedule.last_epoch):
-                schedule.step()
-        for batch in batches:
-            engine.backward(batch)
-            optimizer.step()
-            optimizer.zero_grad()
-            schedule.step()
-            if engine.steps == last:
-                break
-        engine.close()
-    return flat(model)
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("after", [3, 6])
 def test_killed_just_after_a_checkpoint_it_ends_where_nobody_killed_it(tmp_path: Path, after: int) -> None:
@@ -130,22 +95,6 @@ def test_killed_just_after_a_checkpoint_it_ends_where_nobody_killed_it(tmp_path:
     assert unkilled.averaged is not None
     assert all(torch.equal(callback.averaged[name], average) for name, average in unkilled.averaged.items())
     assert made.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.01 * 0.5**5)
-
-
-@pytest.mark.nightly(by_day="test_noise_of_steps_that_were_lost_is_counted_and_drawn_anew")
-def test_steps_that_were_lost_count_and_are_not_taken_again(tmp_path: Path) -> None:
-    """Killed after step 8, with a checkpoint of step 6: it goes on with step 9 from what step 6 left."""
-    with pytest.raises(Killed):
-        fit(tmp_path, private(tmp_path), Kill(8, saved=False))
-    callback = private(tmp_path)
-    with pytest.warns(LetheWarning, match="steps 7 to 8 were released and are not in ckpt_path"):
-        made, module = fit(tmp_path, callback, ckpt_path="last")
-    assert made.global_step == STEPS
-    assert made.current_epoch == 2
-    assert callback.record().run.total_steps == STEPS
-    assert made.lr_scheduler_configs[0].scheduler.last_epoch == STEPS
-    assert made.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.01 * 0.5**5)
-    assert torch.equal(flat(module), by_hand(tmp_path, 8))
 
 
 def test_noise_of_steps_that_were_lost_is_counted_and_drawn_anew(tmp_path: Path) -> None:

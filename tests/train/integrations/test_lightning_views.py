@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import lethe
-from lethe.errors import InputError
 from lethe.integrations.lightning import PrivateTraining
 from lethe.train import fit
 from lethe.train.data.map_style import MapStyleSource
@@ -74,30 +73,3 @@ def test_views_and_the_average_are_those_of_fit(reduction: str) -> None:
     model.load_state_dict(expected.averaged)
     torch.testing.assert_close(flat(averaged), flat(model), rtol=0, atol=1e-6)
     assert [one.name for one in callback.record().released] == ["model", "moving average"]
-
-
-def test_a_gradient_of_views_is_that_of_their_mean_loss_clipped_once() -> None:
-    """By plain autograd, of a first batch of five records."""
-    callback, module = PrivateTraining(run=RUN.replace(steps=1), delta=DELTA, views=2), Plain()
-    fitted(module, callback, DataLoader(Augmented(), batch_size=5), max_epochs=-1, max_steps=1)
-    features, labels = data()
-    sums = []
-    for order in range(0, RECORDS - RECORDS % 5, 5):  # which five come first, the secret order says
-        model, total = network(), torch.zeros(len(flat(network())))
-        for place in range(order, order + 5):
-            both = torch.stack([features[place], features[place].flip(0)])
-            loss = nn.functional.cross_entropy(model(both), labels[place].repeat(2))
-            gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
-            total += gradient * min(1.0, 0.4 / float(gradient.norm()))
-        sums.append(flat(model) - 0.1 * total / 5)
-    assert min(float((flat(module) - found.detach()).abs().max()) for found in sums) < 1e-6
-
-
-def test_a_large_delta_may_be_meant() -> None:
-    """With the word that the error names; the certificate says so."""
-    with pytest.raises(InputError, match=r"(?s)delta: got 0\.1; with 23 records .*allow_large_delta=True"):
-        fitted(Plain(), PrivateTraining(epsilon=3.0, delta=0.1, clip_norm=1.0))
-    callback = PrivateTraining(epsilon=3.0, delta=0.1, clip_norm=1.0, allow_large_delta=True)
-    fitted(Plain(), callback, max_epochs=1)
-    assert 2.9 < callback.certificate_.epsilon <= 3.0
-    assert "delta >= 1/records" in callback.certificate_.explain()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,16 +156,3 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(MissingExtraError, match=r'pip install "lethe-dp\[logging\]"'):
             make()
-
-
-@pytest.mark.nightly(by_day="test_a_missing_package_names_the_extra")
-def test_a_missing_package_names_the_extra_and_nothing_is_loaded_before() -> None:
-    code = "import sys, lethe, lethe.train\n"
-    code += "import lethe.integrations.logging as logging\n"
-    code += "print([name for name in ('mlflow', 'tensorboard', 'matplotlib') if name in sys.modules])\n"
-    for missing, call in (("mlflow", "MLflowLogger(delta=1e-5)"), ("tensorboard", "TensorBoardLogger('x', delta=1e-5)")):
-        code += f"sys.modules[{missing!r}] = None\n"
-        code += f"try: logging.{call}\nexcept lethe.MissingExtraError as error: print(error)\n"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("[]")
-    assert done.stdout.count('pip install "lethe-dp[logging]"') == 2

@@ -20,7 +20,7 @@ from torch import Tensor
 import lethe
 from lethe.accounting.cumulative import stopped
 from lethe.calculus.guarantees import ZCDP
-from lethe.errors import CallbackWarning, InputError, LargeDeltaWarning
+from lethe.errors import CallbackWarning, InputError
 from lethe.integrations.logging import TensorBoardLogger
 from lethe.train import Callback, Checkpoints, fit
 
@@ -60,18 +60,6 @@ def test_epsilon_at_each_step_is_that_of_the_run_of_as_many_steps(tmp_path: Path
         "dp/nominal_batch_size": (1, 8.0),
     }
     assert found["dp/clip_norm"][0][1] == pytest.approx(0.4, rel=1e-7)
-
-
-@pytest.mark.slow
-def test_engine_and_fit_give_the_same_log(tmp_path: Path) -> None:
-    run = make_run("shuffled")
-    fitted(run, logger(tmp_path / "fit"))
-    looped(run, logger(tmp_path / "loop"))
-    one, other = EventFiles(tmp_path / "fit"), EventFiles(tmp_path / "loop")
-    assert one.scalars == other.scalars
-    assert one.settings == other.settings
-    assert {*one.texts} == {*other.texts}
-    assert one.texts["dp/what_epsilon_is"] == other.texts["dp/what_epsilon_is"]
 
 
 @pytest.mark.slow
@@ -200,11 +188,6 @@ def test_a_seeded_run_has_no_epsilon(tmp_path: Path) -> None:
     assert "epsilon is infinite" in found.texts["dp/what_epsilon_is"]
 
 
-def test_an_iterate_without_noise_of_its_own_has_no_epsilon(tmp_path: Path) -> None:
-    fitted(make_run(noise_at="pass_ends", noise_multiplier=3.0), logger(tmp_path))
-    assert {value for _, value in EventFiles(tmp_path).scalars["dp/epsilon"]} == {math.inf}
-
-
 def linear_data() -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(1)
     return random.normal(size=(40, 3)), random.integers(2, size=40)
@@ -278,13 +261,6 @@ def test_a_delta_that_promises_nothing_is_refused_before_training(tmp_path: Path
     with pytest.raises(InputError, match="delta"):
         fitted(make_run(), TensorBoardLogger(tmp_path, delta=delta, report=False))
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_a_large_delta_is_warned_of_once(tmp_path: Path) -> None:
-    with pytest.warns(LargeDeltaWarning) as warned:
-        fitted(make_run(), TensorBoardLogger(tmp_path, delta=0.01, report=False))
-    assert len(warned) == 1
 
 
 @pytest.mark.parametrize("steps", [0, -1, True, 1.5, float("nan"), "5"])

@@ -139,17 +139,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.nightly(by_day="test_a_planned_training_counts_users_and_reads_their_column")
-@pytest.mark.slow
-def test_conversations_of_users(tmp_path: Path) -> None:
-    """The column of ids is read before TRL drops what the model does not take."""
-    data = [{**record, "person": place % 4} for place, record in enumerate(TEXTS)]
-    trainer = private_sft(tmp_path, data, told={"users": "person"}, per_device_train_batch_size=2, max_steps=1)
-    trainer.train()
-    run = trainer.record().run
-    assert (run.unit, run.records, run.batches) == ("user", 4, lethe.batches.Poisson(2))
-
-
 @pytest.mark.parametrize(("changes", "said"), REFUSED)
 def test_what_joins_or_empties_conversations_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"(?s){said}"):

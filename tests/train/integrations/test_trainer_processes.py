@@ -12,13 +12,10 @@ pytest.importorskip("accelerate")
 import torch
 from forked_processes import told_by
 from helpers import with_fresh_noise
-from small_models import DELTA, classifier, padded, private, run_of, sentences
+from small_models import DELTA, run_of
 from transformers import AutoModelForSequenceClassification
 
 import lethe
-from lethe.integrations.transformers import record_losses
-from lethe.train import TrainOptions, fit
-from lethe.train.data.map_style import MapStyleSource
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
 
@@ -95,51 +92,3 @@ def test_three_processes_and_shards_train_as_one(tmp_path: Path) -> None:
 def test_a_killed_training_goes_on_in_more_processes(tmp_path: Path) -> None:
     assert told_by(SCRIPT, str(tmp_path), "kill:2:5", "resume:3") == [[-signal.SIGKILL, 1], [0, 0, 0]]
     gone_on(tmp_path, 1, 3)
-
-
-@pytest.mark.slow
-def test_views_are_those_of_fit(tmp_path: Path) -> None:
-    """As `fit(views=2)`: one gradient of the mean loss of both, clipped once."""
-
-    class Augmented(torch.utils.data.Dataset[Any]):
-        """Reads of record i alternate between two texts; a token that is not attended to is random, as augmentation is."""
-
-        def __init__(self) -> None:
-            self.reads = [0] * 24
-            self.data = (sentences(), sentences(48)[24:])
-
-        def __len__(self) -> int:
-            return 24
-
-        def __getitem__(self, place: int) -> dict[str, Any]:
-            self.reads[place] += 1
-            text, masked = self.data[self.reads[place] % 2][place], int(torch.randint(1, 40, ()))
-            return {
-                "input_ids": [*text["input_ids"], masked],
-                "attention_mask": [*text["attention_mask"], 0],
-                "labels": self.data[0][place]["labels"],
-            }
-
-    run = run_of(steps=3, batches=lethe.batches.Cyclic(8), clip_norm=0.3, step_size=0.1)
-    sgd = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "per_device_train_batch_size": 4}
-    given: dict[str, Any] = {"views": 2, "ema": 0.9}
-    trainer = private(tmp_path, classifier(), Augmented(), run=run, told={**given, "data_collator": padded, "declared_apart": True}, **sgd)
-    assert trainer.averaged is None
-    trainer.train()
-    model = classifier()
-    source = MapStyleSource(Augmented(), collate=padded, declared_apart=True)
-    fitted = fit(
-        model,
-        record_losses(model),
-        source,
-        run,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        options=TrainOptions(physical_size=4, **given),
-    )
-    for name, expected in fitted.model.state_dict().items():
-        assert torch.allclose(trainer.model.state_dict()[name], expected, rtol=0, atol=1e-12)
-    assert trainer.averaged is not None
-    assert fitted.averaged is not None
-    for name, average in fitted.averaged.items():
-        assert torch.allclose(trainer.averaged[name], average, rtol=0, atol=1e-12)
-    assert [one.name for one in trainer.record().released] == ["model", "moving average"]

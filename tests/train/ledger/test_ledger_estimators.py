@@ -199,14 +199,6 @@ def test_a_fit_that_breaks_off_after_its_start_stays_counted(owner, name: str, b
 
 
 @pytest.mark.slow
-def test_a_fit_that_costs_more_than_it_planned_is_not_settled(ledger, monkeypatch) -> None:
-    monkeypatch.setattr("lethe.estimators.budget.PrivacyBudget.as_gaussian", lambda self: GDP(0.5 * self.total_mu))
-    with pytest.raises(BudgetExceededError, match="more than was reserved"):
-        PrivateMean(neighbours="zero_out", delta=DELTA, ledger=Spending(ledger, "patients")).fit(X)
-    assert states(ledger) == ["started"]
-
-
-@pytest.mark.slow
 def test_what_nothing_pays_for_is_refused(ledger) -> None:
     ledger.create("all exact", neighbours="zero_out", budget=Budget(mu=2.0), by="keeper")
     paid = Spending(ledger, "patients")

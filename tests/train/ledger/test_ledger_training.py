@@ -132,17 +132,6 @@ def test_what_fails_before_the_first_step_is_given_back_and_later_stays_counted(
     assert ledger.show("patients").counted == line.price
 
 
-def test_what_is_no_ledger_and_what_has_no_price_is_refused(ledger) -> None:
-    for run, paid, words in (
-        (run_of(), ledger, "Spending"),
-        (run_of(neighbours="zero_out"), Spending(ledger, "patients"), "neighbours"),
-        (run_of(), Spending(ledger, "patient"), "no data set"),
-    ):
-        with pytest.raises(InputError, match=words):
-            fit_linear(run, *table(), classes=2, ledger=paid)
-    assert states(ledger) == []
-
-
 def test_a_process_that_began_within_a_block_and_knows_no_ledger_does_not_train(monkeypatch) -> None:
     monkeypatch.setenv("LETHE_SPENDING", "patients")
     with pytest.raises(InputError, match="would not be counted"):
@@ -240,21 +229,6 @@ def test_what_a_folder_says_of_its_reservation_is_checked(ledger, tmp_path) -> N
     assert ledger.show("visits").lines == ()
     by_fit(Spending(ledger, "patients", reservation=line.number), saved, network_run(), 0)
     assert states(ledger) == ["settled"]
-
-
-@pytest.mark.slow
-def test_a_folder_that_begins_anew_or_names_no_reservation_is_paid_anew_or_by_the_one_given(ledger, tmp_path) -> None:
-    for name, first in (("unpaid", None), ("older", Spending(ledger, "patients")), ("anew", Spending(ledger, "patients"))):
-        with pytest.raises(KeyboardInterrupt):
-            by_fit(first, tmp_path / name, network_run(), 3)
-    older, _ = ledger.show("patients").lines
-    (tmp_path / "older" / "reservation").unlink()
-    for name in ("journal", "checkpoint.pt"):
-        (tmp_path / "anew" / name).unlink()
-    by_fit(Spending(ledger, "patients", reservation=older.number), tmp_path / "older", network_run(), 0)
-    for name in ("unpaid", "anew"):
-        by_fit(Spending(ledger, "patients"), tmp_path / name, network_run(), 0)
-    assert states(ledger) == ["settled", "started", "settled", "settled"]
 
 
 def test_what_was_given_back_is_reserved_again_by_the_same_call(ledger, tmp_path, monkeypatch) -> None:

@@ -37,7 +37,7 @@ _HELD = """
 import time
 from pathlib import Path
 import numpy as np
-from lethe.studio.workers import WorkerThreads
+from lethe.studio.app import WorkerThreads
 
 def megabytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20

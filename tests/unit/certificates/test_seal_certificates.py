@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from helpers import DESIGNS, LOSSES, batches, make_run
-from seal_cases import DELTA, LOSS, evidence, make_record, sealed_content, statement_of, stranger, with_statement
+from seal_cases import DELTA, LOSS, evidence, make_record, sealed_content, statement_of
 
 import lethe
 from lethe.accounting.recheck import recheck, words_differ
@@ -109,13 +109,6 @@ def test_more_than_the_seal_says_is_not_believed() -> None:
         assert evidence(certificate)[name] == "declared"
         with pytest.raises(lethe.InputError, match=r"(hypotheses|reasons) are not those"):
             recheck(certificate)
-
-
-def test_a_stranger_s_seal_and_a_broken_one_enforce_nothing() -> None:
-    content = sealed_content()
-    statement = statement_of(content)
-    for changed in (with_statement(content, statement, stranger()), with_statement(content, {**statement, "subject": []})):
-        assert "enforced" not in evidence(loaded(changed)).values()
 
 
 @pytest.mark.sampled(2)
@@ -246,13 +239,6 @@ def test_a_statement_comes_back() -> None:
     ):
         with pytest.raises(lethe.InputError):
             TrainingRecord.from_statement(changed)
-
-
-def test_weights_without_a_digest_are_certified_but_not_sealed() -> None:
-    record = make_record(released=())
-    with pytest.raises(lethe.InputError, match="certify the run alone"):
-        lethe.certify(record, DELTA)
-    assert lethe.certify(record.run, DELTA).seal is None
 
 
 def test_a_seeded_training_is_sealed_as_no_release() -> None:

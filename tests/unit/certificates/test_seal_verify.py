@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import make_run
 from seal_cases import DELTA, WEIGHTS, make_record, sealed_content, statement_of, stranger, with_statement
 
 import lethe
@@ -43,15 +42,6 @@ def test_other_weights_are_no(tmp_path: Path) -> None:
     assert found.belongs is not None
     assert not found.belongs.yes
     assert tensors_digest(MOVED) in found.belongs.why
-
-
-def test_without_a_seal_everything_but_the_mathematics_is_no(tmp_path: Path) -> None:
-    found = verified(lethe.certify(make_run(), DELTA).to_dict(), tmp_path, weights=WEIGHTS)
-    assert found.follows.yes
-    assert not found.sealed.yes
-    assert found.belongs is not None
-    assert not found.belongs.yes
-    assert not found.yes
 
 
 def test_a_stranger_can_seal_anything_and_proves_nothing(tmp_path: Path) -> None:
@@ -184,17 +174,6 @@ def test_a_largest_epsilon_is_a_gate(tmp_path: Path, limit: float, yes: bool) ->
     assert found.yes is yes
     exactly = lethe.certify(make_record(), DELTA).epsilon
     assert verified(sealed_content(), tmp_path, max_epsilon=exactly).yes
-
-
-def test_a_run_that_is_not_private_is_no(tmp_path: Path) -> None:
-    found = verified(sealed_content(run=make_run(noise_multiplier=0.0)), tmp_path, max_epsilon=1e300)
-    assert found.follows.yes
-    assert not found.private.yes
-    assert found.within is not None
-    assert not found.within.yes
-    seeded = verified(sealed_content(run=make_run(seeded=True)), tmp_path)
-    assert not seeded.private.yes
-    assert not seeded.yes
 
 
 @pytest.mark.parametrize("of_a_record", [1.0, 90.0])

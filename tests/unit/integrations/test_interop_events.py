@@ -46,16 +46,6 @@ def test_counts_and_lists_say_the_same() -> None:
     assert spent(ADD, nested) == pytest.approx(lethe.guarantees.GDP(math.sqrt(2 / 9 + 10 / 16)).epsilon(1e-5), rel=1e-9)
 
 
-def test_counts_may_be_numpy_s() -> None:
-    one = np.int64(3)
-    for event in (
-        dp_event.SelfComposedDpEvent(gaussian(2.0), one),
-        dp_event.ComposedDpEvent([dp_event.SelfComposedDpEvent(gaussian(2.0), one)]),
-    ):  # pyright: ignore[reportArgumentType]
-        accountant = LetheAccountant(ADD).compose(event, np.int32(5))  # pyright: ignore[reportArgumentType]
-        assert accountant.get_epsilon(1e-5) == pytest.approx(lethe.guarantees.GDP(math.sqrt(15) / 2).epsilon(1e-5), rel=1e-9)
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(

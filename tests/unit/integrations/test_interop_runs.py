@@ -79,15 +79,6 @@ def test_executions_beyond_all_counting_are_refused(design: str) -> None:
         accountant.compose(event, 2)
 
 
-def test_a_replayed_ledger_never_costs_less() -> None:
-    event = LastIterateDpEvent(run_of(), "a")
-    for calls in ([(event, 1), (event, 1)], [(event, 2), (event, 1)], [(event, 1), (gaussian(3.0), 1), (event, 1)]):
-        accountant = LetheAccountant(REPLACE)
-        for part, count in calls:
-            accountant.compose(part, count)
-        assert spent(REPLACE, accountant.ledger) >= accountant.get_epsilon(1e-5)
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled", "poisson"])

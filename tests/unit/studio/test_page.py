@@ -15,10 +15,10 @@ pytest.importorskip("shiny", reason="the studio needs Shiny")
 
 from lethe.studio import parts
 from lethe.studio.answers import ALTERNATIVES, AlternativePrice, answer
+from lethe.studio.app import WorkerThreads
 from lethe.studio.controls import CONTROLS
 from lethe.studio.server import LOOPBACK, OwnPagesOnly, listen
 from lethe.studio.state import State
-from lethe.studio.workers import WorkerThreads
 
 
 def html(**texts: str) -> str:

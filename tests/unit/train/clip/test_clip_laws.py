@@ -202,29 +202,3 @@ def test_a_record_whose_loss_alone_is_not_finite_contributes_nothing(value: floa
     clipper.add((records, offsets), counted=mask)
     found = clipper.take()
     assert all(torch.allclose(found[parameter], expected[parameter], rtol=1e-12, atol=1e-15) for parameter in expected)
-
-
-class Positions(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.places, self.head = nn.Embedding(20, 4), nn.Embedding(6, 4), nn.Linear(4, 20)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.words(tokens) + self.places(torch.arange(tokens.shape[1])[None]))
-
-
-@pytest.mark.parametrize("records", [5, 6, 7])
-def test_a_table_of_as_many_positions_as_records_is_no_other_than_one_of_fewer(records: int) -> None:
-    torch.manual_seed(0)
-    model = Positions().double()
-    clipper = Clipper(model, lambda tokens: model(tokens).square().flatten(1).mean(1), 0.01)
-    tokens = torch.randint(20, (records, 6))
-    clipper.add(tokens)
-    assert clipper.ways == {"fast"}
-    found, total = clipper.take(), {parameter: torch.zeros_like(parameter.detach()) for parameter in model.parameters()}
-    for record in tokens:
-        own = torch.autograd.grad(model(record[None]).square().mean(), list(model.parameters()))
-        norm = torch.stack([part.norm() for part in own]).norm()
-        for parameter, part in zip(model.parameters(), own, strict=True):
-            total[parameter] += part.detach() * min(1.0, 0.01 / float(norm))
-    assert all(torch.allclose(found[parameter], tensor, rtol=1e-5, atol=1e-9) for parameter, tensor in total.items())

@@ -11,8 +11,6 @@ import pytest
 import torch
 from hostile_models import HOSTILE, LOSSES, RECORDS, Between, batches, centred, forget, rows, squares, trained
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from lethe.errors import HypothesisError, InputError, LetheError, RecordByRecordWarning
 from lethe.train.clip import check as look
@@ -256,43 +254,6 @@ def test_layers_that_came_to_mix_later_are_refused() -> None:
     model.train()
     with pytest.raises(InputError, match="normalises a record by the others"):
         clipper.add(rows(1))
-
-
-class Counting(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls += 1
-        return func(*args, **(kwargs or {}))
-
-
-MODES: dict[str, Callable[[], Any]] = {
-    "flops": lambda: FlopCounterMode(display=False),
-    "profiler": lambda: torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
-    "anomalies": lambda: torch.autograd.detect_anomaly(check_nan=False),
-    "dispatch": Counting,
-    "one thread": lambda: torch.autograd.set_multithreading_enabled(False),
-}
-
-
-@pytest.mark.parametrize("isolation", ["checked", "enforced"])
-@pytest.mark.parametrize("name", MODES)
-@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
-def test_modes_of_torch_around_a_step_change_nothing(name: str, isolation: str) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.1), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 2)).double().eval()
-    sums: list[list[Tensor]] = []
-    for mode in (MODES[name], None):
-        clipper = Clipper(model, lambda batch: squares(model(batch)), isolation=isolation)
-        if mode is None:
-            clipper.add(rows(0))
-        else:
-            with mode():
-                clipper.add(rows(0))
-        sums.append(list(clipper.take().values()))
-    assert all(torch.equal(one, other) for one, other in zip(*sums, strict=True))
 
 
 def test_parameters_of_other_modules_are_refused_and_get_no_gradient() -> None:

@@ -127,15 +127,6 @@ def test_wider_noise_pays_for_the_grid(noise_std: float, ratio: float, dimension
     assert wider <= noise_std * 1.01
 
 
-def test_no_noise_draws_nothing_and_rounds_nothing() -> None:
-    def never(count: int) -> bytes:
-        raise AssertionError
-
-    tensor = torch.tensor([0.1234567])
-    SecureNoise(never).add_to([tensor], 0.0)
-    assert tensor.item() == torch.tensor(0.1234567).item()
-
-
 def test_steps_are_widened_for_the_sensitivity_that_is_certified() -> None:
     """Where clipping at 1000 keeps what differs between two records at .1, the certificate counts .2, and so must the grid."""
     run = lethe.Run(
