@@ -102,14 +102,7 @@ def _known(theorems: Sequence[Theorem | str]) -> list[Theorem]:
 
 
 def require_run(run: object, *, correlated: bool = False) -> Run:
-    """`run` itself if it is a Run all of whose words are known.
-
-    Args:
-        run: any object.
-        correlated: whether who asks knows correlated noise.
-    Raises:
-        InputError: it is something else.
-    """
+    """`run` itself, or InputError, if it is a Run all of whose words are known; `correlated`: correlated noise is known to who asks."""
     remedy = "build one with lethe.Run(...) or lethe.Run.load(path); certify also takes what training returned, or engine.record()."
     return known_fields.require_run(run, remedy=remedy, correlated=correlated)
 
@@ -146,10 +139,6 @@ def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str]
 def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certificate:
     """The certificate that these verdicts on `run` allow.
 
-    Args:
-        run: the run that was judged.
-        delta: in (0, 1).
-        verdicts: what each theorem says of the run, from `evaluate_theorems`.
     Raises:
         InputError: delta is not above what a cap on the run's batches costs.
         HypothesisError: none of the theorems applies.

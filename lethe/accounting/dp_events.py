@@ -63,10 +63,9 @@ def guarantee_of(event: Any, neighbours: Neighbours) -> Guarantee:
     Noise multipliers are relative to the bound on one record's value, as dp_accounting documents them, so replacing a record moves a
     sum by twice the bound. (Its RDP accountant leaves that factor out.)
 
-    Args:
-        event: Gaussian, Poisson or without-replacement sampled Gaussian, ZCDp, NoOp or NonPrivate; exactly these types, since a subclass
-            may mean something else.
-        neighbours: the relation.
+    Known are Gaussian, Poisson or without-replacement sampled Gaussian, ZCDp, NoOp and NonPrivate; exactly these types, since a subclass
+    may mean something else.
+
     Raises:
         UnknownEvent: there is no rule for this type.
         InputError: a number in it is out of range, or it does not go with the relation.

@@ -70,14 +70,9 @@ def part_of(
 ) -> tuple[Part, Neighbours]:
     """A certificate, a statement, a guarantee or a dp_accounting event as a part, and the relation that it is about.
 
-    Args:
-        item: it, or the plain data of its document.
-        name: where it is from; empty: what it says of itself.
-        count: how many there are.
-        neighbours: the relation that numbers without one are said to be about; None: nothing was said.
-        key: whose seals are believed.
-        unit: what numbers without one are said to be about; None: records.
-        one_release: whether a number is of one particular release, as that in a file is: the file given twice is refused.
+    Numbers that say no relation or unit are about `neighbours` and `unit` (None: records); `key` is whose seals are believed. A number of
+    `one_release`, as that in a file is, is refused where the file is given twice.
+
     Raises:
         InputError: it does not follow from what it is computed from, says no relation, or is of another type.
     """

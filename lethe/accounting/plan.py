@@ -68,11 +68,6 @@ def as_target(
 ) -> Guarantee:
     """The one target that was given for `run`.
 
-    Args:
-        run: the run to plan; its public number of records limits delta.
-        epsilon, delta: > 0 and in (0, 1), or both None.
-        target: a guarantee to meet, or None.
-        allow_large_delta: accept a delta >= 1/records.
     Raises:
         InputError: none or two were, or one out of range, or with a delta that is too large for so many records.
     """

@@ -252,14 +252,8 @@ def composed(
     unit: Unit | None = None,
     allow_large_delta: bool,
 ) -> Total:
-    """The total of parts.
+    """The total of parts, at the delta or epsilon `wanted`, about the relation and unit asked for (None: those of the parts).
 
-    Args:
-        listed: each with its relation.
-        neighbours: the relation that was asked for; None: that of the parts.
-        wanted: delta, or epsilon.
-        unit: of privacy, that was asked for; None: that of the parts.
-        allow_large_delta: whether a delta >= 1/records is meant.
     Raises:
         InputError: they are about several relations or units, hold one release twice, or the number is out of its range.
     """

@@ -84,25 +84,14 @@ class Verification:
 
 
 def sealed_by(seal: Seal[Any] | None, otherwise: str) -> Answer:
-    """Whether a key that is believed sealed it.
-
-    Args:
-        seal: as it was read with that key.
-        otherwise: what follows where there is none.
-    """
+    """Whether a key that is believed sealed it; `otherwise` is what follows where nobody did."""
     if seal is None:
         return Answer(question="sealed", yes=False, why=f"by nobody: {otherwise}")
     return Answer(question="sealed", yes=seal.holds, why=seal.words)
 
 
 def belongs_to(seal: Seal[Any] | None, digest: str, named: str) -> Answer:
-    """Whether what was sealed released these weights.
-
-    Args:
-        seal: as it was read.
-        digest: of the weights.
-        named: what they are called.
-    """
+    """Whether what was sealed released the weights of this digest, which are called `named`."""
     question, record = f"belongs to {named}", None if seal is None else seal.record
     if seal is None or record is None or not record.released:
         return Answer(question=question, yes=False, why="no seal says to which weights it belongs")

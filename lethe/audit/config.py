@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf
 
-from lethe.audit.statistics.curves import AuditSetting, Level, Neighbours, Threat
+from lethe.audit.statistics.curves import Level, Threat
 from lethe.audit.statistics.one_run import GuessPairs
 from lethe.audit.statistics.rules import ThresholdRule
 from lethe.documents.specification import Specification, from_tagged
@@ -96,7 +96,3 @@ class AuditConfig(AuditOptions):
 
     delta: float = Field(ge=0, lt=1)
     game: Annotated[TwoWorldGame | OneRunGame, BeforeValidator(_as_game)] = TwoWorldGame()
-
-    def setting(self, neighbours: Neighbours) -> AuditSetting:
-        """The setting that the certified bound is stated for, of two data sets of that relation."""
-        return AuditSetting(delta=self.delta, neighbours=neighbours, threat=self.threat, level=self.level)

@@ -77,10 +77,6 @@ class PrivacyBudget:
         """`guarantee` together with all that was spent."""
         return joined([(one, 1) for one in (*(one.planned for one in self.spent), guarantee)])
 
-    def joint_epsilon(self, guarantee: Guarantee) -> float:
-        r"""The $\epsilon$ at delta of `guarantee` together with all that was spent."""
-        return self.with_all(guarantee).epsilon(self.delta)
-
     def settle(self, guarantee_at: Callable[[ApproxDP], Guarantee]) -> ApproxDP:
         r"""A target $(\epsilon', \delta)$ for one more mechanism with which everything together meets the total: evaluated, not assumed.
 
@@ -92,7 +88,7 @@ class PrivacyBudget:
             if epsilon <= 0.0:
                 break
             target = ApproxDP(epsilon, self.delta)
-            joint = self.joint_epsilon(guarantee_at(target))
+            joint = self.with_all(guarantee_at(target)).epsilon(self.delta)
             if joint <= self.epsilon:
                 return target
             epsilon *= self.epsilon / joint * (1.0 - min(_FIRST_SHRINK * 10.0**trial, _LAST_SHRINK))

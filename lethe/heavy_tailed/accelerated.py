@@ -80,14 +80,8 @@ def accelerated_bound(
 
     The same argument as the paper's Proposition 30 with 1 for 2 in its first term, 1/3 for 4/3 and 1/2 for 1 where it loses them.
 
-    Args:
-        steps: T.
-        step: $\eta$.
-        smoothness: $\beta \ge 0$.
-        distance: D.
-        bias: B.
-        variance: $\Sigma^2$.
-        diameter: W, how far any two points of the domain are apart; None: D.
+    T steps of inverse size $\eta$; distance D, bias B, variance $\Sigma^2$; diameter W, how far two points of the domain are apart
+    (None: D).
     """
     count, reach = require_count("steps", steps), require_distance(distance)
     eta = _inverse_step(step, require_nonnegative("smoothness", smoothness))
@@ -98,14 +92,7 @@ def accelerated_bound(
 
 
 def best_step(steps: int, smoothness: float, distance: float, squared_errors: float) -> float:
-    r"""The $\eta \ge 2\beta$ with the smallest `accelerated_bound`: $\max\{2\beta, \frac1D\sqrt{(\Sigma^2 + B^2)T(T+1)(2T+1)/12}\}$.
-
-    Args:
-        steps: $T \ge 1$.
-        smoothness: $\beta \ge 0$.
-        distance: $D > 0$, in parameter units.
-        squared_errors: $\Sigma^2 + B^2 \ge 0$ of a gradient.
-    """
+    r"""The $\eta \ge 2\beta$ with the smallest `accelerated_bound`: $\max\{2\beta, \frac1D\sqrt{(\Sigma^2 + B^2)T(T+1)(2T+1)/12}\}$."""
     count, reach = require_count("steps", steps), require_distance(distance)
     free = math.sqrt(require_nonnegative("squared_errors", squared_errors) * count * (count + 1) * (2 * count + 1) / 12.0) / reach
     return max(2.0 * require_nonnegative("smoothness", smoothness), free)

@@ -69,13 +69,7 @@ class NoisyBatches:
         return oracle.noisy(total / self.batch_size, self.batch_size, self._noise)
 
     def solution(self, point: Array, method: str, *, run: Any = None, **facts: float) -> Solution:
-        """Of a solver that used every batch in every pass.
-
-        Args:
-            point: where it ended, shape (d,).
-            method, run: as `Solution`.
-            facts: diagnostics beyond the usual ones.
-        """
+        """Of a solver that used every batch in every pass and ended at `point`, shape (d,); `facts`: diagnostics beyond the usual ones."""
         release = self.oracle.release(self.batch_size, len(point))
         phase = Phase(
             first=0,
@@ -91,13 +85,7 @@ class NoisyBatches:
 
 
 def start_of(problem: Problem, start: object, records: Records) -> tuple[Array, int]:
-    """The starting point, projected on the domain, shape (d,), and the number of records.
-
-    Args:
-        problem: its domain is meant.
-        start: shape (d,), or None for 0.
-        records: all records.
-    """
+    """The starting point, shape (d,), None: 0, projected on the problem's domain; and the number of records."""
     require_problem(problem)
     point = np.zeros(problem.dimension) if start is None else require_point("start", start, problem.dimension)
     return problem.domain.project(point), count_records(records)

@@ -75,12 +75,7 @@ def clipping_bias(order: float, bound: float, clip_norm: float) -> float:
     $c_k$ is the smallest constant with $(u - C)_+ \le c_k u^k/C^{k-1}$ for all $u, C > 0$, 1/4 at $k = 2$, with equality at
     $u = kC/(k-1)$: attained by $\|z\| \in \{0, kC/(k-1)\}$ in one direction. 0 for $C = \infty$.
 
-    Args:
-        order: $k \ge 2$.
-        bound: $r > 0$.
-        clip_norm: $C > 0$, infinity allowed.
-    Returns:
-        The bound in the unit of r; infinity where it overflows.
+    For $k \ge 2$, $r > 0$ and $C > 0$; in the unit of r; infinity where it overflows.
     """
     k = _order(order)
     return math.exp((k - 1.0) * math.log1p(-1.0 / k)) / k * _scaled(k, bound, clip_norm)

@@ -65,12 +65,7 @@ def step_weights(last: int, a: float, g: float) -> tuple[Array, Array]:
     Proof that these weights telescope: with $x = K + t - t_0$, $\zeta_t(1 - a\eta_t)/\eta_t = \frac a2x(x - 2) \le \frac a2(x-1)^2 =
     \zeta_{t-1}/\eta_{t-1}$. The squared weights usually quoted with these steps do not: $x^2(x - 2) \le (x - 1)^3$ fails from $x = 3$ on.
 
-    Args:
-        last: T >= 0.
-        a: $a > 0$.
-        g: $g \ge a$.
-    Returns:
-        steps and weights, shape (T + 1,).
+    For $T \ge 0$ and $g \ge a > 0$; both of shape (T + 1,).
     """
     final, decay, cap = require_count("last", last, low=0), require_positive("a", a), require_positive("g", g)
     if cap < decay:
@@ -101,15 +96,7 @@ def one_pass_bound(steps: int, smoothness: float, strong_convexity: float, dista
     $2\eta^2(\Sigma^2 + B^2) + \eta\frac\mu2r_t + \frac{2\eta B^2}\mu$, so that `step_weights` apply with $a = \mu/2$, $b = 2$,
     $c = 2\Sigma^2$ and $4B^2/\mu$ more per unit step. The paper's 32, 72 and 2 need an early return that depends on what is unknown.
 
-    Args:
-        steps: T + 1, the number of rounds.
-        smoothness: $\beta$.
-        strong_convexity: $\mu \le \beta$.
-        distance: $R \ge \|w_0 - w^*\|$.
-        bias: B.
-        variance: $\Sigma^2$.
-    Returns:
-        Loss units; may be infinity.
+    T + 1 rounds, distance $R \ge \|w_0 - w^*\|$, bias B, variance $\Sigma^2$. In loss units; may be infinity.
     """
     last = require_count("steps", steps) - 1
     beta, mu = require_positive("smoothness", smoothness), require_positive("strong_convexity", strong_convexity)

@@ -113,13 +113,7 @@ class ClippedMean(MeanOracle):
         return self.noisy(clip_rows(rows, self.clip_norm).mean(axis=0), len(rows), generator)
 
     def noisy(self, mean: Array, size: int, generator: np.random.Generator) -> Array:
-        """A mean of clipped rows, with the noise of this oracle.
-
-        Args:
-            mean: shape (d,).
-            size: how many rows it is the mean of.
-            generator: of the noise.
-        """
+        """The mean of `size` clipped rows, shape (d,), with the noise of this oracle."""
         return mean + self.release(size, len(mean)).noise_std * noise_generator(generator).standard_normal(len(mean))
 
     def release(self, size: int, dimension: int) -> Release:
@@ -255,10 +249,6 @@ def clip_rows(rows: Array, clip_norm: float) -> Array:
     """The rows, those longer than `clip_norm` shortened to it; a row with a nan or an infinity becomes 0.
 
     Lengths are compared to a value below `clip_norm` by their own rounding error, so that no row comes out longer in exact arithmetic.
-
-    Args:
-        rows: shape (s, d).
-        clip_norm: > 0.
     """
     rows = finite_rows(rows)
     limit = clip_norm * (1.0 - (rows.shape[1] + 8) * 2.0**-53)

@@ -234,13 +234,7 @@ def _require_sizes(sizes: ArrayLike) -> Array:
 
 
 def block_moments(sizes: Array, order: float, blocks: int) -> Array:
-    r"""$(\frac1q\sum_{i \in B_j}u_i^k)^{1/k}$ of b consecutive blocks of $q = \lfloor n/b\rfloor$; the last n mod b sizes are left out.
-
-    Args:
-        sizes: finite, >= 0, shape (n,).
-        order: k.
-        blocks: b, at most n.
-    """
+    r"""$(\frac1q\sum_{i \in B_j}u_i^k)^{1/k}$ of b consecutive blocks of $q = \lfloor n/b\rfloor$ of n sizes; shape (b,)."""
     size = len(sizes) // blocks
     units, _, largest = scaled_rows(sizes[: blocks * size].reshape(blocks, size))  # no power overflows; one that underflows adds nothing
     with np.errstate(under="ignore"):
@@ -250,13 +244,7 @@ def block_moments(sizes: Array, order: float, blocks: int) -> Array:
 def median_cell(values: Array, low: float, high: float, noise_std: float, generator: np.random.Generator) -> tuple[int, End | None, float]:
     r"""The cell 0..255 of the grid $low\,c^i$, $c = (high/low)^{1/256}$, that 8 noisy comparisons lead to; whether it is an end; c.
 
-    At the middle of the remaining grid: down if $\#\{j : v_j \le g\} + N(0, \sigma^2) \ge b/2$, else up.
-
-    Args:
-        values: v_j, shape (b,).
-        low, high: the ends of the grid, 0 < low < high, in the unit of the values.
-        noise_std: $\sigma \ge 0$ of each comparison, in records.
-        generator: of the noise.
+    At the middle of the remaining grid: down if $\#\{j : v_j \le g\} + N(0, \sigma^2) \ge b/2$, else up. `values`: $v_j$, shape (b,).
     """
     ratio = (high / low) ** 2.0**-COMPARISONS
     left, right = 0, 2**COMPARISONS
@@ -274,10 +262,6 @@ def failure_probability(blocks: int, noise_std: float) -> float:
     r"""$\min_a P(\mathrm{Bin}(b, \frac18) > a) + 8\,\Phi(-(b/2 - a)/\sigma)$, at most 1.
 
     Either more than a blocks stray, or a noise outweighs the others.
-
-    Args:
-        blocks: b.
-        noise_std: $\sigma \ge 0$ of each comparison.
     """
     # The distribution is 1e-12 of its mass wide at most: past that, allowing more bad blocks only takes room from the noise.
     last = min(math.ceil(0.5 * blocks) - 1, int(binom.isf(1e-12, blocks, _BAD)) + 1)

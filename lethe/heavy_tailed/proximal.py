@@ -65,11 +65,7 @@ def proximal_map(point: Array, step: float, regulariser: Regulariser | None, dom
     $\mathrm{sign}(z)\max(|z| - \eta\kappa_1, 0)/(1 + \eta\kappa_2)$, then the projection: exact on the whole space, on boxes (coordinate by
     coordinate) and on balls about 0 (whose constraint adds a ridge).
 
-    Args:
-        point: z, shape (d,).
-        step: $\eta > 0$.
-        regulariser: h.
-        domain: closed and convex.
+    z has shape (d,), and $\eta > 0$.
     """
     require_pair(regulariser, domain)
     if regulariser is None:
@@ -99,13 +95,7 @@ def proximal_bound(steps: int, smoothness: float, pl_constant: float, gap: float
     there ($\beta/2 \le \beta$) with $E\|b + N\|^2 \le B^2 + \Sigma^2$ gives $(B^2 + \Sigma^2)/(2\beta)$ a step, and
     the constant 1.
 
-    Args:
-        steps: T.
-        smoothness: $\beta$.
-        pl_constant: $\mu \le \beta$.
-        gap: $\Delta \ge F(w_0) - F^*$.
-        bias: B.
-        variance: $\Sigma^2$.
+    T steps; $\Delta \ge F(w_0) - F^*$; bias B; variance $\Sigma^2$.
     """
     beta, mu = require_positive("smoothness", smoothness), require_positive("pl_constant", pl_constant)
     if mu > beta:

@@ -19,13 +19,7 @@ Array = NDArray[np.float64]
 
 
 def require_point(name: str, value: object, dimension: int | None) -> Array:
-    """Return a finite float vector, a copy, or raise InputError.
-
-    Args:
-        name: what the error calls the vector.
-        value: anything that numpy makes an array of.
-        dimension: its length d; None: any, at least 1.
-    """
+    """Return a copy of a finite float vector, shape (dimension,) (None: of any length from 1 on), or raise InputError."""
     needed = f"{'some' if dimension is None else dimension} finite numbers in one row"
     try:
         point = np.array(value)
@@ -154,10 +148,7 @@ def near_projection(domain: ConvexSet, centre: Array, radius: float) -> Callable
     Where both bind it is $\Pi_W(c + s(z - c))$ for the s in (0, 1) at which that is r from the centre c: the Lagrangian
     $\|x - z\|^2 + \lambda(\|x - c\|^2 - r^2)$ is a square about $c + (z - c)/(1 + \lambda)$.
 
-    Args:
-        domain: W.
-        centre: c, a point of W, shape (d,).
-        radius: r > 0, in parameter units.
+    The centre, a point of W, has shape (d,), and r > 0.
     """
     ball = BallDomain(radius=radius, centre=tuple(centre.tolist()))
     if isinstance(domain, WholeSpace):

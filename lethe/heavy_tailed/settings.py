@@ -70,14 +70,9 @@ class Plan:
 
 
 def gradient_errors(problem: Problem, *, batch_size: int, clip_norm: float, rho: float, printed: bool = False) -> GradientErrors:
-    r"""The errors of `ClippedMean` on batches of that size, from the problem's moments.
+    """The errors of `ClippedMean` on batches of that size, from the problem's moments.
 
-    Args:
-        problem: with moments.
-        batch_size: s, the real one.
-        clip_norm: C.
-        rho: $\rho$.
-        printed: the paper's constant $1/(k-1)$ of the bias in place of the sharp one.
+    `printed`: with the paper's constant $1/(k-1)$ of the bias in place of the sharp one. The batch size is the real one.
     """
     moments, size = problem.known_moments(), require_count("batch_size", batch_size)
     clip = require_positive("clip_norm", clip_norm)
@@ -92,11 +87,6 @@ def clip_grid(base: float, records: int, dimension: int, rho: float) -> list[flo
     r"""Clip norms from a quarter of `base` to $\epsilon n/\sqrt d$ times it, 8 to a factor of 2.
 
     Noise and bias balance at $r_k$ times a power at most 1 of $\epsilon n/\sqrt d$ (within a constant).
-
-    Args:
-        base: the moment bound $r_k > 0$, in loss per parameter unit.
-        records, dimension: n and d.
-        rho: the zCDP budget, > 0.
     """
     reach = max(math.log2(noise_scale(require_positive("rho", rho)) * records / math.sqrt(dimension)), 1.0)
     clips = base * np.exp2(np.arange(-16, 8 * min(reach, 400.0) + 1) / 8.0)
@@ -106,10 +96,7 @@ def clip_grid(base: float, records: int, dimension: int, rho: float) -> list[flo
 def best_plan(problem: Problem, records: int, rho: float, fewest: int, settings: Callable[[int, float], Plan]) -> Plan:
     """The plan with the smallest bound on a grid: about 96 numbers of steps, evenly on a logarithmic scale, and clip norms.
 
-    Args:
-        problem, records, rho: as `accelerated_theory`.
-        fewest: the smallest number of steps; the largest is n.
-        settings: the plan of a number of steps and a clip norm.
+    The numbers of steps go from `fewest` to n; `settings` is the plan of a number of steps and a clip norm.
     """
     base = problem.known_moments().raw(problem.dimension)
     counts = np.unique(np.round(np.geomspace(fewest, records, 96)).astype(int)).tolist()

@@ -68,10 +68,7 @@ def local_messages(value: float, protocol: ScalarProtocol, generator: np.random.
 
     $\hat z + \mathrm{Bin}(b, p)$ of them are ones, with $\hat z$ the randomly rounded $zg/\tau$.
 
-    Args:
-        value: in $[0, \tau]$; what lies outside counts as the nearer end.
-        protocol: the public constants.
-        generator: the user's own randomness.
+    A value outside of $[0, \tau]$ counts as the nearer end; `generator` is the user's own randomness.
     """
     scaled, source = float(_scaled(np.array([value]), protocol)[0]), noise_generator(generator)
     below = math.floor(scaled)
@@ -80,22 +77,12 @@ def local_messages(value: float, protocol: ScalarProtocol, generator: np.random.
 
 
 def shuffled(messages: Bits, generator: np.random.Generator) -> Bits:
-    """The shuffler: all bits of all users in one random order.
-
-    Args:
-        messages: shape (s, g + b), one row a user.
-        generator: the shuffler's randomness.
-    """
+    """The shuffler: all bits of all users, shape (s, g + b), in one random order."""
     return noise_generator(generator).permutation(messages.reshape(-1))
 
 
 def analyse(bits: Bits | int, protocol: ScalarProtocol) -> float:
-    r"""The analyser: $\frac\tau g(\#\text{ones} - pbs)$, an unbiased estimate of the sum.
-
-    Args:
-        bits: the shuffled bits, or just how many of them are ones.
-        protocol: the public constants.
-    """
+    r"""The analyser: $\frac\tau g(\#\text{ones} - pbs)$, an unbiased estimate, from the bits or how many of them are ones."""
     ones = bits if isinstance(bits, int) else int(np.count_nonzero(bits))
     if not 0 <= ones <= protocol.users * (protocol.levels + protocol.bits):
         raise outside(
@@ -105,12 +92,8 @@ def analyse(bits: Bits | int, protocol: ScalarProtocol) -> float:
 
 
 def simulated_ones(values: Array, protocol: ScalarProtocol, generator: np.random.Generator) -> int:
-    """The number of ones that the shuffler hands on, drawn directly: the same law as the protocol, without its bits.
+    """The number of ones that the shuffler hands on, drawn directly: the law of the protocol, without its bits. `values`: shape (users,).
 
-    Args:
-        values: one number a user, shape (users,).
-        protocol: what the users do.
-        generator: of the users' rounding and random bits.
     Raises:
         InputError: there are not as many values as users.
     """
@@ -230,11 +213,8 @@ def all_shifts_delta(trials: int, probability: float, levels: int, epsilon: floa
     at x itself, so it is above $\epsilon k/g$ only if $X + k > x_1$: at most $P(X > x_1 - g)$, bounded by Chernoff. The other sign is the
     same with $1 - p$.
 
-    Args:
-        trials: B.
-        probability: p strictly between 0 and 1.
-        levels: g >= 1.
-        epsilon: $\epsilon > 0$.
+    B trials, p strictly between 0 and 1, g >= 1, $\epsilon > 0$.
+
     Returns:
         A bound in [0, 1], rounded up.
     """
@@ -253,12 +233,8 @@ def all_shifts_delta(trials: int, probability: float, levels: int, epsilon: floa
 
 
 def least_fair_trials(shift: int, epsilon: float, delta: float) -> int:
-    r"""The fewest fair coins whose number of heads hides a shift: the smallest B with `binomial_delta(B, 0.5, shift, epsilon) <= delta`.
+    """The fewest fair coins whose number of heads hides a shift: the smallest B with `binomial_delta(B, 0.5, shift, epsilon) <= delta`.
 
-    Args:
-        shift: g >= 1.
-        epsilon: $\epsilon > 0$.
-        delta: $\delta \in (0, 1)$.
     Raises:
         InputError: an argument is outside its range.
         CalibrationError: more than 10^8 would be needed.

@@ -80,9 +80,6 @@ def other_designs(run: Run) -> list[tuple[str, Run, Shape, str]]:
     """The run in batches that it does not have, to say what they would have given: name, run, shape of its noise, and what it needs.
 
     Of a run whose batches are drawn afresh: cyclic ones, with correlated noise; of one in passes: Poisson batches, with uniform noise.
-
-    Args:
-        run: as it was given.
     """
     batches = run.batches
     size = batches.nominal_size(run.records)
@@ -180,13 +177,7 @@ class Allocation:
 
 
 def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None = None) -> dict[str, Any]:
-    """What `report.schedule_plot` draws: the noise of a run, and how its privacy loss grows.
-
-    Args:
-        run: the planned run.
-        cumulative: its epsilons after some of its steps.
-        allocation: gives the other candidates; None: the run alone.
-    """
+    """What `report.schedule_plot` draws: the noise of a planned run, how its privacy loss grows, and an allocation's other candidates."""
     shapes = (
         {"planned": run}
         if allocation is None

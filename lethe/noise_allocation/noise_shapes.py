@@ -47,9 +47,6 @@ def harm_of(run: Run, influence: Influence) -> float:
     influence says how much the noise of each step matters by itself. That of two steps together is taken to be $\sqrt{q_sq_t}$, which is
     exact where all directions forget noise at one rate, and is the largest that it can be.
 
-    Args:
-        run: with its noise.
-        influence: $q_t$ of its steps.
     Returns:
         In squared parameter units, since the largest $q_t$ is 1; infinity where it overflows.
     """
@@ -231,9 +228,8 @@ def correlated(run: Run, influence: Influence) -> Run:
     Each is the best for the mean of all iterates, by `correlate`; of the two the one is taken whose last iterate has less harm at equal
     privacy, $\mathrm{harm}\cdot\mathrm{sens}^2$.
 
-    Args:
-        run: its own noise is not looked at; its steps may differ in size, the strategy is that of equal steps.
-        influence: $q_t$ of the run's steps.
+    The strategy is that of equal steps, and the run's own noise is not looked at.
+
     Raises:
         InputError: the run cannot have correlated noise.
     """
@@ -251,12 +247,7 @@ def correlated(run: Run, influence: Influence) -> Run:
 
 
 def with_fewer_bands(run: Run, influence: Influence) -> list[Run]:
-    """The run with banded noise of a half, a quarter and so on of the bins of a pass, where a secret bin then hides more; else none.
-
-    Args:
-        run: its own noise is not looked at.
-        influence: of the run's steps.
-    """
+    """The run with banded noise of a half, a quarter and so on of the bins of a pass, where a secret bin then hides more; else none."""
     batches = run.batches
     if batches.participation is not Participation.SECRET_SLOT or batches.sizes is not BatchSizes.BINOMIAL or run.total_steps > _LONGEST:
         return []

@@ -10,6 +10,7 @@ from typing import Any
 from lethe.certificates.comparison import Comparison, ComparisonRow
 from lethe.certificates.sweep import Sweep
 from lethe.documents.strict import to_json
+from lethe.report import figure_of
 from lethe.report.sections.evidence import RESERVED, reservation_cells
 
 _COLUMNS = ("theorem", "epsilon", "status", "guarantee", "reason", "covers", "citations")
@@ -21,15 +22,15 @@ def comparison_files(comparison: Comparison | Sweep) -> dict[str, bytes]:
     An empty epsilon is a theorem that does not apply. A row's `guarantee` is "yes"; "no": its epsilon is only a claim, or there is none;
     "none": it holds and bounds nothing.
     """
-    from lethe.report.plots import comparison_plot, sweep_plot  # plots need the optional matplotlib
+    from lethe.report.drawing import png  # plots need the optional matplotlib
 
-    content = comparison.to_dict()
     if isinstance(comparison, Comparison):
-        head, lines, plot = _COLUMNS, [_fields(row) for row in comparison.rows], comparison_plot(content)
+        head, lines = _COLUMNS, [_fields(row) for row in comparison.rows]
     else:
-        head, plot = (comparison.over, *_COLUMNS), sweep_plot(content)
+        head = (comparison.over, *_COLUMNS)
         lines = [[value, *_fields(row)] for line in comparison.lines for value, row in zip(comparison.values, line, strict=True)]
-    return {"comparison.json": to_json(content).encode(), "comparison.csv": _csv(head, lines).encode(), "comparison.png": plot}
+    data = {"comparison.json": to_json(comparison.to_dict()), "comparison.csv": _csv(head, lines)}
+    return {**{name: text.encode() for name, text in data.items()}, "comparison.png": png(figure_of(comparison))}
 
 
 def _fields(row: ComparisonRow) -> list[Any]:

@@ -64,16 +64,6 @@ def demo_plot(content: dict[str, Any]) -> bytes:
     return png(figure)
 
 
-def comparison_plot(content: dict[str, Any]) -> bytes:
-    """`comparison_figure` as PNG."""
-    return png(comparison_figure(content))
-
-
-def sweep_plot(content: dict[str, Any]) -> bytes:
-    """`sweep_figure` as PNG."""
-    return png(sweep_figure(content))
-
-
 def comparison_figure(content: dict[str, Any]) -> Figure:
     """A comparison as dots: each theorem's epsilon on a logarithmic axis; hollow where it is no guarantee."""
     rows = [row for row in content["rows"] if row["epsilon"] is not None][::-1]

@@ -113,11 +113,6 @@ class Subject:
         return self.proof if isinstance(self.proof, Certificate) else None
 
     @property
-    def total(self) -> Total | None:
-        """Of several releases together; else None."""
-        return self.proof if isinstance(self.proof, Total) else None
-
-    @property
     def run(self) -> Run | None:
         """The run, where there is one."""
         return None if self.certificate is None else self.certificate.run

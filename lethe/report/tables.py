@@ -66,32 +66,23 @@ def sweep_tables(sweep: Sweep, width: int = 100) -> list[RenderableType]:
     names = max(len(name) for name in (sweep.axis, _PROVED, *(line[0].theorem for line in lines)))
     across = max(1, (width - names) // _VALUE_WIDTH)
     across = -(-len(sweep.values) // -(-len(sweep.values) // across))  # the same number in each table, but for the last
-    page: list[RenderableType] = [Text(sweep.title)]
+    page: list[model.Block] = [model.Text(sweep.title)]
     for first in range(0, len(sweep.values), across):
         part = slice(first, first + across)
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        table.add_column(sweep.axis, overflow="ignore", no_wrap=True, min_width=names)
-        for value in sweep.values[part]:
-            table.add_column(f"{value:g}" if isinstance(value, float) else str(value), justify="right", no_wrap=True)
-        certified = sweep.certified[part]
-        table.add_row(_PROVED, *map(_cell, certified))
-        table.add_row(_BY, *(letters[row.theorem] if row.proves else "nothing" for row in certified), end_section=True)
-        for line in lines:
-            table.add_row(escape(line[0].theorem), *map(_cell, line[part]))
-        page.append(table)
+        head = (sweep.axis.ljust(names), *(f"{value:g}" if isinstance(value, float) else str(value) for value in sweep.values[part]))
+        proved = sweep.certified[part]
+        rows = [(_PROVED, *(row.shown(3) for row in proved)), (_BY, *(letters[row.theorem] if row.proves else "nothing" for row in proved))]
+        rows += [(line[0].theorem, *(row.shown(3) for row in line[part])) for line in lines]
+        marks = ("strong", "strong", *("quiet" if _line_rank(line)[0] else "" for line in lines))
+        page.append(model.Table("", head, tuple(rows), numbers=tuple(range(1, len(head))), marks=marks))
     by = [f"{_BY}: {', '.join(f'{letter} = {name}' for name, letter in letters.items())}"] if letters else []
-    return [*page, *map(Text, (*by, *sweep.notes))]
+    return terminal([*page, *map(model.Text, (*by, *sweep.notes))])
 
 
 def _line_rank(line: tuple[ComparisonRow, ...]) -> tuple[bool, float]:
     """Guarantees before claims, each by the last epsilon that they give."""
     last = [row for row in line if row.epsilon is not None][-1]
     return not last.usable, last.epsilon or 0.0
-
-
-def _cell(row: ComparisonRow) -> Text:
-    claims = row.epsilon is not None and not row.usable
-    return Text(row.shown(3), style=_STYLES["quiet" if claims else "strong" if row.status == "used" else ""])
 
 
 def demo_table(content: dict[str, Any]) -> RenderableType:

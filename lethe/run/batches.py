@@ -83,12 +83,7 @@ class Batches(Specification, ABC):
     @property
     def repeats(self) -> bool:
         """Whether all passes have the same batches in the same order."""
-        match self.participation:
-            case Participation.EVERY_STEP | Participation.PUBLIC_SLOT | Participation.SECRET_SLOT:
-                return True
-            case Participation.FRESH_SECRET_SLOT | Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
-                return False
-        raise unknown_participation(self.design, self.participation)
+        return self.fixed and self.participation is not Participation.FRESH_SECRET_SLOT
 
     def period(self, records: int) -> int | None:
         """p, where a record meets no steps but j, j + p, j + 2p, ... for one j; None: it may meet any two steps."""
@@ -290,14 +285,7 @@ class BallsInBins(_Varying):
 
 
 DESIGNS: dict[str, type[Batches]] = {
-    "full": Full,
-    "cyclic": Cyclic,
-    "shuffled_once": ShuffledOnce,
-    "shuffled": Shuffled,
-    "poisson": Poisson,
-    "cyclic_poisson": CyclicPoisson,
-    "without_replacement": WithoutReplacement,
-    "balls_in_bins": BallsInBins,
+    known.design: known for known in (Full, Cyclic, ShuffledOnce, Shuffled, Poisson, CyclicPoisson, WithoutReplacement, BallsInBins)
 }
 
 

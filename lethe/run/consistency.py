@@ -127,14 +127,7 @@ def refuse_out_of_range(limits: Range, values: Array) -> None:
 
 
 def expanded(name: str, value: float | Schedule, count: int, *, unit: str) -> Array:
-    """The finite numbers of a schedule, shape (count,).
-
-    Args:
-        name: of the field.
-        value: a number, a list or a schedule.
-        count: how many are needed.
-        unit: what each of them is for, such as "step".
-    """
+    """The finite numbers of a schedule, shape (count,); `unit` is what each of them is for, such as "step"."""
     if isinstance(value, Explicit) and len(value.listed) != count:
         raise InputError(f"{name}: lists {len(value.listed)} values; this run needs {count}, one for each {unit}.")
     values = as_schedule(value).values(count)

@@ -56,10 +56,8 @@ def unknown_field(run: Run) -> UnknownField | None:
 def require_run(run: object, *, source: str | None = None, remedy: str | None = None, correlated: bool = False) -> Run:
     """`run` itself, if it is a Run whose design, release, relation, clip method and unit are known, and whose noise is independent.
 
-    Args:
-        run: any object.
-        source, remedy: of the error for what is no Run.
-        correlated: whether who asks knows correlated noise, so that it may be any that is known.
+    `correlated`: who asks knows correlated noise, and it may be any that is known. `source` and `remedy` are of the error for what is no
+    Run.
     """
     if not isinstance(run, Run):
         raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.", source=source, remedy=remedy)
@@ -74,12 +72,7 @@ def require_run(run: object, *, source: str | None = None, remedy: str | None = 
 
 
 def refuse_users(run: Run, where: str) -> None:
-    """Refuse a run about users where nothing puts a user's records together.
-
-    Args:
-        run: to be carried out.
-        where: what was asked to do so, in words.
-    """
+    """Refuse a run about users where nothing puts a user's records together; `where` is what was asked to carry it out, in words."""
     if run.unit != "record":
         raise InputError(
             f"unit: {run.unit}; {where} knows no users, and protects single records.",

@@ -143,16 +143,7 @@ class Simplex(Regulariser):
         return math.sqrt(2.0) * self.total * (1 + 2**-51)
 
 
-REGULARISERS: dict[str, type[Regulariser]] = {
-    "ridge": L2,
-    "l1": L1,
-    "elastic_net": L1L2,
-    "group_l1": GroupL1,
-    "nuclear_norm": NuclearNorm,
-    "ball": Ball,
-    "box": Box,
-    "simplex": Simplex,
-}
+REGULARISERS: dict[str, type[Regulariser]] = {known.kind: known for known in (L2, L1, L1L2, GroupL1, NuclearNorm, Ball, Box, Simplex)}
 
 
 def parse_regulariser(value: Any) -> Regulariser | tuple[Regulariser, ...] | None:

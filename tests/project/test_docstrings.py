@@ -1,6 +1,6 @@
-"""Every public function with three parameters or more says in Args what each is, and which shape an array has.
+"""Every function of a public name with three parameters or more says in Args what each is; others say which shapes their arrays have.
 
-That docstrings exist at all is ruff's to check (D1).
+Public is what stands in an `__all__`, with its methods and those of its bases. That docstrings exist at all is ruff's to check (D1).
 """
 
 import ast
@@ -78,6 +78,34 @@ def entries(doc: str) -> dict[str, str]:
     return {name: text for names, text in found for name in names.split(", ")}
 
 
+def public_names(trees: dict[str, ast.Module]) -> frozenset[str]:
+    """The names of all `__all__`, and the bases of the classes among them."""
+    bases = {
+        node.name: [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases]
+        for tree in trees.values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+    lists = [
+        node.value
+        for tree in trees.values()
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    found, waiting = set[str](), [name.value for one in lists for name in ast.walk(one) if isinstance(name, ast.Constant)]
+    while waiting:
+        if (name := str(waiting.pop())) not in found:
+            found.add(name)
+            waiting += bases.get(name, [])
+    return frozenset(found)
+
+
+def shapeless(function: Function) -> str | None:
+    """Which array of a function that is not public has no shape anywhere in its docstring."""
+    arrays = [one.arg for one in function.parameters if one.annotation is not None and ARRAYS.fullmatch(ast.unparse(one.annotation))]
+    return f"{arrays[0]} is an array, and no shape is said" if arrays and not SHAPES.search(function.doc) else None
+
+
 def fault(function: Function, known: frozenset[str], methods: dict[tuple[str, str], Function]) -> str | None:
     """What is wrong with the docstring of a function that needs Args."""
     if base := re.match(r"See `(\w+)`", function.doc):
@@ -101,7 +129,14 @@ def faults(trees: dict[str, ast.Module]) -> list[str]:
     known = {one.node.name for one in found if entries(one.doc)} | {one.name for one in classes if entries(ast.get_docstring(one) or "")}
     methods = {(one.owner.name, one.node.name): one for one in found if one.owner is not None}
     long = [one for one in found if len(one.parameters) >= FEWEST_PARAMETERS and not one.exempt]
-    return [f"{one}: {what}" for one in long if (what := fault(one, frozenset(known), methods)) is not None]
+    names = public_names(trees)
+
+    def wrong(one: Function) -> str | None:
+        is_public = (one.node.name if one.owner is None else one.owner.name) in names
+        full = fault(one, frozenset(known), methods)
+        return full if is_public or full is None else shapeless(one)
+
+    return [f"{one}: {what}" for one in long if (what := wrong(one)) is not None]
 
 
 @pytest.mark.slow
@@ -111,7 +146,8 @@ def test_long_functions_say_what_they_take() -> None:
 
 def test_a_missing_word_is_found() -> None:
     def of(args: str, base: str = "object") -> list[str]:
-        source = f'class Base({base}):\n    def forward(self, a: int, b: Tensor, c: int) -> None:\n        """Say.\n\n{args}\n        """\n'
+        source = f'__all__ = ["Base"]\nclass Base({base}):\n    def forward(self, a: int, b: Tensor, c: int) -> None:\n'
+        source += f'        """Say.\n\n{args}\n        """\n'
         return faults({"lethe/any.py": ast.parse(source)})
 
     where = "lethe/any.py: Base.forward: "
@@ -122,3 +158,6 @@ def test_a_missing_word_is_found() -> None:
     assert of("") == [where + "a is not in Args"]
     assert of("", "torch.autograd.Function") == []
     assert of("        Args: as `nobody`.") == [where + "nobody is unknown or has no Args"]
+    hidden = 'def inner(a: int, b: Tensor, c: int) -> None:\n    """Say{}."""\n'
+    assert faults({"lethe/any.py": ast.parse(hidden.format(""))}) == ["lethe/any.py: inner: b is an array, and no shape is said"]
+    assert faults({"lethe/any.py": ast.parse(hidden.format(" of shape (n,)"))}) == []

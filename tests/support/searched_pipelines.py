@@ -13,8 +13,8 @@ from sklearn.preprocessing import Normalizer
 from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClipper, PrivateSearch, PrivateStandardScaler, privacy_of
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.options import EstimatorOptions
-from lethe.estimators.pipelines.sides import SidesInMemory
-from lethe.estimators.pipelines.tries import Try, law_of_tries, one_try
+from lethe.estimators.pipelines.searched_steps import SidesInMemory
+from lethe.estimators.pipelines.shares import Try, law_of_tries, one_try
 
 DELTA = 1e-5
 MODEL = LogisticRegression(feature_norm=2.0, options=EstimatorOptions(mechanism="output_perturbation"))

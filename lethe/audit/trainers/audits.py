@@ -14,6 +14,7 @@ from lethe.audit.games.two_worlds import play
 from lethe.audit.games.verdict import audit_canaries, audit_worlds
 from lethe.audit.page import AuditPage, Claim
 from lethe.audit.statistics.counts import require_instance
+from lethe.audit.statistics.curves import AuditSetting
 from lethe.audit.trainers.linear import LinearTraining
 from lethe.audit.trainers.training import AuditedTraining, Canary
 from lethe.calculus.domains import require_count
@@ -46,7 +47,6 @@ def audit(
         A page; `page.verdict` says whether the claim is refuted. A score file goes with the rule, delta and level that it was begun with:
         those are declared before the scores are there.
     Raises:
-        InputError: an argument that cannot be used, or data that do not fit the run.
         HypothesisError: the run cannot be certified.
     """
     columns, training = require_data(data), LinearTraining(run=subject) if isinstance(subject, Run) else subject
@@ -60,7 +60,8 @@ def audit(
         raise InputError(f"canary: got one record; one_run needs {len(places)}.", remedy="name a kind of canary.")
     words = planted[0].words if isinstance(config.game, TwoWorldGame) else f"{len(planted)} canaries, such as {planted[0].words}"
     page = AuditPage(subject=training.name, canary=words, claim=stated)
-    setting, seed = config.setting(training.neighbours), config.seed
+    setting = AuditSetting(delta=config.delta, neighbours=training.neighbours, threat=config.threat, level=config.level)
+    seed = config.seed
     if isinstance(config.game, OneRunGame):
         train, score = training.game(config.threat, planted)
         run = CanaryRun(

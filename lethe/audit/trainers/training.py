@@ -160,11 +160,6 @@ class FunctionTraining(AuditedTraining):
     score: Callable[[Any, Record], float]
     classes: int | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("train", "score"):
-            if not callable(getattr(self, name)):
-                raise InputError(f"{name}: got {type(getattr(self, name)).__name__}; it needs a function.", source=f"the argument {name}")
-
     @property
     def name(self) -> str:
         """The name of the function."""

@@ -22,9 +22,8 @@ from lethe.certificates.statement import Statement
 from lethe.certificates.weights import tensors_digest
 from lethe.errors import HypothesisError, LetheError
 from lethe.estimators.budget import PrivacyBudget
-from lethe.estimators.choice.averaged import waning_variances
 from lethe.estimators.choice.mechanism import AnyRecords, MechanismPlan, Outcome, Penalties, RandomSources
-from lethe.estimators.choice.run_shapes import RunShape, best_shape, certifies_all
+from lethe.estimators.choice.run_shapes import RunShape, best_shape, certifies_all, waning_variances
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.mechanisms.base import Array
 from lethe.noise_allocation.correlate import correlate

@@ -84,7 +84,7 @@ def gain(scales: int, angles: int) -> float:
     fine = (min(32 * 2**scales, 256),) * 2  # the largest scale has structure of the size 2^-J
     found = math.inf
     for coarser in range(1, scales + 1):  # after r halvings of the grid, J - r scales are left
-        room, energy = 1.0 - _low_energy(fine, coarser), _energy(fine, coarser, angles)
+        room, energy = 1.0 - np.square(np.outer(low_pass(fine[0], coarser), low_pass(fine[1], coarser))), _energy(fine, coarser, angles)
         seen = energy > 1e-9  # not at frequency 0, where both are 0
         found = min(found, float((room[seen] / energy[seen]).min()))
     return _BETWEEN * math.sqrt(found)
@@ -107,10 +107,6 @@ def _plane(shape: tuple[int, int]) -> list[tuple[Array, Array]]:
         for one in _ALIASES
         for two in _ALIASES
     ]
-
-
-def _low_energy(shape: tuple[int, int], scales: int) -> Array:
-    return np.square(np.outer(low_pass(shape[0], scales), low_pass(shape[1], scales)))
 
 
 def _energy(shape: tuple[int, int], scales: int, angles: int) -> Array:

@@ -27,7 +27,7 @@ from lethe.errors import InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.heavy_tailed.linear import HeavyTailedBlocks, clipped_to
 from lethe.estimators.inputs.ranges import private_ranges, released_norm
-from lethe.estimators.partitioned.gathered import many_records
+from lethe.estimators.partitioned.tables import many_records
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.heavy_tailed.oracles import noise_for
 from lethe.heavy_tailed.private_moments import COMPARISONS, blocks_for, private_moment

@@ -11,7 +11,7 @@ import numpy as np
 
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import readable
-from lethe.estimators.partitioned.gathered import BlockColumns
+from lethe.estimators.partitioned.tables import BlockColumns
 from lethe.heavy_tailed import Problem
 from lethe.heavy_tailed.oracles import ClippedMean, clip_rows
 from lethe.heavy_tailed.problem import Gradient, RecordsInBlocks

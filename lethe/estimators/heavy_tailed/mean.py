@@ -26,8 +26,7 @@ from lethe.estimators.heavy_tailed.solvers import PARAMETERS
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import FEWEST_RECORDS, declared_passes, read_table
 from lethe.estimators.options import EstimatorOptions, options_of
-from lethe.estimators.partitioned.gathered import columns_of
-from lethe.estimators.partitioned.tables import examined_features
+from lethe.estimators.partitioned.tables import columns_of, examined_features
 from lethe.heavy_tailed import Moments, Problem, multi_pass
 from lethe.heavy_tailed.oracles import ClippedMean, noise_scale
 from lethe.heavy_tailed.problem import some_records

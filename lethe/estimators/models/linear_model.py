@@ -23,8 +23,8 @@ from lethe.estimators.inputs.records import Records, UserRecords, UserRows, row_
 from lethe.estimators.inputs.tables import SPARSE, bounded_weights, declared_norm, declared_passes, read_table
 from lethe.estimators.models.whitened_rows import PlannedWhitening, WhitenedRows, chosen_whitening, whitened_rows
 from lethe.estimators.options import options_of
-from lethe.estimators.partitioned.gathered import norms_of
 from lethe.estimators.partitioned.records import BlockRecords, BlockUsers, PreparedRows, users_in_blocks
+from lethe.estimators.partitioned.tables import norms_of
 from lethe.estimators.paying import is_paid
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.base import Array
@@ -173,7 +173,10 @@ class PrivateLinearModel(PrivateEstimator):
         """
         intercept, asked = bool(self.fit_intercept), options_of(self)
         columns, in_blocks = table.shape[1], isinstance(table, ExaminedTable)
-        known = [f"{columns} columns, and their names", *public, *self._known_of_users(users)]
+        known = [f"{columns} columns, and their names", *public]
+        if users is not None:
+            rows = "all rows" if (most := asked.rows_per_user) is None else f"at most {most} rows, chosen at random,"
+            known.append(f"{users.users} users; of each {rows} count by the mean of their losses")
         norms: Any = norms_of(table) if radius is None or not in_blocks else None
         released = radius is None
         if radius is None:
@@ -231,13 +234,6 @@ class PrivateLinearModel(PrivateEstimator):
         count = rows_of_users(users, count=rows, most=None, generator=None).users
         chance = self._randomness(count)
         return rows_of_users(users, count=rows, most=asked.rows_per_user, generator=chance.norm), count, chance
-
-    def _known_of_users(self, users: Users) -> list[str]:
-        if users is None:
-            return []
-        most = options_of(self).rows_per_user
-        rows = "all rows" if most is None else f"at most {most} rows, chosen at random,"
-        return [f"{users.users} users; of each {rows} count by the mean of their losses"]
 
     def _release(self, coefficients: Array, intercepts: Any) -> None:
         """Set coef_ and intercept_, as they are released: the certificate of the run, or the statement, will be sealed for them."""

@@ -14,8 +14,7 @@ from lethe.estimators.inputs.tables import SPARSE, declared_switch, read_table_a
 from lethe.estimators.inputs.targets import Centred, TargetRange, declared_range, narrowed_range, narrowing_cost, range_cost, released_range
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.options import EstimatorOptions, options_of
-from lethe.estimators.partitioned.gathered import block_targets
-from lethe.estimators.partitioned.tables import examined_numbers
+from lethe.estimators.partitioned.tables import block_targets, examined_numbers
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks

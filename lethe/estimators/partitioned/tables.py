@@ -1,18 +1,24 @@
-"""Tables in blocks as `fit` is given them, looked through once before anything is planned or paid."""
+"""Tables in blocks: looked through before anything is planned or paid, numbers of their records for quantiles, and transformed tables."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from lethe.errors import InputError
-from lethe.estimators.inputs.tables import FEWEST_RECORDS, Labels, public_labels
+from lethe.estimators.inputs.records import row_norms
+from lethe.estimators.inputs.tables import FEWEST_RECORDS, Labels, public_labels, readable
 from lethe.mechanisms.base import Array
+from lethe.mechanisms.quantiles.located import ColumnsInMemory
 from lethe.partitions.block import Block, Values, looked_at_numbers, refused, targets_of
-from lethe.partitions.table import ExaminedTable, PartitionedTable
+from lethe.partitions.readers import OuterReader
+from lethe.partitions.table import ConsecutiveRecords, ExaminedTable, PartitionedTable
 
 
 def examined_features(estimator: BaseEstimator, table: PartitionedTable) -> ExaminedTable:
@@ -101,3 +107,165 @@ def _noted(estimator: Any, table: ExaminedTable) -> ExaminedTable:
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
     return table
+
+
+MOST_GATHERED = 2**23  # 64 MiB
+
+Numbers = Callable[[Block], np.ndarray[Any, Any]]
+"""Of a block with records, to numbers of each, shape (m,) or (m, d); it must pickle."""
+
+
+class BlockColumns:
+    """Numbers of each record of a table in blocks, which are asked for their counts: see `CountedColumns`."""
+
+    def __init__(self, table: ExaminedTable | ConsecutiveRecords, of: Numbers, width: int = 1) -> None:
+        self.table, self.of, self.shape = table, of, (table.shape[0], width)
+
+    def found(self) -> Array | BlockColumns:
+        """One number of each, shape (n,), in one pass, where they are few; else this."""
+        if many_records(self.shape[0]):
+            return self
+        answers = self.table.answers(_numbers, (self.of,))
+        return np.concatenate([answer.values for answer in answers])
+
+    def counts(self, edges: Array) -> Array:
+        """One pass."""
+        return self.table.sum(_counts, self.of, edges)[0]
+
+
+def many_records(records: int) -> bool:
+    """Whether so many records are counted, not gathered; a public fact."""
+    return records > MOST_GATHERED
+
+
+def norms_of(table: Any, low: Array | None = None, high: Array | None = None) -> Any:
+    """Norms of the rows of a table, in memory or in blocks, each column clipped before where bounds are given.
+
+    Args:
+        table: shape (n, d).
+        low, high: shape (d,), or None.
+    """
+    if isinstance(table, ExaminedTable):
+        return BlockColumns(table, partial(_norms, low=low, high=high)).found()
+    return row_norms(table if low is None else np.clip(table, low, high))
+
+
+def columns_of(table: Any) -> Any:
+    """What quantiles of the columns of a table, in memory or in blocks, are taken of."""
+    return table if isinstance(table, np.ndarray) else BlockColumns(table, _features, table.shape[1])
+
+
+def block_targets(table: ExaminedTable) -> BlockColumns:
+    """The target, as a table of one column."""
+    return BlockColumns(table, _targets)
+
+
+def _numbers(block: Block, of: Numbers) -> Array:
+    return of(block) if len(block) else np.empty(0)
+
+
+def _counts(block: Block, of: Numbers, edges: Array) -> tuple[Array]:
+    if not len(block):
+        return (np.zeros((edges.shape[0], edges.shape[1] + 1)),)
+    return (ColumnsInMemory(of(block)).counts(edges),)
+
+
+def _norms(block: Block, low: Array | None, high: Array | None) -> Array:
+    rows = _features(block)
+    return row_norms(rows if low is None else np.clip(rows, low, high))
+
+
+def _features(block: Block) -> Any:
+    return readable(block.features)
+
+
+def _targets(block: Block) -> Any:
+    return block.targets
+
+
+_EPS = float(np.finfo(np.float64).eps)
+
+
+def standardised(rows: Values, low: Array, high: Array, mean: Array, scale: Array) -> Array:
+    """Columns clipped, minus a mean, over a scale, shape (m, d), float64.
+
+    Args:
+        rows: shape (m, d).
+        low, high, mean, scale: each of shape (d,).
+    """
+    found = np.clip(rows, low, high).astype(np.float64, copy=False)
+    found -= mean  # in place: a table may be most of the memory there is
+    found /= scale
+    return found
+
+
+def projected(rows: Any, low: Array | None, high: Array | None, norm: float | None) -> Any:
+    """Columns clipped, then rows projected on a ball and divided by its radius: norms are at most 1; a CSR table if they came as one.
+
+    Args:
+        rows: shape (m, d).
+        low, high: shape (d,); None: columns are not clipped.
+        norm: the radius; None: rows are not projected.
+    """
+    found = rows if low is None else np.clip(rows, low, high)
+    if norm is None:
+        return found
+    limit = 1.0 - (found.shape[1] + 16) * _EPS  # rounded inward: no row's true norm is above 1
+    with np.errstate(over="ignore", divide="ignore"):
+        factors = np.minimum(limit / norm, limit / row_norms(found))
+    wide = found.astype(np.float64, copy=False)
+    return (sparse.diags_array(factors) @ wide).tocsr() if sparse.issparse(found) else wide * factors[:, None]
+
+
+def coordinates(rows: Values, mean: Array, components: Array) -> Array:
+    """Coordinates of rows minus a mean, along some directions, shape (m, k), float64.
+
+    Args:
+        rows: shape (m, d).
+        mean: shape (d,).
+        components: shape (k, d).
+    """
+    return (rows - mean) @ components.T
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransformedReader(OuterReader):
+    """Blocks of another reader, transformed row by row."""
+
+    function: Callable[[Values], Values]  # of features, shape (m, d), to rows of `width`; it must pickle
+    fitted: tuple[Any, ...]  # names of the columns that it was fitted on
+    width: int  # how many columns it makes
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Numbers, as of an array: what a step of a pipeline hands on has no names."""
+        return tuple(range(self.width))
+
+    def __call__(self, stored: Any, name: str) -> Block:
+        """A block, transformed.
+
+        Raises:
+            InputError: it has other features than were fitted, or NaN or infinity, which clipping would hide.
+        """
+        block = self.read(stored, name)
+        if block.columns != self.fitted:
+            raise InputError(
+                f"{name}: has {len(block.columns)} features from {block.columns[0]!r} on; fitted were {len(self.fitted)} from "
+                f"{self.fitted[0]!r} on.",
+                source=f"{name}; nothing was released",
+                remedy="name the same target in every step, such as by Pipeline([...]).fit(table, 'label')",
+            )
+        block.refuse_not_finite()
+        return replace(block, columns=self.columns, features=self.function(readable(block.features) if len(block) else block.features))
+
+
+def transformed(
+    table: PartitionedTable, function: Callable[[Values], Values], fitted: tuple[Any, ...], *, width: int | None = None
+) -> PartitionedTable:
+    """A table whose blocks are transformed as they are read; nothing is computed before.
+
+    Args:
+        table: in blocks.
+        function, fitted, width: as of `TransformedReader`; None: d.
+    """
+    return replace(table, read=TransformedReader(table.read, function, fitted, len(fitted) if width is None else width))

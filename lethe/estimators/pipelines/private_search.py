@@ -17,7 +17,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from sklearn.base import MetaEstimatorMixin, clone, is_classifier
 from sklearn.utils import Tags, get_tags
@@ -32,15 +32,21 @@ from lethe.estimators.inputs.ranges import withheld
 from lethe.estimators.inputs.tables import FEWEST_RECORDS, SPARSE, listed_classes, public_labels, read_table, read_table_and_targets
 from lethe.estimators.options import EstimatorOptions, options_of
 from lethe.estimators.partitioned.tables import examined_labels, examined_numbers
-from lethe.estimators.pipelines.searched_steps import ParameterCandidate, candidates_of, model_prefix, private_steps
-from lethe.estimators.pipelines.shares import declared_shares, step_tries
-from lethe.estimators.pipelines.sides import SidesInBlocks, SidesInMemory, refuse_steps_in_memory
-from lethe.estimators.pipelines.tries import Try, law_of_tries, one_try
+from lethe.estimators.pipelines.searched_steps import (
+    ParameterCandidate,
+    SidesInBlocks,
+    SidesInMemory,
+    candidates_of,
+    model_prefix,
+    private_steps,
+    refuse_steps_in_memory,
+)
+from lethe.estimators.pipelines.shares import Try, declared_shares, law_of_tries, one_try, step_tries
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.base import Array, gaussian_noise_std
 from lethe.mechanisms.selection import choose, selection_guarantee
 from lethe.partitions.dask_tables import table_in_blocks
-from lethe.partitions.table import ExaminedTable, PartitionedTable
+from lethe.partitions.table import ExaminedTable
 from lethe.run.run import Neighbours
 from lethe.train.callbacks.paying import paid_as_a_whole
 from lethe.train.linear.blocks import MOST_DRAWN
@@ -53,15 +59,6 @@ class _Tried:
     model: Any
     score: float
     ends: list[tuple[str, type[Warning]]]
-
-
-class _Given(NamedTuple):
-    """The records of a search: a table, its targets (None of one in blocks), the classes if there are any, lines on what is public."""
-
-    table: Any
-    targets: Any
-    classes: Any
-    public: tuple[str, ...]
 
 
 class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
@@ -136,18 +133,17 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         shares = _shares(asked.shares, chosen)
         labelled = is_classifier(self.estimator)
         bound = self._score_bound(labelled)
-        blocks = table_in_blocks(X, y)
-        given = self._in_memory(X, y, labelled) if blocks is None else self._in_blocks(blocks, chosen, labelled)
-        public, classes, records = list(given.public), given.classes, given.table.shape[0]
+        table, targets, classes, public = self._records(X, y, chosen, labelled=labelled)
+        records = table.shape[0]
         budget = self._budget(records)
         repetitions = law_of_tries(self.tries)
         chance = self._randomness(records)
         scored = self._scored(records)
         training, aside = chance.order[scored:], chance.order[:scored]
-        if isinstance(given.table, ExaminedTable):
-            sides = SidesInBlocks(given.table, aside=aside, bound=bound)
+        if isinstance(table, ExaminedTable):
+            sides = SidesInBlocks(table, aside=aside, bound=bound)
         else:
-            sides = SidesInMemory(table=given.table, targets=given.targets, training=training, aside=aside, bound=bound)
+            sides = SidesInMemory(table=table, targets=targets, training=training, aside=aside, bound=bound)
         one = one_try(budget, repetitions, gaussian=all(all(candidate.gaussian.values()) for candidate in chosen))
         parts = [step_tries(one, candidate.gaussian, given, delta=budget.delta) for candidate, given in zip(chosen, shares, strict=True)]
         noise_std = gaussian_noise_std(1.0 / scored, one.target)
@@ -209,20 +205,21 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             warnings.warn(text, category, stacklevel=2)
         return self
 
-    def _in_memory(self, X: Any, y: Any, labelled: bool) -> _Given:
-        table, targets = read_table_and_targets(self, X, y, numeric=not labelled, **SPARSE)
-        if not labelled:
-            return _Given(table, targets, None, ())
-        classes, _, how = public_labels(self._declared_classes(), targets)
-        return _Given(table, targets, classes, (listed_classes(how, classes),))
-
-    def _in_blocks(self, blocks: PartitionedTable, chosen: list[ParameterCandidate], labelled: bool) -> _Given:
+    def _records(self, X: Any, y: Any, chosen: list[ParameterCandidate], *, labelled: bool) -> tuple[Any, Any, Any, list[str]]:
+        """The table, its targets (None of one in blocks), the classes if there are any, and lines on what is public."""
+        blocks, declared = table_in_blocks(X, y), self.estimator.get_params().get(f"{model_prefix(self.estimator)}classes")
+        classes, public = None, list[str]()
+        if blocks is None:
+            table, targets = read_table_and_targets(self, X, y, numeric=not labelled, **SPARSE)
+            if labelled:
+                classes, _, how = public_labels(declared, targets)
+                public.append(listed_classes(how, classes))
+            return table, targets, classes, public
         for candidate in chosen:
             refuse_steps_in_memory(candidate.model)
-        classes, said = None, ()
         if labelled:
-            table, classes, _, how = examined_labels(self, blocks, self._declared_classes())
-            said = (listed_classes(how, classes),)
+            table, classes, _, how = examined_labels(self, blocks, declared)
+            public.append(listed_classes(how, classes))
         else:
             table = examined_numbers(self, blocks)
         if table.shape[0] > MOST_DRAWN:
@@ -233,10 +230,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             )
         where = f"records in {len(table.seen)} blocks, in the order in which they are stored"
         passes = "NOT public: how many passes over the blocks there were, and how long they took"
-        return _Given(table, None, classes, (*said, where, passes))
-
-    def _declared_classes(self) -> Any:
-        return self.estimator.get_params()[f"{model_prefix(self.estimator)}classes"]
+        return table, None, classes, [*public, where, passes]
 
     def _score_bound(self, labelled: bool) -> float | None:
         if labelled:

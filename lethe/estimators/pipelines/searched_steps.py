@@ -1,6 +1,6 @@
-"""What a private search may fit: a model of this package, or a pipeline of its transformers and of what learns nothing before one.
+"""What a private search may fit, a model of this package or a pipeline that ends in one, its candidates, and the two sides of its split.
 
-Its candidates are parameters by name, and for each the unfitted model that they make. All of it is public.
+Candidates are parameters by name, and for each the unfitted model that they make. All of it is public.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import ParameterGrid
@@ -16,16 +17,27 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 from lethe.errors import InputError
+from lethe.estimators.inputs.records import Index
 from lethe.estimators.models.linear_model import PrivateLinearModel
-from lethe.estimators.pipelines.tries import is_gaussian
+from lethe.estimators.pipelines.shares import is_gaussian
 from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of
 from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
 from lethe.estimators.preprocessing.scaler import PrivateQuantileClipper, PrivateStandardScaler
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
+from lethe.mechanisms.base import Array
+from lethe.partitions.block import Block, targets_of
+from lethe.partitions.passes import total
+from lethe.partitions.table import ExaminedTable, chosen_records
 
 # By their types and not those of subclasses, which may do anything. Each is mu-GDP whatever its parameters are.
 _PRIVATE = (PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateWhitening)
 _OWN = ("epsilon", "delta", "allow_large_delta", "neighbours", "classes", "random_state", "seed_noise")
+# Arguments of a Pipeline that say how often it was fitted or keep what was, and what they have to be.
+_SILENT = (
+    ("memory", (None,), "a cache keeps private tables on disk, and gives one fit's noise to the next"),
+    ("verbose", (False, 0), "it prints a line for every fit, and how often a search tried is secret"),
+    ("transform_input", (None,), "a search passes records and targets only"),
+)
 
 Step = PrivateLinearModel | PrivateTransformer
 
@@ -42,10 +54,6 @@ class ParameterCandidate:
 def candidates_of(estimator: Any, grid: Any) -> list[ParameterCandidate]:
     """One for each point of a grid as of scikit-learn's ParameterGrid; no parameter that is the same for all candidates may be in it."""
     private_steps(estimator)
-    return [_candidate(estimator, parameters) for parameters in _points(grid)]
-
-
-def _points(grid: Any) -> list[dict[str, Any]]:
     try:
         points = list(ParameterGrid(grid))
     except (TypeError, ValueError) as error:
@@ -55,12 +63,9 @@ def _points(grid: Any) -> list[dict[str, Any]]:
     for name in (name for point in points for name in point):
         own = name.rsplit("__", 1)[-1]
         if own in _OWN:
-            raise InputError(
-                f"candidates: {name} is among the parameters; it is the same for all of them.",
-                source="the argument candidates",
-                remedy=f"set {own} of the {'estimator' if own == 'classes' else 'search'}",
-            )
-    return points
+            why, where = f"{name} is among the parameters; it is the same for all of them", "estimator" if own == "classes" else "search"
+            raise InputError(f"candidates: {why}.", source="the argument candidates", remedy=f"set {own} of the {where}")
+    return [_candidate(estimator, parameters) for parameters in points]
 
 
 def _candidate(estimator: Any, parameters: dict[str, Any]) -> ParameterCandidate:
@@ -69,18 +74,13 @@ def _candidate(estimator: Any, parameters: dict[str, Any]) -> ParameterCandidate
     steps = private_steps(model)
     for prefix, step in steps.items():
         if step.seed_noise:
-            raise InputError(
-                f"estimator: {f'step {prefix[:-2]}: ' if prefix else ''}its noise is seeded, and every try needs noise of its own.",
-                source=f"the parameter {prefix}seed_noise of the estimator",
-                remedy="set seed_noise and random_state of the search instead",
-            )
+            why = f"{f'step {prefix[:-2]}: ' if prefix else ''}its noise is seeded, and every try needs noise of its own"
+            raise _refusal(why, f"the parameter {prefix}seed_noise", "set seed_noise and random_state of the search instead")
+    gaussian = {prefix: not isinstance(step, PrivateLinearModel) or is_gaussian(step) for prefix, step in steps.items()}
     if is_classifier(model) != is_classifier(estimator):
-        raise InputError(
-            f"candidates: {parameters}: some models among them are classifiers and some are not.",
-            source="the argument candidates",
-            remedy="search classifiers and regressions apart",
-        )
-    return ParameterCandidate(parameters=parameters, model=model, gaussian=gaussian_steps(steps))
+        why = f"{parameters}: some models among the candidates are classifiers and some are not"
+        raise _refusal(why, "the argument candidates", "search classifiers and regressions apart")
+    return ParameterCandidate(parameters=parameters, model=model, gaussian=gaussian)
 
 
 def private_steps(estimator: Any) -> dict[str, Step]:
@@ -91,21 +91,22 @@ def private_steps(estimator: Any) -> dict[str, Step]:
     """
     if isinstance(estimator, PrivateLinearModel):
         return {"": estimator}
+    needed = "a private linear model of lethe.estimators"
     if type(estimator) is not Pipeline:
-        raise InputError(
-            f"estimator: got {type(estimator).__name__}; it needs a private linear model of lethe.estimators, or a Pipeline ending in one.",
-            source="the argument estimator",
-            remedy="give an unfitted model of lethe.estimators, or scikit-learn's Pipeline itself of them",
+        why = f"got {type(estimator).__name__}; it needs {needed}, or a Pipeline ending in one"
+        raise _refusal(
+            why, "the argument estimator", "give an unfitted model of lethe.estimators, or scikit-learn's Pipeline itself of them"
         )
     steps = dict(_walk(estimator, ""))
     final = _listed(estimator)[-1][1]
     if not isinstance(final, PrivateLinearModel):
-        raise InputError(
-            f"estimator: the pipeline ends in {_named(final)}; it needs a private linear model of lethe.estimators there.",
-            source="the last step of the pipeline",
-            remedy="end it in a model such as LogisticRegression of lethe.estimators",
-        )
+        why = f"the pipeline ends in {_named(final)}; it needs {needed} there"
+        raise _refusal(why, "the last step of the pipeline", "end it in a model such as LogisticRegression of lethe.estimators")
     return steps
+
+
+def _refusal(why: str, source: str, remedy: str) -> InputError:
+    return InputError(f"estimator: {why}.", source=source, remedy=remedy)
 
 
 def model_prefix(estimator: Any) -> str:
@@ -113,13 +114,12 @@ def model_prefix(estimator: Any) -> str:
     return f"{estimator.steps[-1][0]}__" if isinstance(estimator, Pipeline) else ""
 
 
-def gaussian_steps(steps: dict[str, Step]) -> dict[str, bool]:
-    """For each step, whether its parameters say that a fit is mu-GDP."""
-    return {prefix: is_gaussian(step) if isinstance(step, PrivateLinearModel) else True for prefix, step in steps.items()}
-
-
 def _walk(pipeline: Pipeline, above: str) -> Iterator[tuple[str, Step]]:
-    _refuse_memory(pipeline)
+    for word, empty, why in _SILENT:
+        if getattr(pipeline, word) not in empty:
+            raise _refusal(
+                f"{word} = {getattr(pipeline, word)!r}; {why}", f"the argument {word} of the Pipeline", f"leave it at {empty[0]}"
+            )
     listed = _listed(pipeline)
     for place, (name, step) in enumerate(listed):
         last_of_all = not above and place == len(listed) - 1
@@ -139,62 +139,116 @@ def _listed(pipeline: Pipeline) -> list[tuple[str, Any]]:
     return [(str(name), step) for name, step in steps]
 
 
-def _refuse_memory(pipeline: Pipeline) -> None:
-    if pipeline.memory is not None:
-        raise InputError(
-            f"estimator: memory = {pipeline.memory!r}; a cache keeps private tables on disk, and gives one fit's noise to the next.",
-            source="the argument memory of the Pipeline",
-            remedy="leave it at None",
-        )
-    if pipeline.verbose:
-        raise InputError(
-            "estimator: verbose = True prints a line for every fit, and how often a search tried is secret.",
-            source="the argument verbose of the Pipeline",
-            remedy="leave it at False",
-        )
-    if pipeline.transform_input is not None:
-        raise InputError(
-            f"estimator: transform_input = {pipeline.transform_input!r}; a search passes records and targets only.",
-            source="the argument transform_input of the Pipeline",
-            remedy="leave it at None",
-        )
-
-
 def _refuse_learning(name: str, step: Any) -> None:
     """Unless the step learns nothing from records, and says nothing of them."""
+    where, kind = f"step {name!r} of the pipeline", f"step {name!r}, {_named(step)}"
     if learns_nothing(step):
-        _refuse_telling(name, step)
+        if isinstance(step, OneHotEncoder | OrdinalEncoder) and not _is_quiet(step):
+            quiet = 'handle_unknown="ignore" and drop=None' if isinstance(step, OneHotEncoder) else 'handle_unknown="use_encoded_value"'
+            raise _refusal(f"{kind}, speaks of records with a category that it does not know, once a try", where, f"set {quiet}")
         return
-    remedy = "put a private step of lethe.estimators in its place, or fit it on public data and transform the records before the search"
     lesson = lesson_of(step)
     if lesson is not None:
-        raise InputError(
-            f"estimator: step {name!r}, {type(step).__name__}: {lesson.what}.",
-            source=f"step {name!r} of the pipeline",
-            remedy=f"{lesson.remedy}; or transform the records before the search, with what was not read off them",
-        )
+        remedy = f"{lesson.remedy}; or transform the records before the search, with what was not read off them"
+        raise _refusal(f"{kind}: {lesson.what}", where, remedy)
     if isinstance(step, ColumnTransformer | FeatureUnion):
-        why = f"step {name!r}, {type(step).__name__}, fits several steps side by side, whose shares a search does not divide"
-        remedy = "put its private steps one behind the other"
-    elif isinstance(step, PrivateLinearModel):
-        why = f"step {name!r}, {type(step).__name__}, is a model; one is allowed, at the end of the outermost pipeline"
-    else:
-        why = f"step {name!r}, {_named(step)}, may learn from records without privacy"
-    raise InputError(f"estimator: {why}.", source=f"step {name!r} of the pipeline", remedy=remedy)
+        why = f"{kind}, fits several steps side by side, whose shares a search does not divide"
+        raise _refusal(why, where, "put its private steps one behind the other")
+    remedy = "put a private step of lethe.estimators in its place, or fit it on public data and transform the records before the search"
+    if isinstance(step, PrivateLinearModel):
+        raise _refusal(f"{kind}, is a model; one is allowed, at the end of the outermost pipeline", where, remedy)
+    raise _refusal(f"{kind}, may learn from records without privacy", where, remedy)
 
 
-def _refuse_telling(name: str, step: Any) -> None:
-    """An encoder that stops at a category it does not know, or warns of it, once a try: how often a search tried is secret."""
-    if not isinstance(step, OneHotEncoder | OrdinalEncoder):
-        return
-    if step.handle_unknown not in ("ignore", "infrequent_if_exist", "use_encoded_value") or getattr(step, "drop", None) is not None:
-        quiet = 'handle_unknown="ignore" and drop=None' if isinstance(step, OneHotEncoder) else 'handle_unknown="use_encoded_value"'
-        raise InputError(
-            f"estimator: step {name!r}, {type(step).__name__}, speaks of records with a category that it does not know, once a try.",
-            source=f"step {name!r} of the pipeline",
-            remedy=f"set {quiet}",
-        )
+def _is_quiet(step: Any) -> bool:
+    """An encoder that neither stops at a category it does not know nor warns of it: how often a search tried is secret."""
+    return step.handle_unknown in ("ignore", "infrequent_if_exist", "use_encoded_value") and getattr(step, "drop", None) is None
 
 
 def _named(step: Any) -> str:
     return repr(step) if step is None or isinstance(step, str) else type(step).__name__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SidesInMemory:
+    """Of a table in memory."""
+
+    # table, targets: shapes (n, d) and (n,)
+    table: Any
+    targets: Any
+    # training, aside: numbers of records, of which none is in both
+    training: Index
+    aside: Index
+    bound: float | None  # on what one residual counts; None: predictions are labels
+
+    def fit(self, model: Any) -> None:
+        """Fit a model on the rows to train on."""
+        model.fit(self.table[self.training], self.targets[self.training])
+
+    def score(self, model: Any) -> float:
+        """The mean over the rows aside of numbers in [0, 1]."""
+        return float(np.mean(counted(model.predict(self.table[self.aside]), self.targets[self.aside], self.bound)))
+
+
+class SidesInBlocks:
+    """Of a table in blocks: fits are on blocks, and so are scores, one pass each. No pass is told of: how many there are is secret.
+
+    Args:
+        table: that was looked through.
+        aside: numbers of the records that score; all others train.
+        bound: as of `SidesInMemory`.
+    """
+
+    def __init__(self, table: ExaminedTable, *, aside: Index, bound: float | None) -> None:
+        scored = np.zeros(table.shape[0], dtype=np.bool_)
+        scored[aside] = True
+        self._bound, self._aside, self._training = bound, chosen_records(table, scored), chosen_records(table, ~scored)
+
+    def fit(self, model: Any) -> None:
+        """On the blocks of one; the model then takes arrays without names, as one that was fitted on rows in memory."""
+        model.fit(self._training, None)
+        for step in [step for _, step in _leaves(model)] if isinstance(model, Pipeline) else [model]:
+            if hasattr(step, "feature_names_in_"):
+                del step.feature_names_in_
+
+    def score(self, model: Any) -> float:
+        """On the blocks of the other: a pass."""
+        _, found = self._aside.examined(_counted_in, model, self._bound)
+        counts, records = total(found)
+        return float(counts / records)
+
+
+def counted(predicted: Any, targets: Any, bound: float | None) -> Array:
+    """Numbers in [0, 1], one a record: hits, or one minus the squared residual over its bound, truncated.
+
+    Args:
+        predicted, targets: shape (m,).
+        bound: r0; None: both are labels.
+    """
+    if bound is None:
+        return np.asarray(predicted == targets, dtype=np.float64)
+    residuals = np.abs(np.asarray(targets, dtype=np.float64) - predicted) / bound
+    return 1.0 - np.fmin(residuals, 1.0) ** 2  # what is no number counts as worthless
+
+
+def _counted_in(block: Block, model: Any, bound: float | None) -> tuple[np.float64, np.float64]:
+    if not len(block):
+        return np.float64(0.0), np.float64(0.0)
+    return counted(model.predict(block.features), targets_of(block), bound).sum(), np.float64(len(block))
+
+
+def refuse_steps_in_memory(estimator: Any) -> None:
+    """Refuse a pipeline with steps that transform arrays only."""
+    private = {id(step) for step in private_steps(estimator).values()}
+    for name, step in _leaves(estimator) if isinstance(estimator, Pipeline) else ():
+        if id(step) not in private and step is not None and step != "passthrough":
+            why = f"step {name!r}, {type(step).__name__}, transforms arrays in memory, and X is a table in blocks"
+            remedy = "transform the table by it before, such as by frame.map_partitions, and leave the step out"
+            raise _refusal(why, f"step {name!r} of the pipeline", remedy)
+
+
+def _leaves(pipeline: Pipeline) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, step in pipeline.steps:
+        found += _leaves(step) if isinstance(step, Pipeline) else [(name, step)]
+    return found

@@ -7,8 +7,7 @@ it did not is no more than is known of every estimator here: none fits what it r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -24,12 +23,11 @@ from lethe.estimators.features.whitening import PublicWhitening
 from lethe.estimators.preprocessing.public_scaler import PublicScaler
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
-    """What a step may have learned."""
+class Lesson(NamedTuple):
+    """What a step may have learned: a clause about the step, and how it would learn nothing."""
 
-    what: str  # a clause about the step
-    remedy: str  # how it would learn nothing
+    what: str
+    remedy: str
 
 
 def learns_nothing(step: object) -> bool:
@@ -41,10 +39,6 @@ def lesson_of(step: object) -> Lesson | None:
     """What a step of a known type learns as it is set, or has learned as it was; None: nothing, or its type is not known."""
     rule = _RULES.get(type(step))
     return rule(step) if rule else None
-
-
-def _nothing(step: Any) -> Lesson | None:
-    return None
 
 
 def _function(step: Any) -> Lesson | None:
@@ -116,26 +110,23 @@ def _copied(given: Any, kept: Any) -> bool:
 def _same(given: Any, kept: Any) -> bool:
     """Whether two entries are equal; what is missing is what is missing."""
     try:
-        return bool(given is kept or (_is_nan(given) and _is_nan(kept)) or given == kept)
+        missing = all(isinstance(entry, float | np.floating) and np.isnan(entry) for entry in (given, kept))
+        return bool(given is kept or missing or given == kept)
     except (TypeError, ValueError):  # pandas' NA is neither equal nor different
         return False
-
-
-def _is_nan(entry: Any) -> bool:
-    return isinstance(entry, float | np.floating) and bool(np.isnan(entry))
 
 
 FEATURES = (PublicWhitening, RandomConvolutionFeatures, RandomFourierFeatures, RecordNormalizer, ScatteringFeatures)
 """Those of `lethe.features`: each record by itself, by parameters, the number of columns and a public seed; they give dense tables."""
 
-_RULES: Mapping[type, Callable[[Any], Lesson | None]] = {
+_RULES: Mapping[type, Callable[[Any], Lesson | None] | None] = {
     # Their fit checks parameters and keeps the columns; their transform treats every row by itself.
-    Binarizer: _nothing,
-    Normalizer: _nothing,
-    PolynomialFeatures: _nothing,
-    PublicScaler: _nothing,
-    **dict.fromkeys(FEATURES, _nothing),
-    FeatureHasher: _nothing,
+    Binarizer: None,
+    Normalizer: None,
+    PolynomialFeatures: None,
+    PublicScaler: None,
+    **dict.fromkeys(FEATURES),
+    FeatureHasher: None,
     HashingVectorizer: _hasher,
     FunctionTransformer: _function,
     OneHotEncoder: _encoder,

@@ -10,13 +10,12 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from lethe.calculus.domains import outside, require_positive, require_switch
+from lethe.calculus.domains import require_count, require_positive, require_switch
 from lethe.estimators.features.whitening import Whitening, noise_floor, whitening_of
 from lethe.estimators.inputs.ranges import private_norm
 from lethe.estimators.inputs.tables import declared_norm, read_rows
 from lethe.estimators.options import EstimatorOptions
-from lethe.estimators.partitioned.gathered import norms_of
-from lethe.estimators.partitioned.transformed import coordinates
+from lethe.estimators.partitioned.tables import coordinates, norms_of
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.moments import channel_moments, noisy_mean, positions_of, second_moment
@@ -70,7 +69,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         centred = require_switch("centre", self.centre)
         radius, (table, budget, generator) = declared_norm(self.feature_norm), self._start(X, y)
         records, columns = table.shape
-        count = _components(self.n_components, columns)
+        count = columns if self.n_components is None else require_count("n_components", self.n_components, high=columns)
         public = [f"{columns} columns, and their names", *([] if radius is None else [f"feature_norm = {radius:g}"])]
         self._pay(budget.as_gaussian, budget, records)
         noise: dict[str, Any] = {"neighbours": self.neighbours, "generator": generator}
@@ -102,14 +101,6 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         """The points of the space of the columns with these coordinates, shape (n, d)."""
         check_is_fitted(self)
         return read_rows(X) @ self.components_ + self.mean_
-
-
-def _components(count: Any, columns: int) -> int:
-    if count is None:
-        return columns
-    if isinstance(count, bool | np.bool_) or not isinstance(count, int | np.integer) or not 1 <= count <= columns:
-        raise outside("n_components", count, f"a whole number from 1 to the {columns} columns, or None")
-    return int(count)
 
 
 class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):

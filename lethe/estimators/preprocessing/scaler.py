@@ -19,8 +19,7 @@ from lethe.errors import InputError
 from lethe.estimators.inputs.ranges import released_norm
 from lethe.estimators.inputs.tables import read_rows
 from lethe.estimators.options import EstimatorOptions
-from lethe.estimators.partitioned.gathered import norms_of
-from lethe.estimators.partitioned.transformed import projected, standardised
+from lethe.estimators.partitioned.tables import norms_of, projected, standardised
 from lethe.estimators.preprocessing.public_scaler import ordered_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.mechanisms.base import Array

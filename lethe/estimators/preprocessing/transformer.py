@@ -15,9 +15,7 @@ from lethe.certificates.statement import Statement
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.inputs.tables import FEWEST_RECORDS, FLOATS, read_table
-from lethe.estimators.partitioned.gathered import columns_of
-from lethe.estimators.partitioned.tables import examined_features
-from lethe.estimators.partitioned.transformed import transformed
+from lethe.estimators.partitioned.tables import columns_of, examined_features, transformed
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.base import Array, target_mu
 from lethe.partitions.dask_tables import table_in_blocks

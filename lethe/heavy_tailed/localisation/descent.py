@@ -34,13 +34,9 @@ def regularised_descent(
 
     Formal guarantee: $\sqrt{2\rho}$-GDP, the cost of T Gaussian mechanisms on all records, all iterates included.
 
-    Args:
-        problem: its gradient may be any subgradient.
-        records: n of them, all used in every step.
-        phase: clip norm, steps T, $\eta \in (0, 2/\lambda]$, $\lambda$ and the radius of the ball.
-        rho: $\rho$ of all T steps; infinity: no noise, not private.
-        centre: $w_0$, shape (d,), projected on the domain; None: 0.
-        generator: as `localised`.
+    All records are used in every step; `centre` is $w_0$, shape (d,), None: 0; `phase` has $\eta \in (0, 2/\lambda]$; $\rho = \infty$:
+    no noise, not private.
+
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithm 3.
     """
     oracle = ClippedMean(clip_norm=phase.clip_norm, rho=rho)
@@ -97,10 +93,8 @@ def phase_by_phase(
 ) -> tuple[Array, list[Phase], dict[str, float]]:
     """Go through a schedule, each phase on fresh records from where the one before ended.
 
-    Args:
-        problem, records, schedule, start, most_gradients: as `localised`.
-        batch_size: the records in a batch of a phase.
-        solve: one phase on its records from a point: its last point, and its privacy.
+    `batch_size` says how many records a batch of a phase has, `solve` carries one phase out from a point.
+
     Returns:
         The last point, the phases, and public facts.
     Raises:

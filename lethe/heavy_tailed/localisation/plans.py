@@ -151,14 +151,7 @@ def localised_bound(
     from its solution, see `descent_distance`. Large at moderate n: 28 at n = 1024 for a problem whose risk is at most 6; it falls at the
     proved rate.
 
-    Args:
-        problem: as in `localised_theory`.
-        schedule: its phases.
-        rho: $\rho$.
-        lipschitz: L, of F.
-        distance: D.
-    Returns:
-        Loss units; may be infinity.
+    $L$ is the Lipschitz constant of F. In loss units; may be infinity.
     """
     require_rho(rho)
     d, reach, slope = problem.dimension, problem.distance(distance), require_positive("lipschitz", lipschitz)
@@ -185,12 +178,8 @@ def descent_distance(phase: LocalPhase, second: float, noise: float, bias: float
     $E\Delta_{t+1}^2 \le (1 - x)\Delta_t^2 + \eta^2E\|\tilde g + \lambda(w - w_0)\|^2 + 2\eta B^2/\lambda$. The paper's Lemma 14 is
     $e^{-\lambda\eta T/2}D_i^2 + \frac{8\eta}\lambda(r^2 + \lambda^2w^2 + d\sigma^2) + \frac{20B^2}{\lambda^2}$.
 
-    Args:
-        phase: its radius $D_i$ bounds $\|w_0 - \hat w\|$.
-        second: r, root mean square of the subgradients, over the domain.
-        noise: $d\sigma^2$.
-        bias: B, of clipping, on the records at hand.
-        width: w, diameter of the set that is projected on.
+    `second` is r, the root mean square of the subgradients over the domain; `noise` $d\sigma^2$; B the bias on the records at hand; w the
+    diameter of the set that is projected on; the phase's radius $D_i$ bounds $\|w_0 - \hat w\|$.
     """
     step, pull = phase.step_size, phase.strength
     rate = 1.5 * pull * step

@@ -21,9 +21,6 @@ def round_sizes(records: int) -> tuple[int, ...]:
     r"""$N_j$, the power of two below $2^{j-2}n/\log_2n$, for $j = 1..\lceil\log_2\log_2n\rceil$; their sum is below n.
 
     In print the sizes are related the wrong way round; rounds whose size would be below 2 are left out.
-
-    Args:
-        records: n >= 5.
     """
     n = require_count("records", records, low=5)
     rounds = math.ceil(math.log2(math.log2(n)))
@@ -39,12 +36,6 @@ def round_distances(problem: Problem, sizes: tuple[int, ...], rho: float, *, fac
 
     The paper does not say that the distance must shrink from round to round; a is the constant that its rate hides. A wrong one costs
     accuracy only.
-
-    Args:
-        problem: with strong_convexity, and moments as for `localised_theory`.
-        sizes: $N_j$.
-        rho: $\rho$, finite.
-        factor: a > 0.
     """
     moments, mu, a = problem.known_moments(), problem.known("strong_convexity"), require_positive("factor", factor)
     k, d = moments.order / 2.0, problem.dimension

@@ -127,12 +127,6 @@ def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> tupl
     An evaluation of the exact price takes up to seconds, so the search starts where a central limit says: $\mu^2 = 4q^2T\sinh(1/z^2)$, from
     $\int\frac{(qN(1,z^2)-qN(-1,z^2))^2}{N(0,z^2)}$ a step. Nothing depends on it but the time: the z that is returned was itself priced
     and meets the target.
-
-    Args:
-        rate: q, each record's chance to be in a batch.
-        steps: T.
-        epsilon: > 0.
-        delta: in (0, 1).
     """
     prices = dict[float, float]()
 
@@ -162,11 +156,6 @@ def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> tupl
 
 
 def normal_limit(rate: float, steps: int, mu: float) -> float:
-    r"""The z at which $4q^2T\sinh(1/z^2) = \mu^2$, within a range of positive numbers.
-
-    Args:
-        rate, steps: q and T.
-        mu: $\mu \ge 0$.
-    """
+    r"""The z at which $4q^2T\sinh(1/z^2) = \mu^2$, within a range of positive numbers."""
     ratio = 2.0 * rate * math.sqrt(steps) / max(mu, 1e-100)
     return math.asinh(min(max(ratio, 1e-2), 1e100) ** -2.0) ** -0.5

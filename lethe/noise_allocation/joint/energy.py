@@ -70,13 +70,7 @@ def _energy(rises: list[float], runs: list[float], factors: list[float]) -> floa
 
 
 def feasible(gaps: Gaps, floor: Array, variances: Array) -> Array:
-    r"""Variances scaled up until no position's energy exceeds 1, and nowhere below the floor: energies are homogeneous, degree -1.
-
-    Args:
-        gaps: of all positions.
-        floor: $f_t \ge 0$, shape (T,).
-        variances: $w_t \ge 0$, shape (T,).
-    """
+    """Variances $w$, shape (T,), scaled up until no energy exceeds 1, and nowhere below the floor: energies are homogeneous, degree -1."""
     start = np.maximum(variances, floor)
     return np.maximum(start * float(np.max(energies(gaps, start))), floor)
 
@@ -96,11 +90,7 @@ def lower_bound(gaps: Gaps, weights: Array, floor: Array, duals: DualVariables) 
     At last all prices are divided, and all weights multiplied by the square, by whatever makes the bound largest; g stays as it is.
     A solver knows little about the prices of a position that hardly counts: the bound without these positions is tried as well.
 
-    Args:
-        gaps: of all positions.
-        weights: $q_t > 0$, shape (T,).
-        floor: $f_t \ge 0$, shape (T,).
-        duals: $\lambda$ and Y, feasible or not.
+    $q_t > 0$ and $f_t \ge 0$ have shape (T,).
     """
     positions = np.maximum(duals.positions, 0.0)
     least = float(np.max(positions, initial=0.0)) * np.array(_NEGLIGIBLE_POSITIONS)
@@ -122,13 +112,7 @@ def _bound(gaps: Gaps, weights: Array, floor: Array, positions: Array, given: Ar
 
 
 def transferred(duals: DualVariables, gaps: Gaps, to: Gaps) -> DualVariables:
-    """Dual variables of fewer, longer gaps as those of all gaps of the same run: a shift may wait for the end of the longer gap.
-
-    Args:
-        duals: for `gaps`.
-        gaps: fewer and longer ones of a run.
-        to: all gaps of the same run.
-    """
+    """Dual variables of fewer, longer gaps as those of all gaps of the same run: a shift may wait for the end of the longer gap."""
     starts, ends = gaps.starts.tolist(), to.starts.tolist()
     parts: list[Array] = []
     for (begin, end), (low, high) in zip(pairwise(starts), pairwise(ends), strict=True):

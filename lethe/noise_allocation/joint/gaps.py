@@ -82,14 +82,9 @@ class Gaps:
 
 
 def gaps_of(lipschitz: Array, sensitivity: Array, size: int, noisy: Booleans, initial: tuple[int, Array] | None = None) -> Gaps:
-    r"""The gaps of a run.
+    r"""The gaps of a run of $\ell$ batches a pass; arrays of shape (T,), sensitivities in parameter units.
 
-    Args:
-        lipschitz: $L_t \ge 0$, shape (T,).
-        sensitivity: $s_t \ge 0$, shape (T,), parameter units.
-        size: $\ell \ge 1$, batches a pass.
-        noisy: which steps may have noise, shape (T,).
-        initial: the step $\tau$ after which the run is taken to begin, and the shift $z_\tau$ of each position there, shape (l,).
+    `initial`: the step $\tau$ after which the run is taken to begin, and the shift $z_\tau$ of each position there, shape (l,).
 
     Raises:
         InputError: a touch has no noisy step after it; a product of Lipschitz constants in a gap leaves the range of doubles.

@@ -52,9 +52,7 @@ class Interior:
     def solve(self, tolerance: float, give_up: float) -> InteriorPoint | None:
         """Iterate until the gap between the primal and the dual value is below `tolerance`, relatively, or rounding stops all progress.
 
-        Args:
-            tolerance: the relative gap.
-            give_up: return None as soon as the optimum is seen to lie above this value.
+        It gives up, with None, as soon as the optimum is seen to lie above `give_up`.
         """
         with np.errstate(all="ignore"):
             point = self._start()

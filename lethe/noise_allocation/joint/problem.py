@@ -135,13 +135,7 @@ class Found:
 
 
 def finished(problem: JointProblem, found: Found, window: int) -> CyclicJoint:
-    """The result in the units of `problem`.
-
-    Args:
-        problem: as the user stated it.
-        found: the solution in the problem's own units.
-        window: the step after which the shift is reset, 0 if never.
-    """
+    """The result in the units of `problem`; `window`: the step after which the shift is reset, 0 if never."""
     # The square root may round down.
     noise = np.where(found.variances <= 0.0, 0.0, root_above(found.variances * problem.variance_unit))
     value = float(np.sum(problem.weights * noise**2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+from lethe.accounting.totals import Total
 from lethe.calculus.upward_formatting import shown
 from lethe.report.model import Block, Facts, Notice, Section, Text
 from lethe.report.sections.evidence import total_table
@@ -45,8 +46,8 @@ def guarantee(subject: Subject, lines: Lines) -> Section:
     if subject.private:
         blocks += (Text(_meaning(subject)), Text(_which_number(subject, lines)))
     blocks += (Facts(tuple(glance)),)
-    if subject.total is not None:
-        blocks += (total_table(subject.total),)
+    if isinstance(subject.proof, Total):
+        blocks += (total_table(subject.proof),)
     data = {
         "sentence": sentence(subject, lines),
         "epsilon": subject.epsilon if subject.private else "inf",

@@ -38,12 +38,10 @@ _NONE = -1e8  # as good as minus infinity: what is so far behind has the share 0
 
 
 def envelope_slopes(scores: FloatArray, targets: FloatArray, bounds: FloatArray) -> FloatArray:
-    r"""$l_c'$ of every record, of norm at most c but for a few units of rounding.
+    """$l_c'$ of every record, of norm at most c but for a few units of rounding.
 
-    Args:
-        scores: s, shape (n, K).
-        targets: y, the classes, shape (n,).
-        bounds: c > 0 of each record, shape (n,); infinity: none.
+    Scores have shape (n, K), targets (the classes) and bounds c > 0 (infinity: none) shape (n,).
+
     Raises:
         LetheError: scores so far apart that rounding hides where the envelope's slope lies.
     """

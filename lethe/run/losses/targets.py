@@ -27,13 +27,7 @@ def real_targets(values: Any, *, count: int) -> FloatArray:
 
 
 def class_targets(values: Any, *, count: int, classes: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Class labels 0, ..., classes - 1 as integers, shape (n,).
-
-    Args:
-        values: anything that numpy makes an array of, shape (n,).
-        count: n.
-        classes: the public number of classes, >= 2.
-    """
+    """Class labels 0, ..., classes - 1 of n records as integers, shape (n,); the number of classes, >= 2, is public."""
     table = real_targets(values, count=count)
     wrong = (table != np.floor(table)) | (table < 0) | (table >= classes)
     if wrong.any():

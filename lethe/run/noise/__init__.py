@@ -11,11 +11,7 @@ from lethe.run.noise.strategies import BandedToeplitz, BufferedToeplitz, LowerTr
 
 __all__ = ["BandedToeplitz", "BufferedToeplitz", "LowerTriangular"]
 
-NOISES: dict[str, type[CorrelatedNoise]] = {
-    "banded_toeplitz": BandedToeplitz,
-    "buffered_toeplitz": BufferedToeplitz,
-    "lower_triangular": LowerTriangular,
-}
+NOISES: dict[str, type[CorrelatedNoise]] = {known.kind: known for known in (BandedToeplitz, BufferedToeplitz, LowerTriangular)}
 
 INDEPENDENT = "independent"
 """The kind of noise that is drawn anew at each step; a Run has None for it."""

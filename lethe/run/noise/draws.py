@@ -26,32 +26,18 @@ class Draws:
         self._noise, self._stream, self.steps, self._drawn = noise, noise.stream(product=product), 0, 0
 
     def next(self, fresh: Any) -> Any:
-        """The noise of the next step, where a fresh draw has standard deviation 1.
-
-        Args:
-            fresh: independent normal numbers, an array or a tensor.
-        """
+        """The noise of the next step, made of independent normal numbers (an array or a tensor) of standard deviation 1."""
         made = self._stream.next(fresh)
         self.elsewhere()
         return made
 
     def reserve(self, zeros: Callable[[int], Any]) -> None:
-        """Where the noise is kept, before the first of it is drawn.
-
-        Args:
-            zeros: so many rows of them, each as long as the noise.
-        """
+        """Where the noise is kept, before the first of it is drawn; `zeros` makes so many rows, each as long as the noise."""
         if self._stream.memory is None:
             self._stream.memory = zeros(self._stream.held)
 
     def part(self, fresh: Any, start: int, size: int) -> Any:
-        """Some coordinates of the noise of the next step; `over` ends the step.
-
-        Args:
-            fresh: independent normal numbers, shape (m,); what is returned stands in their place.
-            start: number of the first coordinate.
-            size: how many there are in all.
-        """
+        """Coordinates from `start` on, of `size`, of the next noise, in the place of normal numbers of shape (m,); `over` ends the step."""
         return self._stream.part(fresh, start, size)
 
     def over(self) -> None:
@@ -80,9 +66,6 @@ class Draws:
     def executed(self, recorded: Any, *, steps: int | None = None) -> Any:
         """The recorded Run, of independent noise, with the strategy that made the noise.
 
-        Args:
-            recorded: the run that is stated.
-            steps: that were taken; None: all of that run.
         Raises:
             HypothesisError: some step took none of it, or some of it was taken elsewhere.
         """
@@ -100,11 +83,7 @@ class Draws:
         return {"steps": self.steps, "drawn": self._drawn, "memory": self._stream.memory}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned for the same noise.
-
-        Args:
-            state: its memory on the device of the noise.
-        """
+        """Go on from what `state_dict` returned for the same noise, on its device."""
         memory = state["memory"]
         if memory is not None and len(memory) != self._stream.held:
             raise InputError("state: this is not what this noise noted.", source="checkpoints.folder")

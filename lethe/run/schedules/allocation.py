@@ -85,13 +85,7 @@ def checked_steps(steps: SupportsIndex, name: str = "steps") -> int:
 
 
 def spend_budget(unit: Array, costs: Array, budget: float) -> Array:
-    """Variances that spend a budget of 1, scaled to spend `budget` and never more.
-
-    Args:
-        unit: the variances, shape (T,).
-        costs: $a_t \\ge 0$, shape (T,).
-        budget: R > 0, R-units.
-    """
+    r"""Variances that spend a budget of 1, scaled to spend `budget` (R-units) and never more; costs $a_t \ge 0$; shape (T,) each."""
     noisy = costs > 0.0
     _refuse_beyond_doubles(unit[noisy])
     with np.errstate(over="ignore"):

@@ -13,7 +13,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateSearch
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.options import EstimatorOptions
-from lethe.estimators.pipelines.tries import law_of_tries, one_try
+from lethe.estimators.pipelines.shares import law_of_tries, one_try
 from lethe.estimators.private_estimator import randomness
 
 RECORDS, ASIDE, BOUND = 60, 12, 2.0

@@ -66,8 +66,6 @@ def audited(**changes: Any) -> Any:
         ({"canary": "least_moved"}, "trainer of Lethe's"),
         ({"canary": "mislabelled"}, "classes"),
         ({"position": 40}, "position"),
-        ({"score": 3}, "score"),
-        ({"subject": 3}, "train"),
         ({"game": "one_run", "canaries": 41}, "canaries"),
         ({"game": "one_run", "canaries": 40, "guesses": [(41, 0)]}, "guesses"),
     ],

@@ -13,7 +13,6 @@ from frame_cases import (
     NAMES,
     PRIVATE,
     PUBLIC,
-    TRANSFORMERS,
     checked,
     data,
     in_pandas,
@@ -66,24 +65,6 @@ def test_other_columns_than_were_fitted_are_refused(name: str, frame: str) -> No
         results(model, more)
     with pytest.warns(UserWarning, match="valid feature names"):
         results(model, X)
-
-
-@pytest.mark.parametrize("name", TRANSFORMERS)
-def test_transformers_give_the_frames_that_are_asked_for(name: str) -> None:
-    names = ["privatepca0", "privatepca1"] if name == "PrivatePCA" else NAMES
-    table: Any = in_pandas(X)
-    rows = checked(name).transform(table)
-    for form, kind in (("pandas", pd.DataFrame), ("polars", pl.DataFrame)):
-        model = MADE[name]().set_output(transform=form).fit(table, Y)
-        out = model.transform(table)
-        assert isinstance(out, kind)
-        assert list(out.columns) == names == model.get_feature_names_out().tolist()
-        np.testing.assert_allclose(out.to_numpy(), rows, rtol=1e-9, atol=1e-9)
-        if hasattr(model, "inverse_transform"):
-            back = checked(name).inverse_transform(rows)
-            np.testing.assert_allclose(model.inverse_transform(out), back, rtol=1e-9, atol=1e-9)
-        if form == "pandas":
-            assert model.transform(table).index.tolist() == table.index.tolist()
 
 
 LABELS = {

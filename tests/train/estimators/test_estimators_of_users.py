@@ -7,19 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import as_planned
-from private_cases import build
 
 pytest.importorskip("sklearn")
 pytest.importorskip("torch")
 
 import lethe
 from lethe.certificates.statement import Statement
-from lethe.errors import InputError
 from lethe.estimators import HuberRegressor, LinearSVC, LogisticRegression, Ridge, SoftmaxRegression, privacy_of
 from lethe.estimators.inputs.records import Records, UserRecords, UserRows, row_norms, rows_of_users
 from lethe.estimators.options import EstimatorOptions
-from lethe.mechanisms.base import joint
 from lethe.run.losses import Logistic
 
 RANDOM = np.random.default_rng(0)
@@ -91,24 +87,6 @@ def test_rows_of_a_user_are_chosen_with_equal_chance() -> None:
     assert np.all(np.abs(seen[[0, 2, 3, 4]] - 1000) < 5 * np.sqrt(500))
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "mechanism"),
-    # Of a logistic loss runs at pass ends descend the envelope, and of users' mean losses none is known.
-    [(LogisticRegression, "cyclic"), (LinearSVC, "pass_ends")],
-)
-def test_users_of_one_row_are_rows(kind: Any, mechanism: str) -> None:
-    made = [build(kind, **PUBLIC, classes=[0, 1], mechanism=mechanism, random_state=0, seed_noise=True) for _ in range(2)]
-    one, other = made[0].fit(TABLE, LABELS), made[1].fit(TABLE, LABELS, users=np.arange(ROWS))
-    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-9)
-    assert as_planned(other.run_) == as_planned(one.run_).replace(unit="user")
-    # Rounding is counted for as many rows as users may have, within the 1e-5 of the noise that planning keeps for it: epsilon grows at
-    # most as the square of mu.
-    rows, users = (model.statement_.planned.epsilon(1e-5) for model in (one, other))
-    assert rows <= users <= rows * (1 + 2e-5)
-
-
 @pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -143,15 +121,3 @@ def test_what_is_stated_is_about_users(model: Any, tmp_path: Path) -> None:
     assert certificate.epsilon <= 2.0
     assert lethe.verify(certificate).follows.yes
     assert lethe.total([stated], 1e-4).unit == "user"
-
-
-@pytest.mark.slow
-def test_units_are_not_mixed() -> None:
-    users = LogisticRegression(**PUBLIC, classes=[0, 1]).fit(TABLE, LABELS, users=IDS)
-    rows = LogisticRegression(**PUBLIC, classes=[0, 1]).fit(TABLE, LABELS)
-    with pytest.raises(InputError, match="one unit of privacy"):
-        joint([users.statement_, rows.statement_])
-    with pytest.raises(InputError, match="one unit of privacy"):
-        privacy_of([users, rows])
-    with pytest.raises(InputError, match="different units"):
-        lethe.total([users.statement_, rows.statement_], 1e-4)

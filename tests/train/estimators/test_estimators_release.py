@@ -1,29 +1,37 @@
-"""`release="all"`: every iterate is certified, so that the result may be a mean of them; of a last iterate alone that is refused."""
+"""Runs along envelopes, of the bound that their noise is scaled to, and runs of which every iterate is certified."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gaussian_guarantees import mu_of
-from private_cases import build, two_blobs
+from private_cases import two_blobs
+from scipy import sparse
 
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck
 from lethe.certificates.records import TrainingRecord
-from lethe.errors import HypothesisError, InputError
+from lethe.errors import HypothesisError
 from lethe.estimators import LogisticRegression
 from lethe.estimators.choice import runs
-from lethe.estimators.choice.averaged import noise_kept, start_kept
+from lethe.estimators.choice.run_shapes import best_shape, noise_kept, start_kept
+from lethe.estimators.choice.runs import RunMechanism, _gradient_sums  # pyright: ignore[reportPrivateUsage]
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.private_estimator import randomness
 from lethe.run.batches import Cyclic, Poisson
-from lethe.run.losses import Logistic
+from lethe.run.losses import Logistic, Softmax
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.noise import BandedToeplitz
 from lethe.run.run import Run
+from lethe.train.linear.gradients import LinearModel
 
 X, y = two_blobs(60)
 COMMON: dict[str, Any] = {"feature_norm": 4.0, "epsilon": 1.0, "delta": 1e-4}
@@ -91,29 +99,6 @@ def test_every_iterate_is_certified(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_batches_from_groups_are_taken_where_they_are_asked_for_by_name() -> None:
-    """Of two passes many batches are predicted to be better, and several groups: certified with their sampling, for all iterates."""
-    features, labels = two_blobs(400)
-    given = {"passes": 2, **COMMON}
-    model = build(LogisticRegression, options=EstimatorOptions(mechanism="correlated", batches="cyclic_poisson"), **given).fit(
-        features, labels
-    )
-    run = model.run_
-    assert run is not None
-    assert model.mechanism_ == "cyclic_poisson_correlated"
-    assert (run.batches.design, run.release, certify(run, 1e-4).theorem) == ("cyclic_poisson", "all", "correlated-sampled")
-    assert run.batches.groups_of_records > 1
-    assert f"{run.batches.groups_of_records} groups" in model.statement_.name
-    assert 0.98 < certify(run, 1e-4).epsilon == model.epsilon_ <= 1.0
-    for asked in ({}, {"mechanism": "correlated"}, {"mechanism": "sgd"}, {"release": "all"}):
-        other = build(LogisticRegression, **given, **asked).fit(features, labels)
-        assert other.run_ is None or other.run_.batches.design != "cyclic_poisson"
-    assert "cyclic_poisson batches are drawn in secret from groups; ask for them by name" in other.privacy_report_
-    best = build(LogisticRegression, options=EstimatorOptions(batches="cyclic_poisson"), **given).fit(features, labels)
-    assert best.mechanism_ == "cyclic_poisson_correlated"
-
-
-@pytest.mark.slow
 def test_the_fit_says_that_it_is_a_mean() -> None:
     model = LogisticRegression(options=EstimatorOptions(mechanism="correlated", release="all"), **COMMON).fit(X, y)
     assert model.n_averaged_ > 1
@@ -131,22 +116,6 @@ def test_the_fit_says_that_it_is_a_mean() -> None:
     assert "iterates" not in last.statement_.name
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"mechanism": "pass_ends"}, "its noise hides the last iterate alone"),
-        ({"schedule": "pass_ends"}, "batches, passes, schedule"),
-        ({"mechanism": "objective_perturbation"}, "are a run's"),
-        ({"mechanism": "output_perturbation"}, "are a run's"),
-        ({"release": "some"}, "release"),
-        ({"release": None}, "release"),
-    ],
-)
-def test_what_does_not_cover_every_iterate_is_refused(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        build(LogisticRegression, **({"release": "all", **COMMON} | parameters)).fit(X, y)
-
-
 def brute_force(factor: float, steps: int, averaged: int, inverse: np.ndarray) -> tuple[float, float]:
     """What is left of the start, and the variance of the noise, by following the recursion; w = inverse @ z."""
     iterates, start = np.zeros((steps + 1, steps)), factor ** np.arange(steps + 1)
@@ -162,3 +131,84 @@ def test_what_a_mean_keeps_is_what_the_recursion_keeps(factor: float, averaged: 
     assert start_kept(np.array([factor]), 40, averaged)[0] == pytest.approx(start, rel=1e-9, abs=1e-12)
     assert noise_kept(np.array([factor]), 40, averaged)[0] == pytest.approx(variance, rel=0.03)  # between the factors looked at
     assert start_kept(np.array([1.0]), 40, averaged)[0] == pytest.approx(1.0, rel=1e-4)
+
+
+LOSSES = (Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=4))
+BOUND = 0.3
+
+
+def _table(rng: np.random.Generator, count: int, loss: LinearLoss) -> tuple[np.ndarray, np.ndarray]:
+    rows = rng.standard_normal((count, 3)) * rng.choice([1e-3, 0.2, 1.0, 30.0], size=(count, 1))
+    return rows, rng.integers(max(loss.outputs, 2), size=count).astype(float)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_gradients_are_those_of_the_linear_trainer_along_envelopes(loss: LinearLoss, intercept: bool) -> None:
+    rng = np.random.default_rng(0)
+    rows, targets = _table(rng, 200, loss)
+    order = rng.permutation(200)
+    records = Records(rows, targets, loss=loss, feature_norm=1.5, intercept=intercept, order=order).with_envelope(BOUND)
+    weights = 5.0 * rng.standard_normal((3 + intercept, loss.outputs))
+    column = torch.tensor(targets[order])[:, None]
+    model = LinearModel(
+        loss,
+        torch.tensor(records.dense()[order]),
+        column if loss.outputs == 1 else column.long(),
+        clip_norm=BOUND,
+        method="envelope",
+    )
+    expected = model.clipped_gradient_sum(torch.tensor(weights), slice(20, 90)).numpy()
+    np.testing.assert_allclose(records.gradient_sum(weights, slice(20, 90)), expected, rtol=1e-11)
+    plain = records.with_envelope(None).gradient_sum(weights, slice(20, 90))
+    assert np.abs(plain - expected).max() > 0.1  # the bound acts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_no_record_has_more_than_the_bound_by_a_single_bit(loss: LinearLoss, intercept: bool) -> None:
+    """The squares of a record's gradient, added up as fractions; and the bound is reached."""
+    rng = np.random.default_rng(1)
+    rows, targets = _table(rng, 60, loss)
+    rows[0], rows[1], rows[2] = 0.0, 1e200, 1e-200
+    weights = 30.0 * rng.standard_normal((3 + intercept, loss.outputs))
+    longest = 0.0
+    for table in (rows, sparse.csr_array(rows)):
+        records = Records(table, targets, loss=loss, feature_norm=1.5, intercept=intercept).with_envelope(BOUND)
+        for place in range(60):
+            gradient = records.gradient_sum(weights, slice(place, place + 1)).ravel()
+            squared = sum(Fraction(float(entry)) ** 2 for entry in gradient)
+            assert squared <= Fraction(BOUND) ** 2
+            longest = max(longest, float(squared) ** 0.5)
+    assert longest > (1.0 - 1e-12) * BOUND
+
+
+def test_the_facts_of_an_envelope_are_what_the_certificate_counts_with() -> None:
+    """A shape's gradient bound is the run's clip norm, and its step no longer than 2 over the curvature that the run states."""
+    facts = PublicFacts(records=20_000, columns=40, loss=LOSSES[1])
+    shape = best_shape(facts, "cyclic", "pass_ends", 0.3)
+    assert shape.size < 20_000  # of full batches the certificate is composition's
+    run = RunMechanism("pass_ends", "cyclic", "pass_ends")._run(shape)  # pyright: ignore[reportPrivateUsage]
+    assert (run.clip_method, run.clip_norm) == ("envelope", shape.facts.gradient_bound)
+    lipschitz = certify(run.replace(noise_multiplier=5.0), 1e-6).lipschitz
+    assert lipschitz is not None
+    assert lipschitz.constant == 1.0
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_what_the_loop_descends_is_no_longer_than_its_run_says(loss: LinearLoss) -> None:
+    """Record by record, as fractions; and the run's clip norm is reached."""
+    rng = np.random.default_rng(4)
+    rows, targets = _table(rng, 40, loss)
+    facts = replace(PublicFacts(records=40, columns=3, loss=loss), envelope=BOUND)
+    shape = best_shape(facts, "cyclic", "pass_ends", 0.1)
+    run = RunMechanism("pass_ends", "cyclic", "pass_ends")._run(shape)  # pyright: ignore[reportPrivateUsage]
+    gradient_sum = _gradient_sums(Records(rows, targets, loss=facts.loss, feature_norm=1.0, intercept=True), run)
+    weights = torch.from_numpy(30.0 * rng.standard_normal((4, loss.outputs)))
+    longest = Fraction(0)
+    for place in range(40):
+        gradient = gradient_sum(weights, slice(place, place + 1)).numpy().ravel()
+        longest = max(longest, sum((Fraction(float(entry)) ** 2 for entry in gradient), start=Fraction(0)))
+    assert run.clip_norm is not None
+    assert (1.0 - 1e-9) * Fraction(run.clip_norm) ** 2 < longest <= Fraction(run.clip_norm) ** 2

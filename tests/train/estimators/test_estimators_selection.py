@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from lethe.estimators import LogisticRegression
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.pipelines.private_search import PrivateSearch
-from lethe.estimators.pipelines.tries import GAUSSIAN, Try, law_of_tries, one_try
+from lethe.estimators.pipelines.shares import GAUSSIAN, Try, law_of_tries, one_try
 from lethe.estimators.private_estimator import randomness
 from lethe.mechanisms.selection import selection_guarantee
 
@@ -129,36 +128,6 @@ def test_the_mechanisms_called_gaussian_are(mechanism: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_try_fits_within_its_share_on_other_records_than_those_that_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = two_blobs()
-    X[:, 2] = np.arange(400)  # a record's name
-    seen: list[tuple[Any, set[float]]] = []
-    scored: list[set[float]] = []
-    fit, predict = LogisticRegression.fit, LogisticRegression.predict
-
-    def watched_fit(self: Any, table: Any, targets: Any, sample_weight: Any = None) -> Any:
-        fitted = fit(self, table, targets, sample_weight)
-        seen.append((pickle.loads(pickle.dumps(fitted)), set(table[:, 2].tolist())))
-        return fitted
-
-    def watched_predict(self: Any, table: Any) -> Any:
-        scored.append(set(table[:, 2].tolist()))
-        return predict(self, table)
-
-    monkeypatch.setattr(LogisticRegression, "fit", watched_fit)
-    monkeypatch.setattr(LogisticRegression, "predict", watched_predict)
-    model = LogisticRegression(feature_norm=400.0, options=EstimatorOptions(mechanism="output_perturbation"))
-    search = PrivateSearch(model, {"C": [1.0]}, epsilon=1.0, delta=1e-5, tries=8.0).fit(X, y)
-    while len(seen) < 2:  # the number of tries is random
-        search = cloned(search).fit(X, y)
-    one = one_try(PrivacyBudget(epsilon=1.0, delta=1e-5), law_of_tries(8.0), gaussian=True)
-    assert all(one.covers(fitted.statement_.guarantee) for fitted, _ in seen)
-    assert len(scored) == len(seen)
-    assert all(not trained & aside and len(trained) == 320 and len(aside) == 80 for (_, trained), aside in zip(seen, scored, strict=True))
-    assert len({fitted.coef_.tobytes() for fitted, _ in seen}) == len(seen)  # the same parameters, fresh noise
-
-
-@pytest.mark.slow
 def test_the_model_released_claims_no_less_than_the_search_cost() -> None:
     search = searched(epsilon=1.0, delta=1e-5)
     best = search.best_estimator_
@@ -172,20 +141,3 @@ def test_the_model_released_claims_no_less_than_the_search_cost() -> None:
     # An epsilon of its own would be that of one try.
     assert stated(make_pipeline(Normalizer(), search)) == search.statement_
     assert stated(best) == search.statement_
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.slow
-@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
-def test_mixed_mechanisms_are_charged_as_points(neighbours: str) -> None:
-    search = searched(
-        LogisticRegression(feature_norm=4.0),
-        {"options__mechanism": ["objective_perturbation", "pass_ends"]},
-        neighbours=neighbours,
-        tries=3.0,
-    )
-    assert search.statement_.neighbours == neighbours
-    assert "DP" in search.statement_.findings[0].detail
-    assert search.epsilon_ <= 1.0
-    gaussian = searched(candidates={"C": [1.0]}, tries=3.0)
-    assert gaussian.score_noise_std_ < search.score_noise_std_

@@ -46,17 +46,6 @@ def test_three_classes_meet_the_target_and_declare_nothing(name: str) -> None:
         assert certify(model.run_, 1e-4).epsilon == model.epsilon_
 
 
-def test_three_classes_cost_as_much_as_three_problems() -> None:
-    """With the noise that K classes take together, each alone would cost mu / sqrt(K)."""
-    noise = {}
-    for classes, data in ((2, two_blobs(600)), (3, three_blobs(600))):
-        run = (
-            LinearSVC(options=EstimatorOptions(mechanism="pass_ends", passes=2), epsilon=1.0, delta=1e-4, feature_norm=4.0).fit(*data).run_
-        )
-        noise[classes] = run.noise_multipliers.max() * run.loss.known_gradient_bound / run.loss.curvature[1]
-    assert noise[3] > 1.5 * noise[2]  # sqrt(3) times, if batches and steps are the same
-
-
 @pytest.mark.parametrize(
     "loss", [SmoothedHinge(feature_norm=1.0, width=0.5), OneVersusRest(feature_norm=1.0, classes=3, width=0.5)], ids=["two", "three"]
 )

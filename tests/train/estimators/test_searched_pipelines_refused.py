@@ -16,8 +16,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
 from lethe.errors import CalibrationError, InputError
-from lethe.estimators import LogisticRegression, PrivateStandardScaler, Ridge, SoftmaxRegression
-from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import LogisticRegression, PrivateStandardScaler, Ridge
 
 
 class _Centred(TransformerMixin, BaseEstimator):
@@ -121,12 +120,3 @@ def test_unknown_parameters_and_shares_too_small_for_anything_are_refused() -> N
         search(candidates={"logisticregression__depth": [1]}).fit(*two_blobs())
     with pytest.raises(CalibrationError, match="nothing is left for step privatestandardscaler"):
         search(shares={"privatestandardscaler": 1e-14, "logisticregression": 1.0}).fit(*two_blobs())
-
-
-@pytest.mark.slow
-def test_models_among_the_candidates_are_cloned() -> None:
-    models = [cloned(MODEL), SoftmaxRegression(feature_norm=2.0, options=EstimatorOptions(mechanism="pass_ends"))]
-    found = search(candidates={"logisticregression": models}).fit(*two_blobs())
-    assert not any(hasattr(model, "coef_") for model in models)
-    assert found.best_estimator_[-1] not in models
-    assert {model.epsilon for model in models} == {1.0}

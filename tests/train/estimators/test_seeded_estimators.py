@@ -1,22 +1,93 @@
-"""An estimator whose noise comes from random_state is no release: its statement, its certificate and its report say so."""
+"""What is drawn afresh, what a seed repeats, and what a fit keeps: no two releases share noise, and one that may says that it is none."""
 
 from __future__ import annotations
 
+import io
 import math
+import multiprocessing
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from every_release import CASES, fitted
+from every_release import CASES, fitted, quick_ones, released, shared
+from joblib import Parallel, delayed
+from private_cases import fitted as blobs_fitted
+from private_cases import two_blobs
+from sklearn.base import BaseEstimator, clone
 
+from lethe import estimators
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import NotPrivate
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE
 from lethe.certificates.statement import Statement
-from lethe.estimators import privacy_of
+from lethe.estimators import LogisticRegression, privacy_of
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
+from lethe.estimators.options import EstimatorOptions, options_of
 from lethe.estimators.private_estimator import PrivateEstimator
+
+OTHERS = {"PublicScaler"}  # which learns nothing
+
+
+def test_every_estimator_and_every_mechanism_is_a_case() -> None:
+    public = {
+        name for name in estimators.__all__ if isinstance(kind := getattr(estimators, name), type) and issubclass(kind, BaseEstimator)
+    }
+    assert {type(model).__name__ for model, _ in CASES.values()} == public - OTHERS
+    named = {options_of(model).mechanism for model, _ in CASES.values()}
+    assert set(MECHANISMS) - {"auto", "sgd"} <= named
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(CASES))
+def test_two_fits_with_the_same_random_state_share_no_number(name: str) -> None:
+    assert not shared(released(name), released(name))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("classifier by cyclic", marks=pytest.mark.slow),
+        *("LinearRegression", "LinearSVC", "PrivateMean", "PrivatePCA", "PrivateSearch"),
+    ],
+)
+def test_with_seeded_noise_they_share_every_number(name: str) -> None:
+    first, second = (released(name, seed_noise=True) for _ in range(2))
+    assert len(shared(first, second)) == sum(map(len, first.values()))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("how", ["fork", pytest.param("joblib", marks=pytest.mark.nightly)])  # joblib's workers import everything anew
+def test_two_processes_share_no_number(how: str) -> None:
+    """Two children of this very process, which has loaded everything and drawn many numbers; and two workers of joblib."""
+    if how == "fork":
+        with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+            first, second = pool.map_async(quick_ones, range(2), chunksize=1).get(timeout=300)
+    else:
+        first, second = Parallel(n_jobs=2)(delayed(quick_ones)(place) for place in range(2))
+    assert len(first) > 12
+    assert {name: common for name in first if (common := shared(first[name], second[name]))} == {}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.slow
+@pytest.mark.parametrize("design", ["cyclic_poisson_correlated", "poisson"])
+def test_secret_batches_do_not_follow_random_state(design: str) -> None:
+    """Almost without noise: what fits differ by is the permutation, or the samples, by hundreds of standard deviations."""
+    loud = {"epsilon": 1e9, "delta": 1e-5, "options__passes": 1}
+    models = [fitted(f"classifier by {design}", **loud) for _ in range(3)]
+    noise = max(float(np.sqrt(np.sum(np.square(model.run_.noise_stds)))) for model in models)
+    apart = np.ptp([model.coef_ for model in models], axis=0).max() * models[0].feature_norm_
+    assert apart > 20.0 * noise  # of 200 pairs of fits one came as near as 37
+    seeded = [fitted(f"classifier by {design}", seed_noise=True, **loud).coef_ for _ in range(2)]
+    assert (seeded[0] == seeded[1]).all()
+
 
 QUICK = (
     "classifier by cyclic",
@@ -80,3 +151,52 @@ def test_every_release_of_a_seeded_fit_says_so_itself(name: str, monkeypatch: py
     fitted(name, seed_noise=True)
     assert parts
     assert all(part.seeded and part.epsilon(1e-5) == math.inf for part in parts)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cyclic", "poisson", "objective_perturbation"])
+@pytest.mark.parametrize("norm", [4.0, "auto"])
+def test_seed_noise_repeats_everything_and_is_no_release(name: str, norm: float | str) -> None:
+    models = [blobs_fitted(mechanism=name, feature_norm=norm, random_state=5, seed_noise=True) for _ in range(2)]
+    assert (models[0].coef_ == models[1].coef_).all()
+    declared = {finding.name for finding in models[0].certificate_.findings if finding.evidence == "declared"}
+    assert declared == ({"secrecy"} if name == "poisson" else set())
+    assert models[0].epsilon_ == math.inf
+    assert "NOT PRIVATE: no release: " in models[0].privacy_report_
+    assert (blobs_fitted(mechanism=name, feature_norm=norm, random_state=5).coef_ != models[0].coef_).any()
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cyclic", "objective_perturbation", "output_perturbation"])
+def test_a_pickle_is_small_and_works(name: str) -> None:
+    X, y = two_blobs(records=20_000, columns=4)
+    passes: Any = "auto" if name.endswith("perturbation") else 2
+    model = LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism=name, passes=passes), random_state=0).fit(X, y)
+    stored = pickle.dumps(model)
+    assert len(stored) < 40_000  # less than two bytes a record: no array of n rows, no generator
+    assert (pickle.load(io.BytesIO(stored)).predict(X) == model.predict(X)).all()
+    unfitted = clone(model)
+    assert not hasattr(unfitted, "coef_")
+
+
+@pytest.mark.slow
+def test_nothing_but_what_was_released_or_is_public_is_kept() -> None:
+    assert {name for name in vars(blobs_fitted(random_state=0)) if name.endswith("_")} == {
+        "classes_",
+        "coef_",
+        "delta_",
+        "epsilon_",
+        "feature_norm_",
+        "intercept_",
+        "mechanism_",
+        "n_features_in_",
+        "n_iter_",
+        "n_averaged_",
+        "n_samples_seen_",
+        "privacy_report_",
+        "run_",
+        "statement_",
+        "whitened_",
+    }

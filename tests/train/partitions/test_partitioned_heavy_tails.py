@@ -11,7 +11,7 @@ from partitioned_records import SETTINGS, in_blocks, records
 from lethe.errors import InputError
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.options import EstimatorOptions
-from lethe.estimators.partitioned import gathered
+from lethe.estimators.partitioned import tables as gathered
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.partitions import array_table
 

@@ -15,8 +15,8 @@ from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClip
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.options import EstimatorOptions
-from lethe.estimators.partitioned import gathered
-from lethe.estimators.partitioned.gathered import BlockColumns, columns_of, norms_of
+from lethe.estimators.partitioned import tables as gathered
+from lethe.estimators.partitioned.tables import BlockColumns, columns_of, norms_of
 from lethe.mechanisms.quantiles.located import ColumnsInMemory
 from lethe.partitions import array_table
 from lethe.partitions.table import ExaminedTable

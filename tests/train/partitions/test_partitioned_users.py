@@ -21,8 +21,7 @@ from lethe.estimators import Lasso, LogisticRegression, PrivateMean, PrivateSear
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned import records
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows, users_in_blocks
-from lethe.estimators.partitioned.tables import as_numbers, nothing_else
-from lethe.estimators.partitioned.transformed import standardised, transformed
+from lethe.estimators.partitioned.tables import as_numbers, nothing_else, standardised, transformed
 from lethe.partitions import dask_table
 from lethe.partitions.table import chosen_records
 from lethe.run.losses import Logistic

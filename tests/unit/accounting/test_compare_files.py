@@ -111,7 +111,7 @@ def test_a_line_off_the_scale_leaves_through_the_top(monkeypatch: pytest.MonkeyP
 
 def _figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures drawn from now on."""
-    plots = pytest.importorskip("lethe.report.plots")
+    plots = pytest.importorskip("lethe.report.drawing")
     drawn: list[Any] = []
     draw = plots.png
     monkeypatch.setattr(plots, "png", lambda figure: (drawn.append(figure), draw(figure))[1])

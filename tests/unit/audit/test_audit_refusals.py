@@ -239,8 +239,6 @@ def test_equal_descriptions_are_equal_and_survive_pickling() -> None:
         assert first.model_copy(update=change) != first
     mapping = AuditConfig(delta=1e-5, game={"kind": "one_run", "canaries": 40, "guesses": [[4, 4]]})
     assert mapping.game == OneRunGame(canaries=40, guesses=((4, 4),))
-    config = AuditConfig(delta=1e-3, threat="white_box", level=0.01)
-    assert config.setting("zero_out") == AuditSetting(delta=1e-3, neighbours="zero_out", threat="white_box", level=0.01)
 
 
 def test_the_command_describes_the_same() -> None:

@@ -14,7 +14,6 @@ from sklearn.base import clone
 import lethe.estimators
 from lethe.errors import InputError, UnknownArgumentError
 from lethe.estimators.options import ABSENT, EstimatorOptions, options_of
-from lethe.estimators.pipelines.tries import law_of_tries
 from lethe.estimators.private_estimator import PrivateEstimator
 
 THEIRS = {
@@ -125,14 +124,6 @@ def test_an_option_among_the_parameters_is_answered_with_where_it_is(kind: Any, 
     written = str(raised.value.remedy).removeprefix("write ").replace("...", repr(OPTIONS[name]))
     model = eval(f"some(kind, {written})", {"some": some, "kind": kind, "EstimatorOptions": EstimatorOptions})
     assert model.options == EstimatorOptions(**{name: OPTIONS[name]})
-
-
-def test_the_shape_of_the_law_of_tries_stands_beside_their_mean() -> None:
-    with pytest.raises(UnknownArgumentError) as raised:
-        some(lethe.estimators.PrivateSearch, eta=0.5)
-    assert raised.value.remedy == "write tries=(10.0, ...): the mean of the number of tries, and eta of its law"
-    assert law_of_tries((10.0, 0.5)).eta == 0.5
-    assert law_of_tries((10.0, 0.5)).mean == pytest.approx(law_of_tries(10.0).mean)
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda each: each.__name__)

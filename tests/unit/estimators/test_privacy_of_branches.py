@@ -94,11 +94,6 @@ def test_whether_a_result_is_sparse_must_not_depend_on_records(step: Any, allowe
             privacy_of(model)
 
 
-def test_of_arrays_it_is_not_known_whether_they_were_sparse() -> None:
-    with pytest.raises(InputError, match="sparse"):
-        privacy_of(trained(columns(("same", "passthrough", [0, 1]))))
-
-
 def test_columns_chosen_by_a_function_are_declared() -> None:
     by_type = trained(columns(("n", WIDE, make_column_selector("^[ab]$", dtype_include="number"))), table=FRAME)
     assert declared(by_type) == {}

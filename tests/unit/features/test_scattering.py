@@ -135,10 +135,3 @@ def test_energy_and_distances_do_not_grow_and_most_energy_is_kept() -> None:
     for one in range(8):
         for two in range(one):
             assert 4.0 * (found[one] - found[two]).norm() < (images[one] - images[two]).norm()
-
-
-def test_constant_images_have_their_brightness_and_nothing_else() -> None:
-    found = double((9, 21))(torch.full((1, 9, 21), 0.7, dtype=torch.float64))[0]
-    torch.testing.assert_close(found[0], torch.full((2, 5), 0.7, dtype=torch.float64))
-    assert found[1:].abs().max() < 1e-12
-    assert (double((9, 21))(pictures(3, 9, 21))[:, 1:] >= 0.0).all()

@@ -1,4 +1,4 @@
-"""What the estimators for heavy tails state is what the solvers prove, and what is released before is paid for."""
+"""What the estimators for heavy tails state is what the solvers prove, what is released before is paid for, and outliers do not pull."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from gaussian_guarantees import mu_of
+from how_many import by_night
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from private_cases import build
+from sklearn.linear_model import LinearRegression
 
 from lethe.calculus.guarantees import GDP
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.heavy_tailed.base import (
     part_of,
     released_curvature,
-    released_moment,
     set_aside,
     statement_of,
     whole_cost,
@@ -156,17 +157,6 @@ def test_the_noise_added_to_the_curvature_is_the_noise_stated() -> None:
     assert fact.value == pytest.approx(3.0 * noise, rel=1e-4)
 
 
-def test_the_moment_is_an_estimate_from_above_that_outliers_do_not_move() -> None:
-    rng = np.random.default_rng(2)
-    sizes = np.abs(rng.standard_t(6, size=5000))
-    sizes[:20] = 1e12
-    fact = released_moment(sizes, 2.0, GDP(0.5), neighbours="replace_one", generator=rng)
-    assert math.sqrt(1.5) <= fact.value <= 3.0 * math.sqrt(1.5)  # E t^2 = 6/4; as the solver's estimate promises, (3)^(1/2) and a cell
-    assert mu_of(fact.statements[0].planned) <= 0.5 * (1.0 + 1e-12)
-    wild = released_moment(np.full(5000, 1e30), 2.0, GDP(0.5), neighbours="replace_one", generator=rng)
-    assert "AT THE TOP" in wild.why
-
-
 @given(records=st.integers(2, 10**7), mu=st.floats(1e-3, 50.0))
 def test_some_records_are_set_aside_and_some_are_left(records: int, mu: float) -> None:
     first = set_aside(records, GDP(mu))
@@ -204,3 +194,73 @@ def test_no_finite_record_breaks_a_fit_or_moves_it_far(solver: str) -> None:
     ):
         assert np.linalg.norm(model.coef_) < 10.0
     assert np.linalg.norm(PrivateMean(**SEEDED).fit(rows).mean_) < 10.0
+
+
+TEACHER = np.array([1.0, -2.0, 0.5])
+REPEATED = {"random_state": 0, "seed_noise": True}
+
+
+def spoilt(records: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A linear model with t noise; one record in a hundred is beyond all measure."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_t(4, size=(records, 3))
+    values = rows @ TEACHER + 3.0 + rng.standard_t(3, size=records)
+    bad = rng.random(records) < 0.01
+    rows[bad] *= 1000.0
+    values[bad] = 1e7
+    return rows, values
+
+
+def test_outliers_pull_least_squares_and_not_the_private_model() -> None:
+    rows, values = spoilt(20_000, 0)
+    plain = LinearRegression().fit(rows, values)
+    model = HeavyTailedLinearRegression(delta=1e-6, **REPEATED).fit(rows, values)
+    assert np.linalg.norm(plain.coef_ - TEACHER) > 10.0
+    assert np.linalg.norm(model.coef_ - TEACHER) < 0.5
+    assert abs(model.intercept_ - 3.0) < 0.5
+    assert model.predict(rows[:2]) == pytest.approx(rows[:2] @ model.coef_ + model.intercept_)
+
+
+@pytest.mark.parametrize("solver", ["auto", "multi_pass"])
+@pytest.mark.parametrize("parameters", ["practical", "optimised", "theory"])
+def test_a_mean_is_found_from_a_released_centre(solver: str, parameters: str) -> None:
+    rng = np.random.default_rng(4)
+    rows = np.array([1e3, -2.0]) + rng.standard_t(3, size=(20_000, 2))
+    rows[:100] = 1e9
+    model = PrivateMean(delta=1e-6, options=EstimatorOptions(mechanism=solver, parameters=parameters), **REPEATED).fit(rows)
+    # A hundred rows clipped to C, all to one side, pull by C/200; the "theory" clips at about 30 r_2.
+    pull = model.phases_[0].clip_norm / 200.0
+    assert model.mean_ == pytest.approx([1e3, -2.0], abs=0.3 + 2.0 * pull)
+    assert (model.error_bound_ is None) == (solver == "multi_pass" or parameters == "practical")
+
+
+@pytest.mark.slow
+def test_the_error_of_a_mean_is_within_its_bound_and_not_far_below_with_noise() -> None:
+    rng = np.random.default_rng(5)
+    errors, bounds = [], []
+    for seed in range(200 if by_night() else 60):
+        rows = rng.standard_normal((100, 2))
+        model = PrivateMean(delta=1e-6, moment=math.sqrt(2.0), centre=[0.0, 0.0], random_state=seed, seed_noise=True).fit(rows)
+        errors.append(float(model.mean_ @ model.mean_))
+        bounds.append(model.error_bound_)
+    rms = math.sqrt(np.mean(errors))
+    assert 0.3 * max(bounds) < rms <= min(bounds)
+
+
+@pytest.mark.slow
+def test_noise_and_a_record_s_pull_are_what_the_phase_says() -> None:
+    """The law of what is released, from many fits: its spread, and how far one record moves its middle."""
+    rows = np.zeros((50, 1))
+    other = rows.copy()
+    rows[0], other[0] = 1e6, -1e6
+    count = 200 if by_night() else 60
+    fits = [
+        [PrivateMean(moment=1.0, centre=[0.0], random_state=seed, seed_noise=True).fit(table) for seed in range(first, first + count)]
+        for table, first in ((rows, 0), (other, 1000))
+    ]
+    (phase,) = fits[0][0].phases_
+    first, second = (np.array([model.mean_[0] for model in models]) for models in fits)
+    spread = np.std(np.concatenate([first - first.mean(), second - second.mean()]))
+    assert spread == pytest.approx(phase.release.noise_std, rel=3.0 / math.sqrt(count))  # four standard errors
+    assert first.mean() - second.mean() == pytest.approx(2.0 / 50.0, abs=5.0 * spread * math.sqrt(2.0 / count))
+    assert 2.0 / 50.0 / phase.release.noise_std == pytest.approx(mu_of(fits[0][0].statement_.planned), rel=1e-9)
