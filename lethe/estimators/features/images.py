@@ -80,11 +80,7 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
 
 def read_images(X: Any, image_shape: Any) -> Pixels:
-    """Images with an axis of channels, shape (n, C, H, W), of their own type and not copied where they are an array.
-
-    Raises:
-        InputError: no numbers, or of another shape.
-    """
+    """Images with an axis of channels, shape (n, C, H, W), of their own type and not copied where they are an array."""
     declared = declared_shape(image_shape)
     try:
         images = np.asarray(X)
@@ -114,11 +110,7 @@ def read_images(X: Any, image_shape: Any) -> Pixels:
 
 
 def declared_shape(image_shape: Any) -> tuple[int, int, int] | None:
-    """Channels, rows and columns as the parameter image_shape says; None: it says nothing.
-
-    Raises:
-        InputError: it is no such shape.
-    """
+    """Channels, rows and columns as the parameter image_shape says; None: it says nothing."""
     if image_shape is None:
         return None
     needed = "None, (rows, columns) or (channels, rows, columns), whole numbers of at least 1"
@@ -156,10 +148,6 @@ def synthetic_images(image_shape: tuple[int, ...], *, images: int = 1000, seed: 
     some cut by a line, so that there are straight edges too. They have edges, flat parts and a spectrum that falls like that of
     photographs, at all scales: enough for the moments of edge filters.
 
-    Args:
-        image_shape: (rows, columns) or (channels, rows, columns), with 1 channel the axis is there too.
-        images: n, at least 2.
-        seed: of the generator: the same one gives the same images.
     Reference: Lee, Mumford, Huang 2001, Occlusion models for natural images, IJCV 41.
     """
     shape = declared_shape(image_shape)

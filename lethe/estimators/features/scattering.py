@@ -50,12 +50,7 @@ _MOST_SCALES, _FEWEST_ANGLES, _MOST_ANGLES = 6, 4, 32
 
 
 def wavelet(shape: tuple[int, int], scale: int, angle: float, angles: int) -> Array:
-    r"""$\hat\psi$ of one wavelet before the factor c: real, 0 at frequency 0, about 1 at its largest, on a grid of that shape.
-
-    Args:
-        shape, scale: rows and columns of the grid, at the frequencies of `numpy.fft.fft2`, and j >= 0 on it.
-        angle, angles: $\theta$, in radians, and L, which sets the slant.
-    """
+    r"""$\hat\psi$ of scale j and angle $\theta$ before the factor c: real, 0 at frequency 0, about 1 at its largest, as of `fft2`."""
     frequency, width = _FREQUENCY / 2.0**scale, _WIDTH * 2.0**scale
     bump, around_zero = np.zeros(shape), np.zeros(shape)
     for down, across in _plane(shape):

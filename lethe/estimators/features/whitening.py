@@ -46,12 +46,7 @@ class Whitening:
 
 
 def whitening_of(mean: Array, covariance: Array, *, least: float) -> Whitening:
-    """The whitening by a mean and a covariance, f the smallest eigenvalue that counts as what it is.
-
-    Args:
-        mean, covariance: m, shape (C,), and shape (C, C), symmetric; it may have negative eigenvalues.
-        least: f > 0.
-    """
+    """The whitening by a mean, shape (C,), and a covariance, shape (C, C), which may have negative eigenvalues; least is f > 0."""
     values, vectors = np.linalg.eigh(covariance)
     return Whitening(mean=mean, matrix=(vectors / np.sqrt(np.maximum(values, least))) @ vectors.T)
 
@@ -59,10 +54,7 @@ def whitening_of(mean: Array, covariance: Array, *, least: float) -> Whitening:
 def noise_floor(covariance: Array, noise_std: float, *, share: float) -> float:
     r"""f, the smallest eigenvalue that is whitened as what it is: the larger of a share of the mean eigenvalue and of $\sqrt{2C}\,\tau$.
 
-    Args:
-        covariance: as released, shape (C, C).
-        noise_std: $\tau$, of the noise of a diagonal entry; $\sqrt{2C}\,\tau$ is about the largest eigenvalue of the noise.
-        share: of the mean eigenvalue.
+    $\tau$ is of the noise of a diagonal entry of the covariance, shape (C, C); the other is about the largest eigenvalue of the noise.
     """
     channels = len(covariance)
     return max(share * max(float(np.trace(covariance)), 0.0) / channels, math.sqrt(2.0 * channels) * noise_std)
