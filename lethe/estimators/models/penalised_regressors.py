@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from lethe.calculus.domains import require_nonnegative, require_positive, require_probability
 from lethe.errors import InputError
 from lethe.estimators.inputs.targets import TargetRange
 from lethe.estimators.models.regressors import PrivateRegressor
-from lethe.estimators.options import EstimatorOptions
-from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.estimators.private_estimator import with_constructor
 from lethe.run.losses import LeastSquares
-from lethe.run.run import Neighbours
 
 _AGAINST_WHITENING = "an l1 penalty on the weights of whitened rows would leave no weight of a feature at zero"
 _HUBER_SHARE = 0.5  # of half the range of the targets: about 1.35 standard deviations of residuals where two thirds are explained
 _FAR = 1e100  # so that no sum of losses overflows
 
 
+@with_constructor
 class _Penalised(PrivateRegressor):
     """Least squares with a penalty of strength alpha."""
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        alpha: float = 1.0,
-        target_bound: Any = "auto",
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        PrivateEstimator.__init__(self, epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.alpha = alpha
-        self.target_bound, self.feature_norm, self.fit_intercept = target_bound, feature_norm, fit_intercept
+    alpha: float = 1.0
 
 
 class Ridge(_Penalised):
@@ -70,7 +52,8 @@ class Lasso(_Penalised):
         return 0.0, require_nonnegative("alpha", self.alpha, allow_infinity=False)
 
 
-class ElasticNet(PrivateRegressor):
+@with_constructor
+class ElasticNet(_Penalised):
     r"""Least squares with $\lambda = a\rho$ and $\kappa = a(1 - \rho)$, a = alpha and $\rho$ = l1_ratio, as in scikit-learn.
 
     Only a run takes $\lambda > 0$, by a proximal step after the noise of each step. So `coef_` may have exact zeros, the fewer the larger
@@ -83,33 +66,16 @@ class ElasticNet(PrivateRegressor):
         target_bound, feature_norm, fit_intercept: as of `PrivateRegressor`.
     """
 
-    _against_whitening: ClassVar[str | None] = _AGAINST_WHITENING
+    l1_ratio: float = 0.5
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        alpha: float = 1.0,
-        l1_ratio: float = 0.5,
-        target_bound: Any = "auto",
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        PrivateEstimator.__init__(self, epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.alpha, self.l1_ratio = alpha, l1_ratio
-        self.target_bound, self.feature_norm, self.fit_intercept = target_bound, feature_norm, fit_intercept
+    _against_whitening: ClassVar[str | None] = _AGAINST_WHITENING
 
     def _penalties(self, records: int) -> tuple[float, float]:
         alpha, ratio = require_nonnegative("alpha", self.alpha, allow_infinity=False), require_probability("l1_ratio", self.l1_ratio)
         return alpha * (1.0 - ratio), alpha * ratio
 
 
+@with_constructor
 class HuberRegressor(PrivateRegressor):
     r"""Regression by Huber's loss, whose gradient is bounded whatever the targets are, so that outliers do not pull far.
 
@@ -129,27 +95,10 @@ class HuberRegressor(PrivateRegressor):
         feature_norm, fit_intercept: as of `PrivateLinearModel`.
     """
 
-    _keeps_loss = True
+    residual_bound: float | str = "auto"
+    alpha: float = 1e-4
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        residual_bound: float | str = "auto",
-        alpha: float = 1e-4,
-        target_bound: Any = "auto",
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        PrivateEstimator.__init__(self, epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.residual_bound, self.alpha = residual_bound, alpha
-        self.target_bound, self.feature_norm, self.fit_intercept = target_bound, feature_norm, fit_intercept
+    _keeps_loss = True
 
     def _penalties(self, records: int) -> tuple[float, float]:
         return require_nonnegative("alpha", self.alpha, allow_infinity=False) / records, 0.0

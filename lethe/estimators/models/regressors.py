@@ -13,15 +13,15 @@ from lethe.estimators.inputs.records import row_by_row
 from lethe.estimators.inputs.tables import SPARSE, declared_switch, read_table_and_targets
 from lethe.estimators.inputs.targets import Centred, TargetRange, declared_range, narrowed_range, narrowing_cost, range_cost, released_range
 from lethe.estimators.models.linear_model import PrivateLinearModel
-from lethe.estimators.options import EstimatorOptions, options_of
+from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.tables import block_targets, examined_numbers
-from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.estimators.private_estimator import with_constructor
 from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import LeastSquares
-from lethe.run.run import Neighbours
 
 
+@with_constructor
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     r"""Base class of the private regressors.
 
@@ -39,24 +39,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     Attributes: those of `PrivateLinearModel`, and `target_range_`, (low, high): released, public, or public and narrowed.
     """
 
-    takes_options: ClassVar[frozenset[str]] = PrivateLinearModel.takes_options | {"narrow_range"}
+    target_bound: Any = "auto"
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        target_bound: Any = "auto",
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        PrivateEstimator.__init__(self, epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.target_bound, self.feature_norm, self.fit_intercept = target_bound, feature_norm, fit_intercept
+    takes_options: ClassVar[frozenset[str]] = PrivateLinearModel.takes_options | {"narrow_range"}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -48,11 +48,7 @@ class FittedPart:
 
 
 def parts_of(fitted: Any, path: Path = ()) -> Iterator[FittedPart]:
-    """The parts of a fitted pipeline, of an estimator, or of a list of them, at a path, in the order of the steps.
-
-    Raises:
-        InputError: a part that is not fitted, that learned without privacy, or that may have.
-    """
+    """The parts of a fitted pipeline, of an estimator, or of a list of them, at a path, in the order of the steps."""
     if isinstance(fitted, list | tuple):
         for place, one in enumerate(fitted):
             yield from parts_of(one, (*path, f"[{place}]"))

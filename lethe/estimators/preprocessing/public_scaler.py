@@ -117,14 +117,7 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 def ordered_bounds(name: str, low: Any, other: str, high: Any, columns: int, *, remedy: str) -> tuple[Array, Array]:
-    """Public bounds of d columns, low and high, shape (d,) each; low must be below high.
-
-    Args:
-        name, low: as a parameter, and the lower ones, a number or one a column.
-        other, high: the upper ones.
-        columns: d.
-        remedy: what to give instead.
-    """
+    """Public bounds of d columns, low and high, shape (d,) each, from a number or one a column; low must be below high."""
     lower, upper = one_a_column(name, low, columns), one_a_column(other, high, columns)
     wrong = ~((lower >= -_LARGEST) & (lower < upper) & (upper <= _LARGEST))
     if wrong.any():

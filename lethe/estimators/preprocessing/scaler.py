@@ -18,13 +18,12 @@ from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.inputs.ranges import released_norm
 from lethe.estimators.inputs.tables import read_rows
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned.tables import norms_of, projected, standardised
 from lethe.estimators.preprocessing.public_scaler import ordered_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
+from lethe.estimators.private_estimator import with_constructor
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.standardise import standardise
-from lethe.run.run import Neighbours
 
 _BOUNDS_SHARE = 0.5  # of the squared mu, for private bounds
 _TAIL, _WIDER = 0.05, 1.5
@@ -38,6 +37,7 @@ _NORM_SHARE = 0.2  # of the squared mu, where columns are clipped as well
 _DOWN = 1.0 - 1e-11  # what composing thousands of columns rounds up by
 
 
+@with_constructor
 class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     r"""Columns clipped to bounds, minus a private mean, over a private standard deviation.
 
@@ -50,20 +50,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     Attributes: those of `PrivateTransformer`, and `low_`, `high_`, `mean_`, `scale_`, `var_`, each of shape (d,).
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        bounds: Any = "auto",
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        super().__init__(epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.bounds = bounds
+    bounds: Any = "auto"
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release bounds where they are not given, then means and scales.
@@ -123,6 +110,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         return read_rows(X) * self.scale_ + self.mean_
 
 
+@with_constructor
 class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
     r"""Columns clipped between two private quantiles, then rows projected on the ball of a private norm and divided by it.
 
@@ -136,21 +124,8 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
     Attributes: those of `PrivateTransformer`; `low_` and `high_`, of shape (d,), or None; `feature_norm_`, or None.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        tail: float | None = 0.05,
-        norm_quantile: float | None = None,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        super().__init__(epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.tail, self.norm_quantile = tail, norm_quantile
+    tail: float | None = 0.05
+    norm_quantile: float | None = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
