@@ -31,8 +31,8 @@ arXiv:1203.1513v2.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -235,6 +235,7 @@ def _moduli(transformed: Tensor, wavelets: Tensor, step: int) -> Tensor:
     return moduli.flatten(1, -3)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ScatteringFeatures(ImageFeatures):
     r"""Scattering coefficients up to order 2 of every image by itself: fixed wavelets, nothing learned, nothing paid for.
 
@@ -250,10 +251,8 @@ class ScatteringFeatures(ImageFeatures):
     Reference: Bruna, Mallat 2013, Invariant scattering convolution networks, arXiv:1203.1513v2; Oyallon, Mallat 2015, arXiv:1412.8659v2.
     """
 
-    def __init__(self, image_shape: Any = None, *, scales: int = 2, angles: int = 8) -> None:
-        self.image_shape = image_shape
-        self.scales = scales
-        self.angles = angles
+    scales: int = 2
+    angles: int = 8
 
     def channels(self, image_channels: int = 1) -> int:
         r"""How many channels come out: $1 + LJ + L^2J(J-1)/2$ for each that goes in, 81 with J = 2 and L = 8.

@@ -8,7 +8,7 @@ with $\Sigma = V\,\mathrm{diag}(\lambda)V^\top$. The square root that is symmetr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -60,6 +60,7 @@ def noise_floor(covariance: Array, noise_std: float, *, share: float) -> float:
     return max(share * max(float(np.trace(covariance)), 0.0) / channels, math.sqrt(2.0 * channels) * noise_std)
 
 
+@dataclass(eq=False, repr=False)
 class PublicWhitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Channels centred and whitened, the same at every position, by a mean and a covariance that everybody may know.
 
@@ -75,10 +76,10 @@ class PublicWhitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Attributes: `n_features_in_`, `feature_names_in_`.
     """
 
-    def __init__(self, mean: Any, covariance: Any, *, floor: float = 1e-3) -> None:
-        self.mean = mean
-        self.covariance = covariance
-        self.floor = floor
+    mean: Any
+    covariance: Any
+    _: KW_ONLY
+    floor: float = 1e-3
 
     @classmethod
     def of_public_data(cls, features: Any, *, channels: int, floor: float = 1e-3, scale_only: bool = False) -> Self:

@@ -62,13 +62,10 @@ class PrivateMean(HeavyTailedEstimator):
     centre: Any = PRIVATE
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Estimate the mean of records X of shape (n, d), an array or a frame.
+        """Estimate the mean of records X of shape (n, d), an array or a frame; y is not used.
 
-        Args:
-            X: records; or a table in blocks, whose first records in the stored order are set aside for constants.
-            y: not used; of a table in blocks it may be the name of a column that is no feature.
-        Raises:
-            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
+        Of a table in blocks the first records in the stored order are set aside for constants; y may be a column that is no feature.
+        Of what cannot be used nothing is released.
         """
         blocks = table_in_blocks(X, y if isinstance(y, str) else None, targets=False)
         table: Any

@@ -188,11 +188,8 @@ class HeavyTailedLinearRegression(RegressorMixin, HeavyTailedLinearModel):
     def fit(self, X: Any, y: Any) -> Self:
         """Train on records X of shape (n, d), an array or a frame, with targets y of shape (n,); or on a table in blocks.
 
-        Args:
-            X: features; or a table in blocks, whose first records in the stored order are set aside for constants.
-            y: targets; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
-        Raises:
-            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
+        Of that the first records in the stored order are set aside for constants, and y is the name of the target's column, or a collection
+        of Dask in the same partitions. Of what cannot be used nothing is released.
         """
         blocks, targets = table_in_blocks(X, y), as_numbers
         if blocks is None:

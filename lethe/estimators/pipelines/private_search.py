@@ -106,13 +106,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Search on records X of shape (n, d), an array, a frame or a CSR table, with y of shape (n,).
 
-        Args:
-            X: features; or a table in blocks: a table of `lethe.partitions`, or a DataFrame or an Array of Dask.
-            y: targets; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
-
-        Raises:
-            InputError, ValueError: data or parameters that cannot be used.
-            CalibrationError: nothing of epsilon is left for one try.
+        Of a table in blocks (of `lethe.partitions`, a DataFrame or an Array of Dask) y is the name of a column, or a collection
+        of Dask in the same partitions.
         """
         chosen = candidates_of(self.estimator, self.candidates)
         asked = options_of(self)

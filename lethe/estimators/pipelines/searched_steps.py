@@ -22,8 +22,7 @@ from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.pipelines.shares import is_gaussian
 from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of
 from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
-from lethe.estimators.preprocessing.scaler import PrivateQuantileClipper, PrivateStandardScaler
-from lethe.estimators.preprocessing.transformer import PrivateTransformer
+from lethe.estimators.preprocessing.scaler import PrivateQuantileClipper, PrivateStandardScaler, PrivateTransformer
 from lethe.mechanisms.base import Array
 from lethe.partitions.block import Block, targets_of
 from lethe.partitions.passes import total

@@ -34,7 +34,7 @@ from lethe.errors import CalibrationError, InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.options import options_of
-from lethe.estimators.preprocessing.transformer import PrivateTransformer
+from lethe.estimators.preprocessing.scaler import PrivateTransformer
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.repetitions import TruncatedNegativeBinomial
 from lethe.mechanisms.selection import selection_guarantee

@@ -16,7 +16,7 @@ from lethe.estimators.features.whitening import Whitening, noise_floor, whitenin
 from lethe.estimators.inputs.ranges import private_norm
 from lethe.estimators.inputs.tables import declared_norm, read_rows
 from lethe.estimators.partitioned.tables import coordinates, norms_of
-from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
+from lethe.estimators.preprocessing.scaler import PrivateTransformer, gaussian_cost
 from lethe.estimators.private_estimator import with_constructor
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.moments import channel_moments, noisy_mean, positions_of, second_moment
@@ -46,14 +46,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
     centre: bool = True
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Release a norm where none is given, a mean, and second moments.
-
-        Args:
-            X: records, shape (n, d); or a table in blocks, of which mean and second moments are two passes.
-            y: not used; of a table in blocks it may be the name of a column that is no feature.
-        Raises:
-            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
-        """
+        """Release a norm where none is given, a mean, and second moments: of a table in blocks mean and second moments are two passes."""
         centred = require_switch("centre", self.centre)
         radius, (table, budget, generator) = declared_norm(self.feature_norm), self._start(X, y)
         records, columns = table.shape
@@ -123,14 +116,7 @@ class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
         return tags
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Release a norm where none is given, then mean and second moments of the channels.
-
-        Args:
-            X: records, shape (n, C P); or a table in blocks, of which the moments are one pass.
-            y: not used; of a table in blocks it may be the name of a column that is no feature.
-        Raises:
-            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
-        """
+        """Release a norm where none is given, then mean and second moments of the channels: of a table in blocks one pass."""
         radius, floor = declared_norm(self.feature_norm), require_positive("floor", self.floor)
         table, budget, generator = self._start(X, y)
         records, columns = table.shape
@@ -151,9 +137,5 @@ class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Records whitened, shape (n, C P), of their own floating-point type; a table in blocks is one again.
-
-        Args:
-            X: records, shape (n, C P).
-        """
+        """Records whitened, shape (n, C P), of their own floating-point type; a table in blocks is one again."""
         return self._apply(X, lambda: Whitening(mean=self.mean_, matrix=self.whitening_).apply)
