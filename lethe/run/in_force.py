@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
@@ -41,7 +41,7 @@ def known_in_force() -> Any:
 
 
 @contextmanager
-def in_force(spender: object, name: str) -> Iterator[None]:
+def in_force(spender: object, name: str) -> Generator[None]:
     """Within: this pays, and nothing else, for whatever names nothing, in every thread of this process; `name` is that of the data set."""
     with _lock:
         if _slot:
@@ -64,7 +64,7 @@ def in_force(spender: object, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def paid_as_a_whole() -> Iterator[None]:
+def paid_as_a_whole() -> Generator[None]:
     """Within, in this thread: what is trained is part of something that was paid."""
     token = _paid.set(True)
     try:
