@@ -92,11 +92,7 @@ def analyse(bits: Bits | int, protocol: ScalarProtocol) -> float:
 
 
 def simulated_ones(values: Array, protocol: ScalarProtocol, generator: np.random.Generator) -> int:
-    """The number of ones that the shuffler hands on, drawn directly: the law of the protocol, without its bits. `values`: shape (users,).
-
-    Raises:
-        InputError: there are not as many values as users.
-    """
+    """The number of ones that the shuffler hands on, drawn directly: the law of the protocol without its bits. `values` has shape (s,)."""
     if values.shape != (protocol.users,):
         raise InputError(
             f"values of shape {values.shape}; the protocol is for {protocol.users} users.",
@@ -233,12 +229,7 @@ def all_shifts_delta(trials: int, probability: float, levels: int, epsilon: floa
 
 
 def least_fair_trials(shift: int, epsilon: float, delta: float) -> int:
-    """The fewest fair coins whose number of heads hides a shift: the smallest B with `binomial_delta(B, 0.5, shift, epsilon) <= delta`.
-
-    Raises:
-        InputError: an argument is outside its range.
-        CalibrationError: more than 10^8 would be needed.
-    """
+    """The fewest fair coins whose number of heads hides a shift: the smallest B with `binomial_delta(B, 0.5, shift, epsilon) <= delta`."""
     target = open_delta(delta)
     passing = 1
     while binomial_delta(passing, 0.5, shift, epsilon) > target:
