@@ -2,23 +2,15 @@ r"""Least squares from noisy sufficient statistics, with a ridge that adapts to 
 
 One Gaussian vector is released, with noise $N(0, \sigma^2)$ on every coordinate:
 
-$$\Big(\mathrm{svec}(X^\top X),\ \frac{aR}{B}X^\top y,\ \omega\,\lambda_{\min}(X^\top X)\Big),$$
+$$\Big(\mathrm{svec}(X^\top X),\ \frac{aR}{B}X^\top y,\ \omega\,\lambda_{\min}(X^\top X)\Big),\qquad
+  s^2 = R^4\{2(1+a^2/2)^2\text{ or }1 + a^2\} + \omega^2R^4,$$
 
-where svec lists the diagonal and $\sqrt2$ times what is above it, so that $\|\mathrm{svec}(A)\|$ is the Frobenius norm: entries above the
-diagonal get half the variance that listing them unscaled would need. Rows have norm at most R, targets lie within $\pm B$.
+where rows have norm at most R, targets lie within $\pm B$, and svec lists the diagonal and $\sqrt2$ times what is above it, so that its
+length is the Frobenius norm. One record that is replaced, or zeroed out, moves it by at most s, with $4a^2$ for $2(1+a^2/2)^2$ where
+$a^2 > 2$. Releases apart would cost $2R^4 + 4a^2R^4$. Proof: docs/theory.md, section 16.
 
-Sensitivity (rows x, z and targets y, v of the record, $m = a^2R^2$, c the cosine between x and z):
-
-- Zero out: $\|xx^\top\|_F^2 + m\|x\|^2y^2/B^2 \le R^4(1 + a^2)$.
-- Replace: $\|xx^\top - zz^\top\|_F^2 + \frac m{B^2}\|xy - zv\|^2$ is convex in y and in v, so they are $\pm B$, of the sign that helps:
-  $\|x\|^4 + \|z\|^4 - 2\|x\|^2\|z\|^2c^2 + m(\|x\|^2 + \|z\|^2 + 2\|x\|\|z\||c|)$. It grows with the larger norm, which is then R. Its
-  largest value over $|c|$, at $|c| = m/(2R\|z\|)$ or 1, grows with the smaller norm too. At R both: $2R^4(1 + a^2/2)^2$ for
-  $a^2 \le 2$, at $|c| = a^2/2$, and $4a^2R^4$ beyond. Releases apart would cost $2R^4 + 4a^2R^4$.
-- The smallest eigenvalue lies between that without the record and $R^2$ more, on both sides: it moves by at most $R^2$.
-
-So $s^2 = R^4\{2(1+a^2/2)^2\text{ or }1 + a^2\} + \omega^2R^4$, and the release is $(s/\sigma)$-GDP. What follows uses the release only: the
-noise on $X^\top X$ is a Gaussian orthogonal matrix, of norm at most $t = \sigma(\sqrt{2D} + \sqrt{2\log(2/\rho)})$ but for a probability
-$\rho$, and the ridge is what t exceeds the smallest eigenvalue by.
+What follows uses the release only: the noise on $X^\top X$ is a Gaussian orthogonal matrix, of norm at most
+$t = \sigma(\sqrt{2D} + \sqrt{2\log(2/\rho)})$ but for a probability $\rho$, and the ridge is what t exceeds the smallest eigenvalue by.
 
 Reference: Wang 2018, arXiv:1803.02596, Algorithm 2; Dwork, Talwar, Thakurta, Zhang 2014 (Analyze Gauss) for the noise on $X^\top X$.
 """
@@ -57,14 +49,7 @@ _FAILURE = 0.05
 def moments_sensitivity(
     *, norm: float, neighbours: Neighbours = "replace_one", target_weight: float = _TARGETS, eigenvalue_weight: float = _EIGENVALUE
 ) -> float:
-    r"""$s$ of the module's first lines, rounded up, in squared feature units.
-
-    Args:
-        norm: R > 0, the bound on the rows' norms, the intercept included.
-        neighbours: replace_one or zero_out.
-        target_weight: $a > 0$.
-        eigenvalue_weight: $\omega \ge 0$.
-    """
+    r"""$s$ of the module's first lines, rounded up, in squared feature units, of rows whose norms R bounds, the intercept included."""
     radius, weight = require_positive("norm", norm), require_positive("target_weight", target_weight)
     extra = require_nonnegative("eigenvalue_weight", eigenvalue_weight, allow_infinity=False)
     square = weight * weight
@@ -93,11 +78,9 @@ def adassp(
         targets: shape (n,), truncated at plus and minus `target_bound`; None where features are `RecordSums`.
         feature_norm: R > 0, public.
         target_bound: B > 0, public, in target units.
-        target: the guarantee to meet: (epsilon, delta), mu-GDP, rho-zCDP or a Rényi curve.
+        target, neighbours, generator: as `output_perturbation`.
         intercept: whether to append a constant feature.
-        neighbours: replace_one or zero_out.
         least_ridge: $\ge 0$, on the sum of half the squares; it is used after the release, so it costs nothing.
-        generator: None where privacy matters; a given one makes the statement `seeded`, and void.
     """
     random, least = noise_generator(generator), require_nonnegative("least_ridge", least_ridge, allow_infinity=False)
     norm, bound = row_norm(feature_norm, intercept=intercept), require_positive("target_bound", target_bound)

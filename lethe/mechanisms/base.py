@@ -92,12 +92,7 @@ def _common(values: Iterable[Number | None]) -> Number | None:
 
 
 def gaussian_guarantee(sensitivity: float, noise_std: float) -> GDP | NotPrivate:
-    r"""$(s/\sigma)$-GDP of $q + N(0, \sigma^2 I)$ where neighbours move q by at most s, rounded up; exact if some pair moves it by s.
-
-    Args:
-        sensitivity: $s \ge 0$, Euclidean.
-        noise_std: $\sigma \ge 0$, same unit.
-    """
+    r"""$(s/\sigma)$-GDP of $q + N(0, \sigma^2 I)$ where neighbours move q by at most s, rounded up; exact if some pair moves it by s."""
     moved = require_nonnegative("sensitivity", sensitivity, allow_infinity=False)
     noise = require_nonnegative("noise_std", noise_std, allow_infinity=False)
     if moved == 0.0:
@@ -120,10 +115,7 @@ def gaussian_statement(
     citations: tuple[Citation, ...] = (GAUSSIAN,),
     **numbers: Any,
 ) -> Statement:
-    """What a Gaussian release costs: `numbers` and the noise are what the rule of this kind computes its guarantee from.
-
-    Args, beside those of a Statement: as `gaussian_guarantee`.
-    """
+    """What a Gaussian release costs: `numbers` and the noise are what the rule of this kind computes its guarantee from."""
     return Statement(
         name=name,
         guarantee=gaussian_guarantee(sensitivity, noise_std),

@@ -1,12 +1,9 @@
 r"""Bounded range: what an exponential mechanism satisfies beyond pure differential privacy, and what that is worth in other currencies.
 
 A mechanism is $\epsilon$-BR when on any two neighbouring data sets the logarithm of the ratio of its two densities stays within some
-interval of length $\epsilon$. As the ratio has mean 1, the interval contains 0: $\epsilon$-BR implies $\epsilon$-DP, and is up to a
-factor 2 stronger.
-
-All that follows comes from one reduction: given that the ratio lies in $[xa, x]$ with $a = e^{-\epsilon}$, a convex function of it has
-its largest mean when it takes the two ends only, x with probability $q = \frac{1 - xa}{x(1-a)}$ (under the data set in the denominator)
-and xa otherwise; what is left is to maximise over $x \in [1, 1/a]$. The reversed ratio has the same range, so both directions are covered.
+interval of length $\epsilon$, which contains 0: $\epsilon$-BR implies $\epsilon$-DP, and is up to a factor 2 stronger. Largest are all
+divergences where the ratio takes two values only, x and $xa$ with $a = e^{-\epsilon}$; what is left is to maximise over x (docs/theory.md,
+section 16).
 
 Reference: Durfee & Rogers 2019, arXiv:1905.04273; Dong, Durfee, Rogers 2020, arXiv:1909.13830; Cesar & Rogers 2021, arXiv:2004.07223.
 """
@@ -56,7 +53,8 @@ def range_renyi(epsilon: float, orders: FloatArray | list[float]) -> FloatArray:
 def range_delta(epsilon: float, level: float) -> float:
     r"""The exact largest hockey-stick divergence at `level` of an $\epsilon$-BR mechanism, rounded up.
 
-    $$\delta(\epsilon') = \max_x q\,(x - e^{\epsilon'}) = \frac{\left(1 - e^{(\epsilon'-\epsilon)/2}\right)^2}{1-e^{-\epsilon}}
+    $$\delta(\epsilon') = \max_x \tfrac{1 - xa}{x(1-a)}\,(x - e^{\epsilon'})
+      = \frac{\left(1 - e^{(\epsilon'-\epsilon)/2}\right)^2}{1-e^{-\epsilon}}
       \quad(\epsilon' < \epsilon),\qquad x_* = e^{(\epsilon+\epsilon')/2},$$
 
     and 0 from $\epsilon' = \epsilon$ on.
@@ -74,14 +72,7 @@ def range_mu(epsilon: float) -> float:
 
     $$\mu = 2\Phi^{-1}\!\left(\frac{1}{1+e^{-\epsilon/2}}\right) \approx 0.627\,\epsilon$$
 
-    Proof: the corner of the trade-off of the two-point pair with parameter x is at the errors
-    $\alpha = \frac{1-xa}{x(1-a)}$, $\beta = \frac{a(x-1)}{1-a}$, and eliminating x gives
-    $\frac{\alpha}{1-\alpha}\cdot\frac{\beta}{1-\beta} = e^{-\epsilon}$. A trade-off that is convex and below all corners is below their
-    chords, so $\mu$-GDP holds iff $\mu \ge -\Phi^{-1}(\alpha) - \Phi^{-1}(\beta)$ at all corners. With $\psi = \Phi^{-1}\circ\sigma$,
-    $\sigma(u) = 1/(1+e^{-u})$, that is $\mu \ge \psi(u) + \psi(\epsilon - u)$ for all u. $\psi$ is odd, and its slope falls with |u|
-    (the logistic law has heavier tails than the normal one in van Zwet's order), so the right side is largest at $u = \epsilon/2$.
-
-    Reference: Dong, Roth, Su 2019, arXiv:1905.02383 (trade-offs); van Zwet 1964, Convex transformations of random variables.
+    Proof: docs/theory.md, section 16, by trade-offs (Dong, Roth, Su 2019, arXiv:1905.02383) and van Zwet's order of laws.
     """
     level = require_nonnegative("epsilon", epsilon, allow_infinity=False)
     if level == 0.0:

@@ -1,48 +1,14 @@
 r"""Means and second moments of rows of bounded norm, each released with Gaussian noise.
 
-**Second moments** $\sum_i x_ix_i^\top$ (Dwork, Talwar, Thakurta, Zhang 2014, Analyze Gauss). The noise is $N(0, \sigma^2)$ in every
-coordinate of an orthonormal basis of the symmetric matrices in the Frobenius inner product: $\sigma$ on the diagonal, $\sigma/\sqrt2$ off
-it. Its sensitivity is a Frobenius norm:
+Of second moments $\sum_i x_ix_i^\top$ the noise is $N(0, \sigma^2)$ in every coordinate of an orthonormal basis of the symmetric matrices
+in the Frobenius inner product: $\sigma$ on the diagonal, $\sigma/\sqrt2$ off it (Dwork, Talwar, Thakurta, Zhang 2014, Analyze Gauss).
 
-- one record zeroed out: $\|xx^\top\|_F = \|x\|^2 \le R^2$;
-- one record replaced: $\|xx^\top - yy^\top\|_F^2 = \|x\|^4 + \|y\|^4 - 2(x^\top y)^2 \le 2R^4$, attained by orthogonal rows of norm R,
-  which exist in two dimensions or more; in one dimension $|x^2 - y^2| \le R^2$.
-
-Dwork et al. draw the upper triangle with one $\sigma$ and mirror it. Then the squared norm is
-$\frac12(\|\Delta\|_F^2 + \|\mathrm{diag}\,\Delta\|^2)$, whose maximum is the same (at $x = e_1$, $y = e_2$): the larger noise off
-the diagonal buys nothing.
-
-**Channels**. A record is $Z = (z_1, \dots, z_P)$, the values of C channels at each of P positions, with $\frac1P\sum_p\|z_p\|^2 \le R^2$:
-its norm as one row of CP features is at most $R\sqrt P$. It contributes
+Of channels a record is $Z = (z_1, \dots, z_P)$, the values of C channels at each of P positions, with $\frac1P\sum_p\|z_p\|^2 \le R^2$:
+its norm as one row of CP features is at most $R\sqrt P$. Released is $\sum_i\varphi(Z_i)$ with the same noise, for
 
 $$\varphi(Z) = (a\,m,\ S),\qquad m = \tfrac1P\sum_pz_p,\quad S = \tfrac1P\sum_pz_pz_p^\top,\qquad a^2 = \theta R^2,\ 0 < \theta \le 2,$$
 
-so that C + C(C+1)/2 numbers serve CP features. Released: $\sum_i\varphi(Z_i) + E$, E normal with $N(0, \sigma^2)$ in every coordinate
-of m and of the basis above.
-
-Lemma. The largest $\|\varphi(Z)\|$ is $R^2\sqrt{1 + \theta}$, and the largest $\|\varphi(Z) - \varphi(Z')\|$ is
-$R^2(2 + \theta)/\sqrt2$ where $C \ge 2$. Where C = 1 its square is $R^4$ times the larger of $4\theta$ and, for $\theta \le \frac12$,
-$(2 - v)^2(\theta + v^2)$ with $v = \frac12(1 + \sqrt{1 - 2\theta})$.
-
-Proof. Let $\tau = \mathrm{tr}\,S \le R^2$. $M = \begin{pmatrix}S & m\\ m^\top & 1\end{pmatrix}$ is positive semidefinite, and so a point of
-the compact convex set of such matrices with corner 1 and $\mathrm{tr}\,S = \tau$. Two affine equations: an extreme point of it has a rank r
-with $r(r+1)/2 \le 2$, so rank 1 (Pataki 1998, Theorem 2.1): $m = z$, $S = zz^\top$, $\|z\|^2 = \tau$. Both norms are convex in $(m, S)$ of
-each record, so they are largest at such points. For one record this is $\theta R^2\tau + \tau^2$, largest at $\tau = R^2$. For two with
-$\|z\| = r$, $\|z'\| = s$ and cosine t,
-
-$$\|\varphi - \varphi'\|^2 = \theta R^2(r^2 + s^2 - 2rst) + r^4 + s^4 - 2r^2s^2t^2.$$
-
-In t this is concave, with its top at $t = -\theta R^2/(2rs)$. Where that is at least -1 the value is
-$\theta R^2(r^2 + s^2) + r^4 + s^4 + \theta^2R^4/2$, which grows with r and s. Elsewhere $2rs < \theta R^2$, the largest value is the one at
-t = -1, $(r+s)^2(\theta R^2 + (r-s)^2)$, and its derivative in s is $2(r+s)(\theta R^2 - 2s(r - s))$, positive since $2s(r-s) \le 2rs$; in r
-likewise. So r = s = R, where $\theta \le 2$ makes the top lie within [-1, 1]:
-$2\theta R^4 + 2R^4 + \theta^2R^4/2 = R^4(2+\theta)^2/2$.
-
-Where C = 1, z and z' are numbers. With $u = |z - z'|/R$, $v = |z + z'|/R$, $u + v \le 2$, the square is
-$R^4u^2(\theta + v^2)$, which grows in both: $u = 2 - v$. The derivative of $(2 - v)^2(\theta + v^2)$ on [0, 2] has the sign of
-$2v - 2v^2 - \theta$: its largest value is at 0, or at the larger of the two roots if there are any. $\square$
-
-Both are attained: by records with the same value at every position.
+so that C + C(C+1)/2 numbers serve CP features. How far one record moves either, and why: docs/theory.md, section 16.
 """
 
 from __future__ import annotations
@@ -82,14 +48,10 @@ class SecondMoment:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChannelMoments:
-    r"""A released mean and second-moment matrix of channels, both over records and positions.
+    r"""A released mean and second-moment matrix of channels, both over records and positions, and what they cost together.
 
-    Args:
-        mean: noisy $\frac1n\sum_im_i$, cut to the ball of radius R, shape (C,).
-        second_moment: noisy $\frac1n\sum_iS_i$, symmetric, shape (C, C); it may have negative eigenvalues.
-        noise_std: of a diagonal entry of the second moment, per record; off the diagonal it is divided by $\sqrt2$.
-        mean_noise_std: of an entry of the mean, before it is cut.
-        statement: what both cost together.
+    The mean, shape (C,), is $\frac1n\sum_im_i$ with noise, cut to the ball of radius R; the second moment, symmetric, shape (C, C), is
+    $\frac1n\sum_iS_i$ with noise, `noise_std` on the diagonal and that over $\sqrt2$ off it: it may have negative eigenvalues.
     """
 
     mean: Array
@@ -110,8 +72,6 @@ def noisy_mean(
     r"""$\frac1n(\sum_i x_i + N(0, \sigma^2I))$ for rows projected on the ball of radius R, cut to that ball; and what it costs.
 
     One record moves the sum by at most 2R where it is replaced, and by R where it is zeroed out. Every record is present.
-
-    Args: as `second_moment`.
     """
     read = as_table(table)
     records, columns = read.shape
@@ -134,10 +94,7 @@ def noisy_mean(
 
 @in_other_words
 def moment_sensitivity(norm: float, columns: int, neighbours: object) -> float:
-    r"""The sensitivity of $\sum_i x_ix_i^\top$ in the Frobenius norm: $R^2$, or $\sqrt2R^2$ where a record is replaced and d > 1.
-
-    Args, and the number of columns: as `second_moment`.
-    """
+    r"""The sensitivity of $\sum_i x_ix_i^\top$ in the Frobenius norm: $R^2$, or $\sqrt2R^2$ where a record is replaced and d > 1."""
     # A square that underflows is not 0.
     square = float(square_above(require_positive("norm", norm)))
     return round_up(square * (math.sqrt(2.0) if require_swap(neighbours) == 2.0 and columns > 1 else 1.0), 1e-14)
@@ -195,12 +152,7 @@ def second_moment(
 def channel_sensitivity(norm: float, positions: int, neighbours: object, mean_weight: float, *, channels: int = 2) -> float:
     r"""How far one record moves $\sum_i\varphi(Z_i)$, rounded up: $R^2(2+\theta)/\sqrt2$ replaced, $R^2\sqrt{1+\theta}$ zeroed out.
 
-    Args:
-        norm: $R\sqrt P$ > 0, the bound on the norm of a record's row of features.
-        positions: P.
-        neighbours: replace_one or zero_out.
-        mean_weight: $\theta$ in (0, 2].
-        channels: C; of one alone a record that is replaced moves them less far.
+    `norm` is $R\sqrt P$, `mean_weight` $\theta$; of one channel alone a record that is replaced moves them less far.
     """
     weight, square = _weight(mean_weight), float(square_above(require_positive("norm", norm)))
     alone = require_count("channels", channels) == 1

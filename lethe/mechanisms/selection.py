@@ -1,44 +1,20 @@
 r"""Private selection: run a private mechanism a random number of times, and release the best output alone; what that costs.
 
-Q is the base mechanism (training, and scoring if that sees private data), its outputs totally ordered by score, ties broken at random.
-f is the generating function of K, A the selected output. With $u(y) = Q(y\text{ or better})$, $q = 1 - u$, and primes for the neighbour,
-
-$$dA(y) = f'(q(y))\,dQ(y),\qquad P(K = 0)\text{ for no output}.\tag{1}$$
-
-Truncated negative binomial: $f'(q) = E[K](\gamma/w)^{1+\eta}$ with $w = \gamma + (1-\gamma)u \ge \gamma$. Let R be the smallest number with
-
-$$(1-\gamma)\,\delta_Q(\log R) \le \gamma(R - 1).\tag{2}$$
-
-Lemma: $w'/w \le R$, and no smaller number would do. Proof: that is $(1-\gamma)(u' - Ru) \le \gamma(R-1)$, and the largest $u' - Ru$ is
-$\delta_Q(\log R)$. Consequence: with $L = (1+\eta)\log R$,
+Q is the base mechanism (training, and scoring if that sees private data), its outputs totally ordered by score, ties broken at random; A is
+the selected output. For the truncated negative binomial let R be the smallest number with
+$(1-\gamma)\,\delta_Q(\log R) \le \gamma(R - 1)$, and $L = (1+\eta)\log R$. Then
 
 $$\epsilon_A(\lambda) \le \epsilon_Q(\lambda) + L + \frac{\log E[K]}{\lambda-1},\qquad
-  \delta_A(\epsilon) \le E[K]\,\delta_Q(\epsilon - L).\tag{3}$$
+  \delta_A(\epsilon) \le E[K]\,\delta_Q(\epsilon - L),$$
 
-Proof: $\int dA^\lambda dA'^{1-\lambda} = E[K]\int dQ^\lambda dQ'^{1-\lambda}\,[\gamma\,w^{-1}(w'/w)^{\lambda-1}]^{1+\eta}$ and
-$\gamma/w \le 1$; and $\int(dA - e^\epsilon dA')_+ \le \int f'(q)(dQ - e^{\epsilon - L}dQ')_+$ with $f' \le E[K]$.
-
-If Q is $\epsilon$-DP, (2) is $R = \frac{e^\epsilon + \gamma}{1 + \gamma e^\epsilon}$, and A is $(\epsilon + L)$-DP, less than the published
-$(2+\eta)\epsilon$. If Q is $(\hat\lambda, \hat\epsilon)$-RDP, Hölder's inequality for w, the probability of a randomised test, gives
-$w'/w \le e^{(1-1/\hat\lambda)\hat\epsilon}\gamma^{-1/\hat\lambda}$, and (3) is Theorem 2 of Papernot and Steinke,
-
-$$\epsilon_A(\lambda) \le \epsilon_Q(\lambda) + (1+\eta)\left(1 - \tfrac1{\hat\lambda}\right)\hat\epsilon
-  + \frac{(1+\eta)\log(1/\gamma)}{\hat\lambda} + \frac{\log E[K]}{\lambda-1}.$$
-
-The smaller L counts.
-
-Poisson: $f'(q) = \mu e^{\mu(q-1)}$, so, with $\hat\delta = \delta_Q(\log\frac{\lambda}{\lambda-1}) =
-\max\,[(1-q') - \frac{\lambda}{\lambda-1}(1-q)]$ and $L = \mu\,\delta_Q(0) \ge \mu|q - q'|$,
+never more than Theorem 2 of Papernot and Steinke. For Poisson repetitions, $\hat\delta = \delta_Q(\log\frac{\lambda}{\lambda-1})$ and
+$L = \mu\,\delta_Q(0)$,
 
 $$\epsilon_A(\lambda) \le \frac{1}{\lambda-1}\log\left(e^{-\mu} + \mu e^{(\lambda-1)(\epsilon_Q(\lambda) + \mu\hat\delta)}\right),\qquad
-  \delta_A(\epsilon) \le \mu\,\delta_Q(\epsilon - L).$$
+  \delta_A(\epsilon) \le \mu\,\delta_Q(\epsilon - L);$$
 
-Theorem 6 of the same paper has no $e^{-\mu}$; for $\mu < 1$ it can fall below 0 without it.
-
-An $(\epsilon, \delta)$-DP base is one that is $\epsilon$-DP except for an event of probability $\delta$ a try, the same on both data sets
-(Kairouz, Oh, Viswanath). That it never happens has probability $E[(1-\delta)^K]$, and then K has the thinned law, of the same family. So
-the selection has the bound of an $\epsilon$-DP base with the thinned law, except with probability
-$\delta_A = 1 - E[(1-\delta)^K] \le \delta E[K]$, which for the geometric law is about $\delta/\gamma$.
+Theorem 6 of the same paper has no $e^{-\mu}$, and can fall below 0 without it. An $(\epsilon, \delta)$-DP base is $\epsilon$-DP but for an
+event of probability $\delta$ a try, and K given that it never happens has the thinned law. Proofs: docs/theory.md, section 16.
 
 Reference: Papernot & Steinke 2022, arXiv:2110.03620, Lemma 7 and Theorems 2 and 6; Liu & Talwar 2019, arXiv:1811.07971; Koskela, Redberg,
 Wang 2024, arXiv:2402.06701 (profiles); Kairouz, Oh, Viswanath 2015, arXiv:1311.0776, Theorem 3.3 and its proof.
@@ -141,12 +117,8 @@ def selection_curve(base: Guarantee, repetitions: Repetitions) -> RDPCurve | Non
 def selection_guarantee(base: Guarantee, repetitions: Repetitions, *, delta: float | None = None) -> Guarantee:
     r"""The guarantee of a private selection: its Rényi curve, the point at $\delta = 0$ if finite, and the point at `delta` if given.
 
-    Args:
-        base: of one try, scoring included where the score sees private data; for every candidate.
-        repetitions: the law of the number of tries.
-        delta: where $\epsilon$ matters; None: the curve alone. An $(\epsilon, \delta)$ base has its own.
-    Raises:
-        InputError: nothing can be said: no Rényi curve, and no `delta` or too small a one.
+    The base is of one try of any candidate, scoring included where the score sees private data; an $(\epsilon, \delta)$ one has its own
+    delta. An InputError says that nothing is known: no Rényi curve, and no `delta` or too small a one.
     """
     if not isinstance(base, Guarantee):
         raise outside("base", base, "a guarantee of lethe.calculus")
@@ -190,9 +162,9 @@ def choose(
 ) -> PrivateChoice[Candidate, Result]:
     """Draw K; K times draw a candidate uniformly, train it and score it; keep the best.
 
-    The guarantee covers the candidate, the result and the score that are returned. It does not cover
-    the number of tries, the time they took, other results, or an exception raised on the way: keep them secret. A score that is not a
-    number counts as minus infinity; among equal scores the first stays, which is a random one.
+    The guarantee covers the candidate, the result and the score that are returned. It does not cover the number of tries, the time they
+    took, other results, or an exception raised on the way: keep them secret. A score that is not a number counts as minus infinity; among
+    equal scores the first stays, which is a random one.
 
     Args:
         candidates: at least one; a public list.
@@ -234,15 +206,11 @@ def choose(
     for _ in range(draw_tries(repetitions, source)):
         candidate = candidates[int(source.integers(len(candidates)))]
         result = train(candidate)
-        reached = _comparable(score(result))
+        scored_at = score(result)
+        nan = isinstance(scored_at, float | np.floating) and math.isnan(scored_at)
+        reached = -math.inf if nan else as_number("score", scored_at, "a number")
         if best is None or reached > best[2]:
             best = candidate, result, reached
     if best is None:
         return PrivateChoice(candidate=None, result=None, score=None, statement=statement)
     return PrivateChoice(candidate=best[0], result=best[1], score=best[2], statement=statement)
-
-
-def _comparable(score: object) -> float:
-    if isinstance(score, float | np.floating) and math.isnan(score):
-        return -math.inf
-    return as_number("score", score, "a number")

@@ -1,19 +1,11 @@
 r"""Private mean and scale of every column: two noisy moments, the second of which costs nothing beside the first.
 
 With public bounds $[a_j, b_j]$, centre $c_j$ and half width $h_j$, every value becomes $u = (x - c_j)/h_j \in [-1, 1]$ after clipping, and
-contributes $\varphi(u) = (u,\ \kappa(u^2 - 1))$ to its column. Released: $\sum_i \varphi(u_{ij}) + N(0, \sigma^2 I_2)$, all columns at
-once.
+contributes $\varphi(u) = (u,\ \kappa(u^2 - 1))$ to its column. Released is $\sum_i \varphi(u_{ij}) + N(0, \sigma^2 I_2)$ of all columns.
 
-Lemma (one record replaced): $\max_{u,v}\|\varphi(u) - \varphi(v)\| = 2$ iff $\kappa^2 \le \phi^5/4 = 2.7725$, $\phi$ the golden ratio.
-Proof: with $d = |u - v|$, $|u + v| \le 2 - d$, so the squared distance is at most $d^2(1 + \kappa^2(2-d)^2)$, which is 4 at $d = 2$. It is
-at most 4 for all d iff $\kappa^2 \le \frac{2+d}{d^2(2-d)}$ on (0, 2). The right side is least where $d^2 + 2d - 4 = 0$, at
-$d = \sqrt5 - 1$, and is $\phi^5/4$ there.
-
-Lemma (one record zeroed out): $\max_u\|\varphi(u)\| = 1$ iff $\kappa \le 1$. Proof: $u^2 + \kappa^2(u^2-1)^2$ is convex in $u^2$, so
-largest at an end: $\kappa^2$ or 1.
-
-A record has d columns, each of which may be extreme at once: the sensitivity is $2\sqrt d$ or $\sqrt d$, and it is attained. So the means
-have the noise that they would have alone.
+The largest $\|\varphi(u) - \varphi(v)\|$ is 2 iff $\kappa^2 \le \phi^5/4 = 2.7725$, $\phi$ the golden ratio, and the largest
+$\|\varphi(u)\|$ is 1 iff $\kappa \le 1$ (proof: docs/theory.md, section 16). A record has d columns, which may be extreme all at once: the
+sensitivity is $2\sqrt d$, or $\sqrt d$ zeroed out, and it is attained. So the means have the noise that they would have alone.
 """
 
 from __future__ import annotations
@@ -41,14 +33,7 @@ _KAPPA_REPLACED = math.sqrt(((1.0 + math.sqrt(5.0)) / 2.0) ** 5 / 4.0) * (1.0 - 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Standardisation:
-    r"""A released transformation $x \mapsto (\mathrm{clip}(x, a, b) - m)/s$, column by column.
-
-    Args:
-        low, high: $a_j$ and $b_j$, shape (d,).
-        mean: $m_j \in [a_j, b_j]$, shape (d,), released.
-        scale: $s_j > 0$, shape (d,), released.
-        statement: what it costs.
-    """
+    r"""A released transformation $x \mapsto (\mathrm{clip}(x, a, b) - m)/s$, $a \le m \le b$, column by column: arrays of shape (d,)."""
 
     low: Array
     high: Array
@@ -68,10 +53,7 @@ def scaled_moments_sensitivity(columns: int, neighbours: object) -> float:
 
 
 def contributions(rows: Array, low: Array, high: Array, neighbours: object) -> Array:
-    r"""$\varphi$ of every record, shape (n, 2, d).
-
-    Args: as `standardise`.
-    """
+    r"""$\varphi$ of every record, shape (n, 2, d)."""
     centre, half = low + (high - low) / 2.0, (high - low) / 2.0
     scaled = np.clip((np.clip(rows, low, high) - centre) / half, -1.0, 1.0)
     return np.stack([scaled, moment_weight(neighbours) * (np.square(scaled) - 1.0)], axis=1)
@@ -103,11 +85,8 @@ def standardise(
         rows: shape (m, d), the records present; values outside the bounds are clipped. Or a table in blocks that was looked through.
         low: $a_j$, a number or one a column: known without looking at the data, or released and accounted before.
         high: $b_j > a_j$, a number or shape (d,).
-        target: the guarantee wanted, of the moments alone.
-        neighbours: "replace_one", or "zero_out": the record is absent from the table, n stays public.
-        records: n; None: as many as there are rows, where one is replaced.
         least_scale: floor on the standard deviation, in half widths of the bounds, in (0, 1].
-        generator: for tests, and the statement is then `seeded`; None: fresh entropy.
+        target, neighbours, records, generator: as `second_moment`.
     """
     table = as_table(rows)
     ends = one_a_column("low", low, table.shape[1]), one_a_column("high", high, table.shape[1])

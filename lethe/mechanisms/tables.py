@@ -29,10 +29,7 @@ def as_table(rows: ArrayLike | ExaminedTable) -> Table:
 def sums_over(table: Table, function: Callable[..., tuple[Array, ...]], *parameters: Any) -> tuple[Array, ...]:
     """Sums over the records of a table from `as_table`, of which no more than a part is ever copied; its entries must be finite.
 
-    Args:
-        table: in memory or in blocks.
-        function: of (rows, *parameters), float64 and shape (m, d) with m = 0 allowed, to a tuple of arrays of fixed shapes; it must pickle.
-        parameters: public.
+    The function, which must pickle, makes a tuple of arrays of fixed shapes of rows in float64, shape (m, d), m = 0 allowed.
     """
     if isinstance(table, ExaminedTable):
         return table.sum(_of_block, function, *parameters)
@@ -71,13 +68,7 @@ def _finite(name: str, part: Array, first: int) -> Array:
 
 
 def public_records(records: object, present: int, neighbours: object) -> int:
-    """n, the public number of records: zeroed-out ones count, and are not present; where one is replaced all are, and n may be None.
-
-    Args:
-        records: n, or None.
-        present: the number of records in the data.
-        neighbours: replace_one or zero_out.
-    """
+    """n, the public number of records: zeroed-out ones count, and are not present; where one is replaced all are, and n may be None."""
     swap = require_swap(neighbours)
     if swap == 2.0 and present == 0:
         raise InputError("no record is present; at least one is needed.", source="the data", remedy="give at least one record")
@@ -91,13 +82,7 @@ def public_records(records: object, present: int, neighbours: object) -> int:
 
 
 def one_a_column(name: str, value: ArrayLike, columns: int) -> Array:
-    """One finite number a column, shape (d,); a single number stands for all of them.
-
-    Args:
-        name: what the error calls the value.
-        value: a number, or shape (d,).
-        columns: d.
-    """
+    """One finite number a column, shape (d,); a single number stands for all of them."""
     needed = f"a finite number, or {columns} of them"
     try:
         bounds = np.array(value)
@@ -111,15 +96,10 @@ def one_a_column(name: str, value: ArrayLike, columns: int) -> Array:
 
 
 def projected_rows(values: Any, *, feature_norm: float, intercept: bool = False) -> Array:
-    r"""Every row scaled to norm at most R, and the constant 1 appended: $u \mapsto (u\min(1, R/\|u\|), 1)$.
+    r"""Every row scaled to norm at most R, and for an intercept the constant 1 appended: $u \mapsto (u\min(1, R/\|u\|), 1)$.
 
     Each record is treated by itself, so neighbours stay neighbours. The projection is rounded inward by $(d+16)$ eps: the true norm of
-    a row is at most R, rounding included.
-
-    Args:
-        values: shape (m, d), finite numbers; m = 0 is allowed: every record may be zeroed out.
-        feature_norm: R > 0, public.
-        intercept: whether to append 1, after the projection; the squared norm is then at most $R^2 + 1$.
+    a row is at most R, rounding included. Shape (m, d), m = 0 allowed: every record may be zeroed out.
     """
     radius = require_positive("feature_norm", feature_norm)
     table = _finite("features", _numbers("features", values).astype(np.float64), 0)
@@ -135,13 +115,7 @@ def projected_rows(values: Any, *, feature_norm: float, intercept: bool = False)
 
 
 def targets_within(values: Any, *, count: int, bound: float) -> Array:
-    """Finite targets truncated at plus and minus a bound, shape (n,).
-
-    Args:
-        values: anything that numpy makes an array of, shape (n,).
-        count: n.
-        bound: > 0, in the unit of the targets.
-    """
+    """Finite targets truncated at plus and minus a bound, shape (n,)."""
     limit = require_positive("target_bound", bound)
     return np.clip(real_targets(values, count=count), -limit, limit)
 

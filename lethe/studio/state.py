@@ -130,10 +130,10 @@ class State:
                 document[field] = value
         if (strength := self._value("ridge")) is not None:
             document["regulariser"] = {"kind": "ridge", "strength": strength}
-        more = self._value("more") or {}
-        if not isinstance(more, dict):
+        more = self._value("more")
+        if not isinstance(more, dict | None):
             raise InputError(f"more: got {self.texts['more']!r}; it needs fields of a run, such as {{clip_method: normalise}}.")
-        for name, value in more.items():
+        for name, value in (more or {}).items():
             inside = _INSIDE.get(name)
             if inside is not None and isinstance(value, dict) and not inside & value.keys():
                 document[name] = {**document[name], **value}

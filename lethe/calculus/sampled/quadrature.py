@@ -156,7 +156,7 @@ def _log_density(q: float, mean: FloatArray, nodes: FloatArray) -> tuple[FloatAr
     near = np.abs(excess) < 0.5
     logs = np.where(near, np.log1p(np.where(near, excess, 0.0)), np.logaddexp(math.log1p(-q), math.log(q) + exponent))
     # The error of the exponent, some eps of its terms, moves the logarithm by at most q e^x (that much), and by at most that much.
-    moved = 4.0 * _EPS * (np.abs(mean * nodes) + mean * mean + 1.0)
+    moved = 4.0 * _EPS * (np.abs(mean * nodes) + mean * mean)
     slip = 8.0 * _EPS * np.abs(logs) + moved * np.minimum(1.0, 2.0 * q * np.exp(np.minimum(exponent, 700.0)))
     return logs, np.where(mean == 0.0, 0.0, slip + np.where(near, 0.0, 8.0 * _EPS * (1.0 - math.log(q) + np.abs(exponent))))
 

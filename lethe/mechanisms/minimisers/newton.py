@@ -8,8 +8,7 @@ takes $n(Dk)^2$ operations to form and only $4nDk$ to multiply by. Conjugate gra
 
 $$P = C\otimes A + \lambda I,\qquad C = \frac1m\sum_iu_iu_i^\top,\quad A = \frac1n\sum_il_i'',$$
 
-whose inverse is a division in the eigenvectors of C and A. H is P for records whose curvatures do not depend on their rows; what is left to
-the iteration is that dependence, and not the range of C's eigenvalues or the directions in which the scores' common shift changes nothing.
+whose inverse is a division in the eigenvectors of C and A. H is P for records whose curvatures do not depend on their rows.
 
 Steps need not be exact: in memory, products are in single precision where $\lambda$ stands out from its rounding. The gradient, on which
 the accuracy rests, is in double precision always.
@@ -44,19 +43,11 @@ _SINGLE = 1e-6  # of the largest curvature: a ridge that stands out from the rou
 def minimiser(objective: Objective, tolerance: float) -> Array:
     r"""A point $\tilde W$ with $\|\nabla F(\tilde W)\| \le \tau$, so that $\|\tilde W - W^*\| \le \tau/\lambda$ for the minimiser $W^*$.
 
-    Strong convexity gives $\lambda\|W - W^*\| \le \|\nabla F(W) - \nabla F(W^*)\| = \|\nabla F(W)\|$. The same data, the same answer:
-    nothing is random. Newton's method is tried first. If it falls short, accelerated descent starts at the best point found, whose
-    gradient is no longer than the one at 0, and after
-    $$2\sqrt\kappa\,\log\frac{\sqrt2\,\kappa\,\|\nabla F(0)\|}{\tau},\qquad \kappa = \frac{\beta + \lambda}{\lambda},$$
-    steps it has arrived, whatever the data: $F(W_k) - F^* \le (1 - \kappa^{-1/2})^k(\beta+\lambda)\|W_0 - W^*\|^2$,
-    $\|W_0 - W^*\| \le \|\nabla F(W_0)\|/\lambda$, and $\|\nabla F\|^2 \le 2(\beta+\lambda)(F - F^*)$.
+    The same data, the same answer: nothing is random. Newton's method is tried first. If it falls short, accelerated descent starts at the
+    best point found, whose gradient is no longer than the one at 0, and arrives after
+    $2\sqrt\kappa\,\log(\sqrt2\,\kappa\,\|\nabla F(0)\|/\tau)$ steps, $\kappa = (\beta + \lambda)/\lambda$ (docs/theory.md, section 16).
 
-    Args:
-        objective: F.
-        tolerance: $\tau > 0$, well above the rounding of F's gradient.
-    Raises:
-        LetheError: rounding alone kept the gradient above the tolerance; nothing has been released.
-    Reference: Nesterov 2018, "Lectures on convex optimization", Theorem 2.2.3.
+    A LetheError says that rounding alone kept the gradient above the tolerance; nothing has been released.
     """
     zero = np.zeros(objective.shape)
     at_zero = _length(objective.value_and_gradient(zero)[1])
@@ -102,10 +93,7 @@ def newton(objective: Objective, tolerance: float) -> Array:
 
 
 def most_steps(condition: float, gradient: float, tolerance: float) -> int:
-    r"""The largest number of steps of accelerated descent: the bound in `minimiser`, plus one; from $\kappa$, $\|\nabla F(0)\|$ and $\tau$.
-
-    Args: as `minimiser`.
-    """
+    r"""The bound of `minimiser` on the steps of accelerated descent, plus one; from $\kappa$, $\|\nabla F(0)\|$ and $\tau$."""
     steps = 2.0 * math.sqrt(condition) * math.log(max(math.sqrt(2.0) * condition * gradient / tolerance, 1.0))
     return int(count_above(steps, MOST_COUNT)) + 1
 

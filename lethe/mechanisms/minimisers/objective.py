@@ -52,10 +52,7 @@ class MemoryRecords:
 
 
 def records_of(features: Any, targets: Any, loss: LinearLoss) -> MemoryRecords | RecordSums:
-    """Check records, in memory or in blocks, whose rows have the intercept's column already, and may not be longer than the loss supposes.
-
-    Args: as `output_perturbation`.
-    """
+    """Check records; those in blocks have the intercept's column already, and may not be longer than the loss supposes."""
     if not isinstance(features, RecordSums):
         rows = projected_rows(features, feature_norm=loss.feature_norm, intercept=loss.intercept)
         return MemoryRecords(rows, loss.check_targets(targets, len(rows)), loss.outputs)
@@ -67,14 +64,9 @@ def records_of(features: Any, targets: Any, loss: LinearLoss) -> MemoryRecords |
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Objective:
-    r"""$F(W) = \frac1n\sum_i l(W^\top u_i, y_i) + \frac\lambda2\|W\|^2 + \langle c, W\rangle$.
+    r"""$F(W) = \frac1n\sum_i l(W^\top u_i, y_i) + \frac\lambda2\|W\|^2 + \langle c, W\rangle$, c of shape (D, k).
 
-    Args:
-        records: n >= 1, public; zeroed-out records count.
-        data: the records that are present.
-        loss: l, with k scores, and the bound on the rows' norms.
-        regularisation: $\lambda > 0$; the intercept is regularised as well, or F would not be strongly convex.
-        tilt: c, shape (D, k); None: 0.
+    Zeroed-out records count in n; the data are those present. The intercept is regularised too, or F would not be strongly convex.
     """
 
     records: int

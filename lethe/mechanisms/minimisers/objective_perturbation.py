@@ -3,37 +3,15 @@ r"""Objective perturbation: the minimiser of a risk that was tilted by Gaussian 
 $$J(w) = \sum_i f_i(w) + \frac\Lambda2\|w\|^2 + \langle b, w\rangle,\quad b \sim N(0, \sigma^2I),\quad \Lambda = n\lambda;\qquad
   \tilde w + N(0, \tau^2I),\quad \|\nabla J(\tilde w)\|/n \le \eta.$$
 
-The noise of the release hides the solver's error and is a tenth, or less, of what b moves the minimiser by in any direction.
+The noise of the release hides the solver's error and is a tenth, or less, of what b moves the minimiser by in any direction. The $f_i$ are
+convex with Lipschitz gradients, functions of the scores $W^\top u_i$. What it costs, in the steps of docs/theory.md, section 16:
 
-**Privacy profile.** The $f_i$ are convex with Lipschitz gradients, functions of the scores $W^\top u_i$. So, at the minimiser w,
-$b(w) = -\sum\nabla f_i(w) - \Lambda w$ is one to one, Lipschitz with a Lipschitz inverse, and w has the density
-$\varphi_\sigma(b(w))\det(\Lambda I + \sum\nabla^2f_i(w))$ (area formula; Hessians need to exist almost everywhere only, which covers
-Huber's loss and the smoothed hinge).
-
-Take two data sets that differ in one record, f against $\tilde f$ (0 when it is zeroed out), and share the rest, with Hessian H'.
-With $v = \nabla f(w) - \nabla\tilde f(w)$, what is $b = b(w)$ under the first is $b + v$ under the second. The privacy loss is
-
-$$\ell = \log\frac{\det(\Lambda I + H' + \nabla^2f)}{\det(\Lambda I + H' + \nabla^2\tilde f)}
-  + \frac{2\langle b, v\rangle + \|v\|^2}{2\sigma^2},\qquad b \sim N(0, \sigma^2I)\text{ under the first.}$$
-
-1. *Determinants.* The eigenvalues $h_j$ of $\nabla^2f$, at most r of them, add up to at most T. The first term is at most
-   $\log\det(I + (\Lambda I+H')^{-1}\nabla^2f) \le \sum_j\log(1+h_j/\Lambda) \le c = r\log(1 + T/(r\Lambda))$; and at most 0 where f = 0.
-2. *Vertices.* v lies in the convex hull of 0 and finitely many vectors $v_j$ that the two records fix, and the second term is convex in
-   v. So $\ell \le c + \max(0, x_1, x_2, \dots)$ with $x_j = (2\langle b, v_j\rangle + \|v_j\|^2)/(2\sigma^2)$, which has the law of the
-   loss of a Gaussian mechanism with $\mu_j = \|v_j\|/\sigma$. The positive part of a maximum is at most the sum of the positive parts:
+1. *Determinants* of Hessians of rank r and trace at most T cost $c = r\log(1 + T/(r\Lambda))$.
+2. *Vertices.* The difference of two records' gradients lies in the convex hull of 0 and vectors $v_j$. With $\mu_j = \|v_j\|/\sigma$
    $$\delta(\epsilon) \le \sum_j\delta_{\mu_j}(s)\ \text{ for }s = \epsilon - c \ge 0,\qquad
-     \delta(\epsilon) \le 1 - e^s\Big(1 - \sum_j\delta_{\mu_j}(0)\Big)\ \text{ for }s < 0,$$
-   the latter by $(1 - e^{s-x})_+ \le 1 - e^s + e^s(1-e^{-x})_+$.
-3. *Slopes of both signs.* Huber's loss has $v = au$, $|a| \le B$, with the vertices $Bu$ and $-Bu$. In the direction that takes the
-   record away one of them is enough: the score $\langle w, u\rangle$ falls as $t = \langle b, u\rangle$ grows, and so does the slope a. If
-   $a \ge 0$ at t = 0, then for $t < 0$ as well, where $ta + a^2\|u\|^2/2$ is at most its larger value at a = 0 and a = B; for $t \ge 0$
-   its largest value over $|a| \le B$ is that at B. If a < 0 there, the same holds with -B. This is decided by the other coordinates
-   of b, which are independent of t.
-4. *Solver.* The release is $\tilde w + N(0, \tau^2I)$ with $\|\tilde w - w\| \le \eta$. Given w it is a Gaussian mechanism with
-   $\nu \le 2\eta/\tau$, whose loss adds to $\ell$: every $\mu_j$ becomes $\sqrt{\mu_j^2+\nu^2}$, and 0 a vertex with $\nu$.
-
-The classical analysis needs $\Lambda \ge 2\beta/\epsilon$ and a tail bound on $\langle b, v\rangle$; the exact one by Redberg et al. counts
-both signs of $\langle b, v\rangle$, a factor 2, for zeroing out. Step 2 needs none for slopes of one sign, step 3 none in one direction.
+     \delta(\epsilon) \le 1 - e^s\Big(1 - \sum_j\delta_{\mu_j}(0)\Big)\ \text{ for }s < 0.$$
+3. *Slopes of both signs* (Huber's loss): in the direction that takes the record away, one of two opposite vertices is enough.
+4. *Solver.* Every $\mu_j$ becomes $\sqrt{\mu_j^2+\nu^2}$, $\nu \le 2\eta/(\lambda\tau)$, and 0 a vertex with $\nu$.
 """
 
 from __future__ import annotations
@@ -58,7 +36,7 @@ from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError
-from lethe.mechanisms.base import PrivateWeights
+from lethe.mechanisms.base import PrivateWeights, require_swap
 from lethe.mechanisms.minimisers.newton import minimiser
 from lethe.mechanisms.minimisers.objective import Objective, records_of
 from lethe.mechanisms.minimisers.output_perturbation import shared_findings
@@ -106,15 +84,7 @@ def _trace(loss: LinearLoss) -> float:
 def minimiser_profile(
     loss: LinearLoss, *, ridge: float, noise_std: float, solver_mu: float, neighbours: Neighbours = "replace_one"
 ) -> PerturbedMinimiser:
-    r"""The guarantee of the module's first lines.
-
-    Args:
-        loss: l, with the bound R on the norm of the rows.
-        ridge: $\Lambda > 0$, of the sum of the losses.
-        noise_std: $\sigma > 0$, of b, in units of one record's gradient.
-        neighbours: replace_one or zero_out.
-        solver_mu: $\nu = 2\eta/\tau \ge 0$ of step 4; 0 for the exact minimiser.
-    """
+    r"""The guarantee of the module's first lines, for $\Lambda$, $\sigma$ in units of one record's gradient, and $\nu$, 0 if w is exact."""
     # What underflows is not 0.
     largest = max(loss.row_gradient_bound / require_positive("noise_std", noise_std), 5e-324)
     extra = require_nonnegative("solver_mu", solver_mu, allow_infinity=False)
@@ -139,13 +109,8 @@ def gradient_vertices(loss: LinearLoss, neighbours: Neighbours) -> tuple[Vertice
     - Softmax, $G = \sqrt2R$: $u\otimes(e_j - e_y)$, K - 1 of length 1; when replaced, differences of two of them as well. For equal
       classes $\|u\otimes r - u'\otimes r'\|^2 \le R^2(4 + 2\langle r, r'\rangle)$ is 8 for the K - 1 pairs with j = j', 6 for the others;
       for different classes one pair reaches 8 and no other more than 6. Truncated, all of it times the cut.
-
-    Raises:
-        InputError: another relation, or a loss with several scores that is not softmax.
     """
-    if neighbours not in ("replace_one", "zero_out"):
-        raise outside("neighbours", neighbours, "replace_one or zero_out: the number of records is public here")
-    replaced = neighbours == "replace_one"
+    replaced = require_swap(neighbours) == 2.0
     if isinstance(loss, Softmax | TruncatedSoftmax):
         others = loss.target_classes - 1
         if not replaced:
@@ -165,18 +130,12 @@ def gradient_vertices(loss: LinearLoss, neighbours: Neighbours) -> tuple[Vertice
 
 
 def release_std(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> float:
-    r"""The noise of the release: $\tau = \sigma/(10\,n(\lambda + \beta))$, $\beta$ the smoothness, in parameter units.
-
-    Args, and the number of weights: as `objective_perturbation`.
-    """
+    r"""The noise of the release: $\tau = \sigma/(10\,n(\lambda + \beta))$, $\beta$ the smoothness, in parameter units."""
     return _RELEASE_SHARE * noise_std / (records * (regularisation + loss.smoothness))
 
 
 def solver_tolerance(loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float) -> float:
-    r"""The solver's $\eta$, from public numbers: such that $\nu$ is 3 % of $G/\sigma$, or more where rounding needs it.
-
-    Args, and the number of weights: as `objective_perturbation`.
-    """
+    r"""The solver's $\eta$, from public numbers: such that $\nu$ is 3 % of $G/\sigma$, or more where rounding needs it."""
     bound = loss.row_gradient_bound
     std = release_std(loss, records=records, regularisation=regularisation, noise_std=noise_std)
     wanted = 0.5 * _SOLVER_SHARE * (bound / noise_std) * regularisation * std
@@ -186,10 +145,7 @@ def solver_tolerance(loss: LinearLoss, *, records: int, weights: int, regularisa
 def objective_guarantee(
     loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float, neighbours: Neighbours = "replace_one"
 ) -> PerturbedMinimiser:
-    r"""The guarantee of `objective_perturbation` with noise $\sigma$, its solver's error included.
-
-    Args, and Dk, the number of weights: as `objective_perturbation`.
-    """
+    r"""The guarantee of `objective_perturbation` of Dk weights with noise $\sigma$, its solver's error included."""
     model, size, count = require_linear_loss(loss), require_count("records", records), require_count("weights", weights)
     curvature, noise = require_positive("regularisation", regularisation), require_positive("noise_std", noise_std)
     tolerance = solver_tolerance(model, records=size, weights=count, regularisation=curvature, noise_std=noise)
@@ -199,10 +155,7 @@ def objective_guarantee(
 
 
 def objective_derivation(loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float) -> Derivation:
-    """The numbers that `objective_guarantee` follows from.
-
-    Args, and the number of weights: as `objective_perturbation`.
-    """
+    """The numbers that `objective_guarantee` follows from."""
     numbers = {"records": records, "weights": weights, "regularisation": float(regularisation), "noise_std": float(noise_std)}
     return derivation("objective perturbation", loss=loss.to_document(), **numbers)
 
@@ -212,9 +165,7 @@ def objective_noise_std(
 ) -> float:
     r"""The smallest $\sigma$, from above, for which `objective_guarantee` meets the target.
 
-    Args, and the number of weights: as `objective_perturbation`.
-    Raises:
-        CalibrationError: the determinants alone cost $\epsilon$ or more: the regularisation is too small.
+    A CalibrationError says that the determinants alone cost $\epsilon$ or more: the regularisation is too small.
     """
     goal = require_target(target)
     if not isinstance(goal, ApproxDP) or goal.delta_bound == 0.0:
@@ -242,8 +193,6 @@ def least_noise_std(loss: LinearLoss, *, ridge: float, target: ApproxDP, neighbo
 
     The cost is at least that of the m longest vertices: $m\,\delta_\mu(\epsilon - c) \le \delta$ for their $\mu = L/\sigma$.
     Infinity where the determinants alone cost $\epsilon$.
-
-    Args, beside the target: as `minimiser_profile`.
     """
     left = target.epsilon_bound - log_determinant(loss, ridge=ridge)
     if left <= 0.0:

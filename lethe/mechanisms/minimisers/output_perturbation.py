@@ -1,15 +1,9 @@
 r"""Output perturbation: the minimiser of a regularised empirical risk, released with Gaussian noise.
 
 $$\tilde w + N(0, \sigma^2 I),\qquad \|\tilde w - w^*\| \le \tau/\lambda,\qquad
-  w^* = \arg\min_w F(w),\quad F(w) = \frac1n\sum_i f_i(w) + \frac\lambda2\|w\|^2.$$
+  w^* = \arg\min_w F(w),\quad F(w) = \frac1n\sum_i f_i(w) + \frac\lambda2\|w\|^2,$$
 
-Sensitivity: let F and F' differ in one record, $f$ against $f'$, with minimisers $w$ and $w'$. Then $\nabla F'(w) = (\nabla f'(w) -
-\nabla f(w))/n$, and $\lambda\|w - w'\| \le \|\nabla F'(w) - \nabla F'(w')\| = \|\nabla F'(w)\|$. Two gradients of norm at most G are at
-most 2G apart (replace one), a gradient and 0 at most G (zero out one); the solver's error counts once on each side:
-
-$$s = \frac{1}{\lambda}\Big(\frac{2G\text{ or }G}{n} + 2\tau\Big).$$
-
-It is attained: records with features u and -u and slopes at the bound. The release is $(s/\sigma)$-GDP.
+is $(s/\sigma)$-GDP with $s = \frac1\lambda(\frac{2G\text{ or }G}n + 2\tau)$ for gradients of norm at most G (docs/theory.md, section 16).
 """
 
 from __future__ import annotations
@@ -50,15 +44,7 @@ def solver_tolerance(gradient_bound: float, records: int) -> float:
 def output_sensitivity(
     *, records: int, regularisation: float, gradient_bound: float, tolerance: float, neighbours: Neighbours = "replace_one"
 ) -> float:
-    r"""How far two neighbours' points can be apart, rounded up: $s = ((2\text{ or }1)\,G/n + 2\tau)/\lambda$.
-
-    Args:
-        records: n >= 1, public.
-        regularisation: $\lambda > 0$, of the mean of the losses.
-        gradient_bound: G > 0, for every record and every w.
-        neighbours: replace_one or zero_out.
-        tolerance: $\tau \ge 0$, the largest gradient of F at which the solver stops.
-    """
+    r"""How far two neighbours' points can be apart, rounded up: $s = ((2\text{ or }1)\,G/n + 2\tau)/\lambda$."""
     size = require_count("records", records)
     curvature = require_positive("regularisation", regularisation)
     # Quotients that underflow are not 0.
@@ -118,10 +104,7 @@ def output_perturbation(
 
 
 def output_derivation(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> Derivation:
-    """The numbers that the guarantee follows from.
-
-    Args: as `output_perturbation`, and the noise.
-    """
+    """The numbers that the guarantee follows from."""
     numbers = {"records": int(records), "regularisation": float(regularisation), "noise_std": float(noise_std)}
     return derivation("output perturbation", loss=loss.to_document(), **numbers)
 

@@ -7,16 +7,9 @@ r"""Quantiles of columns whose unit is unknown, from three noisy histograms: of 
 3. *Again.* Where the quantiles lie within a quarter of those bins, values are counted over as many bins between the quantiles alone; else
    once more over the same bins, and both are averaged: a quarter.
 
-A range comes out too narrow rather than too wide, where noise is large: see `lethe.mechanisms.quantiles.read_off`.
-
-Formal guarantee: a record has one value a column, which lies in one bin of it. So when it is replaced, two counts of each column move by 1
-at most, and when it is zeroed out one does: in Euclidean norm the counts of d columns together move by at most
-
-$$\Delta = \sqrt{2d}\ \text{(replaced)},\qquad \Delta = \sqrt d\ \text{(zeroed out)},$$
-
-which is attained where every value changes its bin. With $N(0, \sigma^2)$ on each count a histogram is $(\Delta/\sigma)$-GDP, whatever the
-number of bins; counts are whole numbers, exact in floating point, so rounding comes after the noise. Bins are public or follow from those
-before, and adaptive composition adds the squares of $\mu$. All else is post-processing. Ties need no care: a count is a count.
+One record moves the counts of d columns together by $\Delta = \sqrt{2d}$ at most, by $\sqrt d$ where it is zeroed out (docs/theory.md,
+section 16): with $N(0, \sigma^2)$ on each count a histogram is $(\Delta/\sigma)$-GDP, whatever the number of bins. Bins are public or
+follow from those before, and adaptive composition adds the squares of $\mu$. All else is post-processing.
 """
 
 from __future__ import annotations
@@ -47,14 +40,10 @@ _MOST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocatedQuantiles:
-    """Two released quantiles of each of d columns.
+    """Two released quantiles of each of d columns, the one below the other, and what they cost; all of shape (d,).
 
-    Args:
-        low, high: shape (d,), the one below the other.
-        undetected: of which columns nothing could be told from the noise, shape (d,); their range is that of the smallest size.
-        tiny: of which columns half or more are below the smallest size, and no others could be told from the noise, shape (d,).
-        beyond: of which columns values may be beyond the largest size, shape (d,).
-        statement: what they cost.
+    Of `undetected` columns nothing could be told from the noise: their range is that of the smallest size. Of `tiny` ones half or more are
+    below it, and no others could be told from the noise. Of those `beyond` values may be beyond the largest size.
     """
 
     low: Array
@@ -112,10 +101,7 @@ def histogram_sensitivity(columns: int, neighbours: object) -> float:
 def noisy_counts(
     counts: Array, *, noise_std: float, neighbours: Neighbours, records: int, name: str, generator: np.random.Generator | None = None
 ) -> tuple[Array, Statement]:
-    """Release the counts of every bin of every column, shape (d, bins): each record is in one bin of each column.
-
-    Args: as `located_quantiles`, and the noise of a count.
-    """
+    """Release the counts of every bin of every column, shape (d, bins): each record is in one bin of each column."""
     columns, bins = counts.shape
     sensitivity = histogram_sensitivity(columns, neighbours)
     noisy = counts + noise_std * noise_generator(generator).standard_normal(counts.shape)
@@ -137,10 +123,7 @@ def noisy_counts(
 
 
 def located_cost(columns: int, target: GDP, neighbours: Neighbours) -> Guarantee:
-    """The guarantee of `located_quantiles` of so many columns, before it looks at a record.
-
-    Args: as `located_quantiles`.
-    """
+    """The guarantee of `located_quantiles` of so many columns, before it looks at a record."""
     sensitivity = histogram_sensitivity(columns, neighbours)
     return joined([(gaussian_guarantee(sensitivity, noise_std), 1) for noise_std in _noises(columns, target, neighbours)])
 
@@ -164,10 +147,7 @@ def located_quantiles(
         signed: whether values may be below 0.
         guesses: whether sizes that are only likely are taken where most records are not next to 0: for columns, of which a wrong one spoils
             no other.
-        target: what all of them may cost together.
-        neighbours: replace_one or zero_out.
-        name: of the release.
-        generator: for tests, and the statement is then `seeded`; None: fresh entropy.
+        target, neighbours, name, generator: of the whole release, the generator for tests only.
     """
     records, width = columns.shape
     noises = _noises(width, target, neighbours)
@@ -207,20 +187,17 @@ def located_quantiles(
             both = (counts[column] + last[column]) / 2.0
             ends[column] = two_quantiles(both, grids[column], noises[2] / math.sqrt(2.0), records, tails)
     ends[~detected] = (-SMALLEST if signed else 0.0), SMALLEST
+    whole = joint(statements, name=name)
+    sign = ", of either sign" if signed else ""
+    told = f"sizes from {SMALLEST:.3g} to {LARGEST:.3g}{sign}, fixed in the code for every data set"
     return LocatedQuantiles(
         low=ends[:, 0],
         high=ends[:, 1],
         undetected=~detected & ~tiny,
         tiny=tiny,
         beyond=reach >= LARGEST,
-        statement=_stated(statements, name, signed=signed),
+        statement=replace(whole, findings=(holds("public range", told, evidence="enforced"), *whole.findings)),
     )
-
-
-def _stated(statements: list[Statement], name: str, *, signed: bool) -> Statement:
-    whole = joint(statements, name=name)
-    sizes = f"sizes from {SMALLEST:.3g} to {LARGEST:.3g}{', of either sign' if signed else ''}, fixed in the code for every data set"
-    return replace(whole, findings=(holds("public range", sizes, evidence="enforced"), *whole.findings))
 
 
 def _noises(columns: int, target: GDP, neighbours: Neighbours) -> list[float]:

@@ -4,20 +4,16 @@ Of a point r of the range the rank is off by
 
 $$v(r) = \#\{i : z_i < r\} - p\,m,$$
 
-with m the records that are present. One record moves $v(r)$, at every r, by at most 1 when it is replaced (m stays, one count changes), and
-by p or $1 - p$ when it is zeroed out, that is absent from the list: every r above it loses $1 - p$, every r below it gains p. Neither
-depends on n, so n may be public and the number m of those present need not be. A record that is zeroed out has no value here: if its value
-became 0 instead, it would be replaced. With $\Delta = 1$ or $\max(p, 1-p)$, the mechanism draws from
+with m the records that are present: one that is zeroed out is absent from the list (if its value became 0 instead, it would be replaced).
+One record moves $v(r)$ by at most $\Delta = 1$, or $\max(p, 1-p)$ zeroed out, and the mechanism draws from
 
 $$p(r) \propto \exp\left(-\frac{\epsilon}{2\Delta}\,|v(r)|\right),\qquad
   P(I_k) \propto |I_k|\,\exp\left(-\frac{\epsilon}{2\Delta}\,|k - pm|\right),\quad k = 0..m,$$
 
 $I_k$ the interval between the k-th and the next of the sorted values, the ends of the range added. Ties give intervals of length zero,
-which have probability zero. The coordinate (linear or logarithmic) is a base measure that does not depend on the data.
+which have probability zero. For a range over several powers of ten give logarithms of the values and of its ends.
 
-Formal guarantee: $\epsilon$-BR (`lethe.mechanisms.bounded_range`), so $\epsilon$-DP. Proof: the logarithm of the ratio of the two densities
-at r is $\frac{\epsilon}{2\Delta}$ times the change of $|v(r)|$ plus a constant, so it stays within an interval of length $\epsilon$. It is
-exact: a record that crosses the quantile lowers $|v|$ by 1 on one side of it and raises it by 1 on the other.
+It is $\epsilon$-BR (`lethe.mechanisms.bounded_range`), exactly. Proof: docs/theory.md, section 16.
 
 Reference: Smith 2011, Privacy-preserving statistical estimation with optimal convergence rates; Gillenwater, Joseph, Kulesza 2021,
 arXiv:2102.08244.
@@ -27,7 +23,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -47,7 +42,6 @@ from lethe.mechanisms.bounded_range import guarantee_for, range_of_target
 from lethe.mechanisms.tables import public_records
 from lethe.run.run import Neighbours
 
-Spacing = Literal["linear", "logarithmic"]
 _LEVEL = "a number above 0 and below 1"
 _CITATIONS = (
     Citation(key="smith-2011", text="Smith 2011, Privacy-preserving statistical estimation with optimal convergence rates"),
@@ -70,9 +64,8 @@ class Quantile:
 class QuantileLaw:
     """The exact law of the released point: constant density on each interval.
 
-    Args:
-        edges: ends of the intervals in the coordinate of the range, shape (m + 2,), sorted; equal neighbours where values tie.
-        log_weights: logarithm of each interval's probability up to one constant, shape (m + 1,); minus infinity for an empty one.
+    `edges`, shape (m + 2,), are sorted, and equal where values tie; `log_weights`, shape (m + 1,), are those of the probabilities up to one
+    constant, minus infinity for an empty interval.
     """
 
     edges: Array
@@ -99,10 +92,7 @@ def rank_sensitivity(quantile: float, neighbours: object) -> float:
 
 
 def quantile_law(points: Array, ends: tuple[float, float], *, quantile: float, epsilon: float, neighbours: object) -> QuantileLaw:
-    r"""The law of the module's first lines, of values in the coordinate of the range, shape (m,); those outside its ends are clipped.
-
-    Args: as `private_quantile`, and $\epsilon \ge 0$.
-    """
+    """The law of the module's first lines, of values, shape (m,); those outside the ends of the range are clipped."""
     sensitivity = rank_sensitivity(quantile, neighbours)
     slope = round_down(require_nonnegative("epsilon", epsilon, allow_infinity=False) / (2.0 * sensitivity), 1e-15)
     edges = np.concatenate([[ends[0]], np.sort(np.clip(points, *ends)), [ends[1]]])
@@ -122,31 +112,28 @@ def private_quantile(
     target: Guarantee,
     neighbours: Neighbours = "replace_one",
     records: int | None = None,
-    spacing: Spacing = "linear",
     generator: np.random.Generator | None = None,
 ) -> Quantile:
     r"""Release one quantile.
 
-    Where $n\min(p, 1-p)\,\mu$ is well below 20 the wide outer intervals win: take a narrow range, or "logarithmic" spacing.
+    Where $n\min(p, 1-p)\,\mu$ is well below 20 the wide outer intervals win: take a narrow range.
 
     Args:
         values: one number a record, shape (m,); those outside the range are clipped to it.
         quantile: p in (0, 1).
-        low: lower end of a range known without looking at the data; above 0 for logarithmic spacing.
-        high: its upper end.
+        low, high: the ends of a range known without looking at the data.
         target: the guarantee wanted: (epsilon, delta), mu-GDP, rho-zCDP or a Rényi curve.
         neighbours: "replace_one", or "zero_out": the record has no value in the list, n stays public.
         records: n, the public number of records; None: as many as there are values.
-        spacing: "linear", or "logarithmic" for a range over several powers of ten.
         generator: for tests, and the statement is then `seeded`; None: fresh entropy.
     Returns:
         The value, and a statement whose guarantee is of the target's kind where that loses nothing.
     """
     sensitivity = rank_sensitivity(quantile, neighbours)
-    points, ends = _coordinates(_list(values), *_range(low, high, spacing), spacing)
+    points, ends = _list(values), _range(low, high)
     count, epsilon = public_records(records, points.size, neighbours), range_of_target(target)
     law = quantile_law(points, ends, quantile=float(quantile), epsilon=epsilon, neighbours=neighbours)
-    point = law.draw(noise_generator(generator))
+    value = law.draw(noise_generator(generator))
     statement = Statement(
         name=f"the {quantile:g} quantile",
         guarantee=guarantee_for(epsilon, target),
@@ -161,13 +148,10 @@ def private_quantile(
         derivation=derivation("quantile by the exponential mechanism", range=epsilon, target=target.to_dict()),
         records=count,
     )
-    value = math.exp(point) if spacing == "logarithmic" else point
-    return Quantile(value=min(max(value, float(low)), float(high)), statement=statement)
+    return Quantile(value=min(max(value, ends[0]), ends[1]), statement=statement)
 
 
-def _range(low: object, high: object, spacing: object) -> tuple[float, float]:
-    if spacing not in get_args(Spacing):
-        raise outside("spacing", spacing, "one of " + ", ".join(get_args(Spacing)))
+def _range(low: object, high: object) -> tuple[float, float]:
     ends = as_number("low", low, "a finite number below high"), as_number("high", high, "a finite number above low")
     if not (math.isfinite(ends[0]) and 0.0 < ends[1] - ends[0] < math.inf):
         raise InputError(
@@ -175,16 +159,7 @@ def _range(low: object, high: object, spacing: object) -> tuple[float, float]:
             source="the arguments low and high",
             remedy="give a range known without looking at the data",
         )
-    if spacing == "logarithmic" and not ends[0] > 0.0:
-        raise outside("low", low, "a finite number > 0, as spacing is logarithmic")
     return ends
-
-
-def _coordinates(values: Array, low: float, high: float, spacing: Spacing) -> tuple[Array, tuple[float, float]]:
-    points = np.concatenate([[low], np.clip(values, low, high), [high]])
-    if spacing == "logarithmic":
-        points = np.log(points)
-    return points[1:-1], (float(points[0]), float(points[-1]))
 
 
 def _list(values: ArrayLike) -> Array:

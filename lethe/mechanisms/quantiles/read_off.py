@@ -26,12 +26,7 @@ _APART = 0.999  # of the records at most lie below the lower quantile and above 
 def bin_of_largest(sizes: Array, noise_std: float, records: int, tail: float, *, guesses: bool) -> int | None:
     """The last bin of sizes that counts, with at most half of the tail above it, or a noise's worth of records; None where none does.
 
-    Args:
-        sizes: counts of sizes, the smallest first, which hold the values next to 0, shape (bins,).
-        noise_std: of a count.
-        records: n.
-        tail: the share of records above the upper quantile.
-        guesses: whether a run that is only likely is taken where most records are not next to 0.
+    Of the counts, shape (bins,), the first holds the values next to 0; where most records are not there `guesses` takes likely runs.
     """
     least = _LIKELY_SIZE if guesses and sizes[0] < records / 2.0 else SIZE
     occupied = _runs(sizes[1:], least * noise_std, _FURTHER_SIZE * noise_std)
@@ -45,12 +40,7 @@ def bin_of_largest(sizes: Array, noise_std: float, records: int, tail: float, *,
 def two_quantiles(counts: Array, grid: Array, noise_std: float, records: int, tails: tuple[float, float]) -> tuple[float, float]:
     """Two quantiles; the ends of the grid where most records within it cannot be told from the noise.
 
-    Args:
-        counts: below the grid, in its bins, and above it, noisy, shape (bins + 2,).
-        grid: edges, shape (bins + 1,).
-        noise_std: of a count.
-        records: n.
-        tails: below the lower one, and above the upper one.
+    Counts are below the grid, in its bins, and above it, noisy, shape (bins + 2,); edges of the grid have shape (bins + 1,).
     """
     below, above, inner = max(float(counts[0]), 0.0), max(float(counts[-1]), 0.0), counts[1:-1]
     occupied = _occupied(inner, noise_std)

@@ -83,7 +83,6 @@ OWN: dict[str, dict[str, tuple[Any, ...]]] = {
         "quantile": (0.0, 1.0, math.nan, True),
         "low": (1.0, math.nan),
         "high": (math.inf,),
-        "spacing": ("logarithmic", "other"),
         "values": ([math.nan], [math.inf], ["a"], [[1.0]], [True], [[1.0], [1.0, 2.0]], []),
     },
     "output_perturbation": {

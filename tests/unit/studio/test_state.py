@@ -132,7 +132,7 @@ def test_a_link_that_nobody_wrote_is_refused(query: str, words: str) -> None:
         ("{learning_rate: 1}", "learning_rate"),
         ("{neighbors: zero_out}", "given as 'neighbours' and as 'neighbors'"),
         ("{seeded: true, seeded: false}", "twice"),
-        ("3", "fields of a run"),
+        ("0", "fields of a run"),
         ("{", "no YAML value"),
     ],
 )
