@@ -162,11 +162,7 @@ def _rank(row: ComparisonRow) -> tuple[int, float, str, str]:
 
 
 def require_over(over: str) -> Over:
-    """`over` itself if it names a quantity that a sweep can vary.
-
-    Raises:
-        InputError: it does not.
-    """
+    """`over` itself if it names a quantity that a sweep can vary, or InputError."""
     for known in OVERS:
         if over == known:
             return known
@@ -177,10 +173,7 @@ def require_over(over: str) -> Over:
 
 
 def sweep_values(run: Run, over: Over, delta: float, values: Iterable[float] | None) -> tuple[float, ...]:
-    """The values of a sweep, increasing, each once: those of the caller, or else a grid with the run itself among them.
-
-    Args: as `compare`.
-    """
+    """The values of a sweep, increasing, each once: those of the caller, or else a grid with the run itself among them."""
     if changes_length(run, over):
         _refuse_lists(run, over)
     if values is None:
