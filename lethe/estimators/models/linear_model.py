@@ -57,6 +57,10 @@ class PrivateLinearModel(PrivateEstimator):
     coef_: Array = field(init=False)
     run_: Run | None = field(init=False)
     n_averaged_: int = field(init=False)
+    n_iter_: int = field(init=False)
+    mechanism_: str = field(init=False)
+    _run_alone: bool = field(init=False)
+    _in_passes: bool = field(init=False)
     feature_norm_: float = field(init=False)
     whitened_: WhitenedRows | None = field(init=False)
     takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {
@@ -148,7 +152,8 @@ class PrivateLinearModel(PrivateEstimator):
             if users is not None:
                 counted = "all rows" if (most := asked.rows_per_user) is None else f"at most {most} rows, chosen at random,"
                 known.append(f"{users.users} users; of each {counted} count by the mean of their losses")
-            rows, norm = table, radius
+            rows: Any = table
+            norm = radius
             norms: Any = norms_of(rows) if norm is None or not in_blocks else None
             released = norm is None
             if norm is None:
