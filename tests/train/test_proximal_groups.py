@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from doors import arguments
 from helpers import with_fresh_noise
-from networks import COLUMNS, CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run
+from networks import COLUMNS, by_hand, fit_network, flat, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import Tensor, nn
 from torch.nn.utils import spectral_norm as hooked_spectral_norm
@@ -24,7 +23,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.run.regularisers import L1, L2, Ball, GroupL1
 from lethe.run.run import Run
-from lethe.train import Checkpoints, Fitted, ProximalGroup, TrainOptions, fit
+from lethe.train import Checkpoints, Fitted, ProximalGroup
 
 FIRST = ProximalGroup(regularisers=(L1(strength=0.04), Ball(radius=0.8)), parameters=("0.weight", "0.bias"))
 LAST = ProximalGroup(regularisers=(GroupL1(strength=0.05), L2(strength=0.3)), parameters=("3.weight",))
@@ -46,7 +45,7 @@ def proximal_by_hand(model: nn.Module, step_size: float) -> None:
 
 def trained(run: Run, **options: Any) -> torch.Tensor:
     model = make_network()
-    fit(model, CROSS_ENTROPY, make_data(), run, **arguments({"seed": 4, "proximal_groups": [FIRST, LAST], **options}))
+    fit_network(run, model, **{"seed": 4, "proximal_groups": [FIRST, LAST], **options})
     return flat(model)
 
 
@@ -77,7 +76,7 @@ def test_one_group_of_all_is_the_runs_regulariser(secure: bool) -> None:
 
 def test_it_is_post_processing_recorded_and_certified_as_composition() -> None:
     run = make_network_run("cyclic", noise_multiplier=2.0)
-    recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(proximal_groups=[FIRST, LAST])).run
+    recorded = fit_network(run, proximal_groups=[FIRST, LAST]).run
     assert with_fresh_noise(recorded) == run
     certificate = certify(with_fresh_noise(recorded), 1e-5)
     assert certificate.theorem == "composition"
@@ -86,7 +85,7 @@ def test_it_is_post_processing_recorded_and_certified_as_composition() -> None:
 
 def _averaged(model: nn.Module, **options: Any) -> Fitted[nn.Module]:
     run = make_network_run(noise_multiplier=1.0, **options.pop("run", {}))
-    return fit(model, CROSS_ENTROPY, make_data(), run, **arguments(options))
+    return fit_network(run, model, **options)
 
 
 @pytest.mark.sampled(4)
@@ -179,7 +178,7 @@ def test_a_teacher_follows_the_noisy_iterates(own_loop: bool) -> None:
     if own_loop:
         Loop(run, model=model, optimizer=lambda _: optimizer).whole()
     else:
-        fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer)
+        fit_network(run, model, optimizer=optimizer)
     assert float(model.count) == len(iterates) == 9
     for own, expected in zip(model.teacher.parameters(), teachers_of(iterates), strict=True):
         torch.testing.assert_close(own.detach(), expected, rtol=1e-12, atol=1e-12)  # the same sums
@@ -193,4 +192,4 @@ def discriminator(norm: Callable[[nn.Module], nn.Module]) -> nn.Sequential:
 def test_spectral_norm_in_training_mode_is_refused_for_what_it_is_every_time(norm: Callable[[nn.Module], nn.Module]) -> None:
     for _ in range(3):
         with pytest.raises(InputError, match=r"(?s)step of power iteration in each forward pass.*register_step_post_hook"):
-            fit(discriminator(norm), CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0))
+            fit_network(make_network_run(noise_multiplier=1.0), discriminator(norm))

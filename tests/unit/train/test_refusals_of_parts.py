@@ -98,7 +98,6 @@ MIXING: list[tuple[Callable[[], nn.Module], str]] = [
     (lambda: nn.Linear(4, 3).requires_grad_(False), "nothing to train"),
     (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)), "power iteration"),
 ]
-Row = tuple[dict[str, Any], str]
 TABLES: dict[Callable[..., Any], list[tuple[Any, str]]] = {
     features: [
         (np.zeros(4), "shape"),

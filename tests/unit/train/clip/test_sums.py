@@ -183,9 +183,6 @@ def test_random_batches_are_taken_at_a_size_that_they_never_have() -> None:
     assert largest_batch(run_of(70, lethe.batches.Full())) == 70
 
 
-"""Models of 16 trained numbers, and an input for which each one's gradient is the record's target."""
-
-
 def test_a_batch_that_failed_half_way_leaves_the_sums_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model, batch = nn.Linear(4, 3), torch.randn(6, 4)
