@@ -159,21 +159,10 @@ def the_same(model: nn.Sequential) -> None:
     weight.data = model.get_parameter("0.weight").data
 
 
-def a_view(model: nn.Sequential) -> None:
-    bias: Tensor = model.get_parameter("1.bias")
-    bias.data = model.get_parameter("0.weight").data[2]
-
-
-def on_itself(model: nn.Sequential) -> None:
-    weight: Tensor = model.get_parameter("1.weight")
-    weight.data = torch.zeros(2 * COLUMNS, dtype=torch.float64).unfold(0, COLUMNS, 1)[:COLUMNS]
-
-
 @pytest.mark.parametrize("release", ["all", "last"])
-@pytest.mark.parametrize("change", [the_same, a_view, on_itself])
-def test_parameters_that_share_numbers_are_refused(change: Any, release: str) -> None:
+def test_parameters_that_share_numbers_are_refused(release: str) -> None:
     model = three()
-    change(model)
+    the_same(model)
     with pytest.raises(InputError, match="share numbers in memory"):
         fit_network(make_network_run(noise_multiplier=1.0, release=release), model)
 

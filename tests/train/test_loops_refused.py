@@ -50,14 +50,6 @@ def step_left_out(loop: Loop) -> None:
         loop.engine.backward(batch)
 
 
-def unfrozen() -> Loop:
-    model = make_network()
-    model[0].requires_grad_(False)
-    loop = Loop(model=model, optimizer=lambda own: torch.optim.SGD(own, lr=0.5))
-    model[0].requires_grad_(True)
-    return loop
-
-
 def out_of_memory(*_: object) -> None:
     raise torch.OutOfMemoryError
 
@@ -90,7 +82,6 @@ REFUSED: dict[str, tuple[Callable[[Loop], Any], str]] = {
     "the loop again": (lambda loop: (loop.whole(), loop.whole()), "those of all 9 steps were delivered"),
     "a record in the middle of a step": (lambda loop: (backward(loop), loop.engine.recorded_run()), "of step 1 was not used"),
     "a record of nothing": (lambda loop: loop.engine.recorded_run(), "no step was executed"),
-    "layers that were frozen": (lambda _: unfrozen().whole(), "are not those that training began with"),
     "an error in the middle of a batch": (an_error_within, "interrupted within step 1"),
 }
 

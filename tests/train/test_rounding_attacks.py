@@ -69,8 +69,9 @@ def by_engine(run: Run, dtype: torch.dtype, sign: float, seed: int) -> Trained:
     model = nn.Linear(SIDE, SIDE, bias=False, dtype=dtype)
     nn.init.ones_(model.weight)
     plain = functools.partial(torch.optim.SGD, lr=float(run.step_sizes[0]))
-    loop = Loop(run, model=model, losses=lambda batch: model(batch).sum(1), data=rows(run, dtype, sign), optimizer=plain, seed=seed)
-    return Trained(model.weight.detach().double(), loop.whole())
+    loop = Loop(run, model=model, losses=lambda batch: model(batch[0]).sum(1), data=rows(run, dtype, sign), optimizer=plain, seed=seed)
+    recorded = loop.whole()
+    return Trained(model.weight.detach().double(), recorded)
 
 
 def linear_data(run: Run, dtype: torch.dtype, sign: float) -> tuple[np.ndarray, np.ndarray]:

@@ -155,12 +155,6 @@ def test_a_run_has_no_delta() -> None:
         _ = fitted.certificate
 
 
-@pytest.mark.nightly(by_day="test_a_run_has_no_delta")
-def test_a_report_is_a_page(tmp_path: Path) -> None:
-    fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS).report(tmp_path / "report.html")
-    assert "What must be believed" in (tmp_path / "report.html").read_text()
-
-
 def test_a_bar_shows_the_loss_and_epsilon_and_is_not_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
