@@ -24,12 +24,7 @@ _TRADEOFF_LEVELS = (0.0, *np.geomspace(1e-4, 60.0, 600).tolist())
 def profile_epsilon(profile: Callable[[float], float], delta: float, *, high: float = 1.0) -> float:
     r"""Smallest $\epsilon \ge 0$ with $\delta(\epsilon) \le \delta$ for a nonincreasing profile; rounded up, and seen to hold.
 
-    Args:
-        profile: $\epsilon \mapsto \delta(\epsilon)$ on $[0, \infty]$.
-        delta: $\delta \in [0, 1)$.
-        high: a first guess for the upper end, > 0 and finite.
-    Returns:
-        $\epsilon$ with `profile(epsilon) <= delta` as evaluated, or infinity if there is none.
+    $\delta \in [0, 1)$; `high` > 0 is a first guess for the upper end. Infinity if no $\epsilon$ is seen to hold.
     """
     target = require_delta(delta)
     gap_failing = log_gap(profile(0.0), target)
@@ -177,11 +172,8 @@ def rdp_epsilon(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[flo
     $$\epsilon = \max\left\{0, \min_\alpha\ \epsilon(\alpha) + \log\frac{\alpha-1}{\alpha}
         - \frac{\log\delta + \log\alpha}{\alpha-1}\right\}$$
 
-    Args:
-        orders: $\alpha > 1$, shape (K,).
-        values: $\epsilon(\alpha) \ge 0$, shape (K,), infinity allowed.
-        delta: $\delta \in [0, 1)$; 0 gives infinity unless the divergence is 0.
-    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    Orders $\alpha > 1$ and values $\epsilon(\alpha) \ge 0$, infinity allowed, have shape (K,); $\delta \in [0, 1)$, where 0 gives infinity
+    unless the divergence is 0. Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     (alpha, bound), target = rdp_curve(orders, values), require_delta(delta)
     if (trivial := _trivial_rdp(alpha, bound, target)) is not None:
@@ -195,10 +187,8 @@ def rdp_delta(orders: ArrayLike, values: ArrayLike, epsilon: float) -> float:
 
     $$\delta = \min_\alpha \frac{e^{(\alpha-1)(\epsilon(\alpha)-\epsilon)}}{\alpha}\left(1-\frac1\alpha\right)^{\alpha-1}$$
 
-    Args:
-        orders, values: as `rdp_epsilon`, shape (K,).
-        epsilon: $\epsilon \in [0, \infty]$.
-    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    Orders and values have shape (K,); $\epsilon \in [0, \infty]$. Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition
+    12.
     """
     (alpha, bound), level = rdp_curve(orders, values), require_nonnegative("epsilon", epsilon)
     if np.any(bound == 0.0):

@@ -34,9 +34,8 @@ _LARGEST = 1e300
 def gaussian_cost(noise_ratio: float) -> float:
     r"""$\rho = \tfrac12 (s/\tau)^2$ of one Gaussian step, rounded up; infinity without noise.
 
-    Args:
-        noise_ratio: $\tau/s \in [0, \infty]$: the noise's standard deviation in units of the sensitivity.
-    Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.6.
+    $\tau/s \in [0, \infty]$ is the noise's standard deviation in units of the sensitivity. Reference: Bun & Steinke 2016, arXiv:1605.02065,
+    Proposition 1.6.
     """
     ratio = require_nonnegative("noise_ratio", noise_ratio)
     if ratio in (0.0, math.inf):
@@ -53,14 +52,10 @@ class BudgetFilter:
     may have been chosen in view of what they released (docs/theory.md, Theorem 10). The guarantee is about the budget: having stopped early
     in view of the outcome does not turn it into one about what was spent, of which `Odometer` speaks.
 
-    Slots are for disjoint batches. A record sits in one slot, and a step that visits another slot has the same law with and without it,
-    so each slot has the whole budget to itself. Which slot a record sits in must not depend on what was released: fixed before
-    the first step, in public or by coins that are the same on both data sets.
-
-    Args:
-        rho: the budget, > 0, at most 1e300.
-        slots: how many disjoint batches there are.
-    Reference: Feldman & Zrnic 2021, arXiv:2008.11193 (Rényi filter); Whitehouse et al. 2023, arXiv:2203.05481 (filters for zCDP).
+    Slots are for disjoint batches. A record sits in one slot, and a step that visits another slot has the same law with and without it, so
+    each slot has the whole budget to itself. Which slot a record sits in must not depend on what was released: fixed before the first step,
+    in public or by coins that are the same on both data sets. The budget $\rho$ is > 0, and at most 1e300. Reference: Feldman & Zrnic 2021,
+    arXiv:2008.11193 (Rényi filter); Whitehouse et al. 2023, arXiv:2203.05481 (filters for zCDP).
     """
 
     __slots__ = ("_errors", "_limit", "_sums", "rho")
@@ -135,10 +130,9 @@ class Odometer:
     $(\epsilon_0, \delta)$-DP for every $\epsilon_0$. $\delta$ and the grid must be fixed before the first step. Proof, and why
     `ZCDP(spent)` would be false: docs/theory.md, section 10.
 
-    Args:
-        levels: $\rho_k > 0$, shape (K,): budgets at which the bound shall be tightest.
-        weights: $w_k > 0$, shape (K,), sum at most 1 (1e-9 of rounding is forgiven): the share of $\delta$ each level gets.
-    Reference: Rogers et al. 2016, arXiv:1605.08294 (odometers); Whitehouse et al. 2023, arXiv:2203.05481 (by martingales).
+    Levels $\rho_k > 0$, shape (K,), are budgets at which the bound shall be tightest; weights $w_k > 0$, shape (K,), of sum at most 1 (1e-9
+    of rounding is forgiven), the share of $\delta$ each gets. Reference: Rogers et al. 2016, arXiv:1605.08294 (odometers); Whitehouse et
+    al. 2023, arXiv:2203.05481 (by martingales).
     """
 
     levels: tuple[float, ...]
@@ -204,14 +198,8 @@ def covering_mu(guarantee: Guarantee, slack: float, *, points: int = _POINTS) ->
 
     The right side is the profile, in both directions, of a mechanism that shows its data with probability $s$ and is otherwise exactly
     $\mu$-Gaussian. Both profiles fall, so that $\delta(\epsilon_k) \le s + (1-s)\,\delta_\mu(\epsilon_{k+1})$ at neighbouring points of a
-    grid, and $\delta(\epsilon_K) \le s$ at its end, prove the inequality between and beyond them.
-
-    Args:
-        guarantee: any.
-        slack: $s \in [0, 1]$.
-        points: K, how many points the grid has.
-    Returns:
-        $\mu$; infinity where no $\epsilon$ is proved at $\delta = s$.
+    grid, and $\delta(\epsilon_K) \le s$ at its end, prove the inequality between and beyond them. $s \in [0, 1]$ is the slack, K the number
+    of points. Infinity where no $\epsilon$ is proved at $\delta = s$.
     """
     share, count = require_probability("slack", slack), require_count("points", points, high=100_000)
     if share >= 1.0:

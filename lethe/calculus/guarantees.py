@@ -217,11 +217,8 @@ class GDPMixture(Profile):
     $$\delta(\epsilon) = \sum_j w_j\,\delta_{\mu_j}(\epsilon)$$
 
     by joint convexity of the hockey-stick divergence. Weights may sum to less than 1: what is missing carries $\delta = 0$, so leave out
-    only mass that is not there. $\mu_j$ may be 0 or infinite.
-
-    Args:
-        mus: $\mu_j \ge 0$, shape (J,).
-        weights: $w_j \ge 0$, shape (J,), sum at most 1 (1e-9 of rounding is forgiven).
+    only mass that is not there. $\mu_j$ may be 0 or infinite. $\mu_j$ and $w_j \ge 0$ have shape (J,); 1e-9 of rounding in the sum is
+    forgiven.
     """
 
     mus: tuple[float, ...]
@@ -295,10 +292,6 @@ class WithSlack(Guarantee):
     Formal guarantee: given an event E of probability at least $1 - s$, `guarantee` holds, and whether E happens is decided by coins
     with the same law on both data sets (batch sizes, say, and not gradients). Joint convexity over those coins gives
     $(1-s)\,\delta(\epsilon) + s$. For an event that depends on the data this is NOT enough: it would cost $(1 + e^\epsilon)s$.
-
-    Args:
-        guarantee: what holds when nothing fails.
-        slack: $s \in [0, 1]$.
     """
 
     guarantee: Guarantee

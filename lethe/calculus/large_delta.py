@@ -30,10 +30,8 @@ def open_delta(delta: object) -> float:
 def delta_for(records: int, delta: object, *, allow_large_delta: bool = False) -> float:
     r"""Return a delta that is asked for of n records as a float.
 
-    Args:
-        records: n >= 1, public.
-        delta: in (0, 1).
-        allow_large_delta: whether $\delta \ge 1/n$ was said to be meant; it is then shown with every number.
+    `allow_large_delta` says that $\delta \ge 1/n$ is meant; it is then shown with every number.
+
     Raises:
         InputError: delta is outside (0, 1), or at least 1/n and not allowed, or `allow_large_delta` is no truth value.
     Warns:

@@ -169,10 +169,9 @@ Soundness = Literal["sound", "dominated", "refuted", "one-sided", "proof-gap", "
 class Standing:
     """Whether what a theorem says may be relied on.
 
-    Args:
-        soundness: "sound"; "dominated": sound, and never better than another theorem here; "refuted": false; "one-sided": covers one
-            direction of the two; "proof-gap": its proof does not cover this run; "lower-bound": not an upper bound at all.
-        why: the reason, in a clause; empty for "sound".
+    `soundness` is "sound", "dominated": sound, and never better than another theorem here; "refuted": false; "one-sided": covers one
+    direction of the two; "proof-gap": its proof does not cover this run; or "lower-bound": not an upper bound at all. `why` is the reason,
+    in a clause; empty for "sound".
     """
 
     soundness: Soundness
@@ -191,9 +190,8 @@ SOUND = Standing(soundness="sound")
 class Bound:
     """The privacy bound that a theorem proves for a run.
 
-    Args:
-        guarantee: holds for what the run releases, under the run's neighbouring relation, if the theorem's standing is usable.
-        lipschitz: the step constant used, if any.
+    The guarantee holds for what the run releases, under the run's neighbouring relation, if the theorem's standing is usable; `lipschitz`
+    is the step constant used, if any.
     """
 
     guarantee: Guarantee

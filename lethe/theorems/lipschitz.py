@@ -27,16 +27,10 @@ def plain_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Arra
 
     Exact: attained by a quadratic. Below 1 for strongly convex losses with $h < 2$; exactly 1 for convex losses with $h \le 2$.
 
-    Args:
-        step_size: $\lambda \ge 0$.
-        weak_convexity: $m \ge -M$; negative means $|m|$-strongly convex, 0 convex.
-        smoothness: $M \ge 0$.
-
-    Returns:
-        $L$, rounded up. The mean of such steps over a batch has the same constant.
-
-    Reference: Nesterov 2004, Introductory Lectures on Convex Optimization, for convex losses; for weakly convex losses it improves
-    the constant $L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237, and needs no condition on the step size.
+    $\lambda \ge 0$; $m \ge -M$, negative for $|m|$-strongly convex losses, 0 for convex ones; $M \ge 0$. Rounded up. The mean of such steps
+    over a batch has the same constant. Reference: Nesterov 2004, Introductory Lectures on Convex Optimization, for convex losses; for
+    weakly convex losses it improves the constant $L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237, and needs no condition on the step
+    size.
     """
     low, high, _, _ = _ends(step_size, weak_convexity, smoothness)
     return _result(np.maximum(low, high))
@@ -50,9 +44,6 @@ def generalised_linear_step(step_size: ArrayLike, weak_convexity: ArrayLike, smo
     Clipping truncates $g'$ and keeps its direction, so the clipped loss has curvature between $-m$ and $M$ still, 0 included.
 
     $L \ge 1$ is rounded up, whatever the clip norm. Reference: proved in docs/theory.md.
-
-    Args:
-        step_size, weak_convexity, smoothness: as `plain_step`; numbers or arrays.
     """
     low, high, _, _ = _ends(step_size, weak_convexity, smoothness)
     return _result(np.maximum(np.maximum(low, high), 1.0))
@@ -70,8 +61,6 @@ def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Ar
     where P and H have extreme eigenvalues only, and two projections split into blocks of size at most 2, where it is computed
     exactly. Attained for dimensions $\ge 2$. It holds for flat and per-group clipping alike, not for normalisation $v/\|v\|$.
 
-    Args:
-        step_size, weak_convexity, smoothness: as `plain_step`; numbers or arrays.
     Reference: proved in docs/theory.md; it replaces the constant $\sqrt2 L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237.
     """
     low, high, a, h = _ends(step_size, weak_convexity, smoothness)

@@ -57,9 +57,7 @@ class SampledGaussianMechanism(Theorem):
 def sampled(run: Run, noise: Array) -> Guarantee:
     """The guarantee of a record that is drawn afresh at each step, or at each of its group.
 
-    Args:
-        run: whose batches are `drawn_afresh`.
-        noise: of each step, in units of the record's bound, shape (T,).
+    The noise of each step, in units of the record's bound, has shape (T,).
     """
     groups = run.batches.groups_of_records
     turns = np.full(-(-noise.size // groups) * groups, np.inf)

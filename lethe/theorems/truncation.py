@@ -57,9 +57,7 @@ def truncation_slack(run: Run) -> float:
 def examine_cap(run: Run, *, given_the_others: bool) -> tuple[Finding, ...]:
     """A theorem's finding about a cap on batch sizes; empty if there is none.
 
-    Args:
-        run: the run.
-        given_the_others: whether the theorem's bound holds given the other records' draws, as `truncation_slack` needs.
+    `given_the_others`: the theorem's bound holds given the other records' draws, as `truncation_slack` needs.
     """
     cap = run.batches.cap
     if cap is None:

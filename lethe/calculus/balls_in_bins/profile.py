@@ -53,12 +53,8 @@ class BallsInBinsGaussian(Profile):
     (root of the sum of squares over its visits), measured from what is released without it.
 
     Never more than the average over bins of $\delta_{\mu_j}(\epsilon)$ ($2\mu_j$ for replace one), which holds for whoever knows the bin.
-
-    Args:
-        mus: distinct $\mu_j \ge 0$, finite.
-        counts: how many bins have each, >= 1.
-        relation: replace_one, zero_out or add_or_remove.
-    Reference: Chua et al. 2024, arXiv:2412.16802 (the pair of zero out); docs/theory.md.
+    `mus` are distinct $\mu_j \ge 0$, finite; `counts` says how many bins have each, >= 1. Reference: Chua et al. 2024, arXiv:2412.16802
+    (the pair of zero out); docs/theory.md.
     """
 
     mus: tuple[float, ...]

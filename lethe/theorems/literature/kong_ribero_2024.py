@@ -48,12 +48,7 @@ def any_loss_rho(letters: Letters) -> FloatArray:
 def bounded_domain_rho(letters: Letters, diameter: ArrayLike, version: Version) -> FloatArray:
     r"""Theorem 4.4, Theorem 2.2 of the revised version: $\rho = \frac{1}{2\sigma^2}(L_\lambda d_h + 2\lambda C/b)^2$.
 
-    Args:
-        letters: of the last step.
-        diameter: $d_h \ge 0$, of the domain, parameter units; a number or an array.
-        version: whose $L_\lambda$.
-    Returns:
-        $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda > 1/(2(m+M))$.
+    The letters are of the last step; $d_h \ge 0$, in parameter units, is a number or an array. Infinity where $\lambda > 1/(2(m+M))$.
     Reference: Kong & Ribero, arXiv:2407.05237, equation (20) of the first version, (16) of the revised one.
     """
     with np.errstate(over="ignore"):
