@@ -54,9 +54,8 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
     $$\delta(\epsilon) = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon\,\Phi(-\mu/2 - \epsilon/\mu)$$
 
-    0 for $\mu = 0$, 1 for $\mu = \infty$, otherwise positive at every finite $\epsilon$, even where it underflows.
-
-    Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8; Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 2.13.
+    0 for $\mu = 0$, 1 for $\mu = \infty$, otherwise positive at every finite $\epsilon$, even where it underflows. Reference: Balle & Wang
+    2018, arXiv:1805.06530, Theorem 8; Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 2.13.
     """
     logarithm = float(log_gaussian_delta(require_nonnegative("mu", mu), require_nonnegative("epsilon", epsilon)))
     return min(float(exp_above(logarithm)), 1.0)
@@ -121,7 +120,6 @@ def profile_tradeoff(profile: Callable[[float], float], type_one: float) -> floa
     $$f(\alpha) \ge \max_\epsilon\max\{0,\ 1 - \delta(\epsilon) - e^\epsilon\alpha,\ e^{-\epsilon}(1 - \delta(\epsilon) - \alpha)\}$$
 
     Every $\epsilon$ gives a bound; the largest over 600 of them is returned, rounded down. $\alpha$ is the chance of a type I error.
-
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Proposition 2.5.
     """
     alpha = require_probability("type_one", type_one)
@@ -251,9 +249,8 @@ def zcdp_rho_simple(epsilon: float, delta: float) -> float:
 
     $$\rho = (\sqrt{\epsilon + l} - \sqrt l)^2 = \left(\frac{\epsilon}{\sqrt{\epsilon+l} + \sqrt l}\right)^2$$
 
-    Hong, Wang and Zhou print $\epsilon + 2l + 2\sqrt{l(\epsilon+l)}$ in this place: the sign of the root is wrong there.
-
-    Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.3, inverted.
+    Hong, Wang and Zhou print $\epsilon + 2l + 2\sqrt{l(\epsilon+l)}$ in this place: the sign of the root is wrong there. Reference: Bun &
+    Steinke 2016, arXiv:1605.02065, Proposition 1.3, inverted.
     """
     level, target = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
     if target == 0.0:
@@ -266,9 +263,8 @@ def zcdp_rho_simple(epsilon: float, delta: float) -> float:
 def zcdp_delta(rho: float, epsilon: float) -> float:
     r"""$\delta$ of $\rho$-zCDP at $\epsilon$, optimised over every real order, rounded up.
 
-    `rdp_delta` with $\epsilon(\alpha) = \rho\alpha$; the best order solves $\rho(2\alpha-1) - \epsilon + \log(1-1/\alpha) = 0$.
-
-    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    `rdp_delta` with $\epsilon(\alpha) = \rho\alpha$; the best order solves $\rho(2\alpha-1) - \epsilon + \log(1-1/\alpha) = 0$. Reference:
+    Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     budget, level = require_nonnegative("rho", rho), require_nonnegative("epsilon", epsilon)
     if budget == 0.0:

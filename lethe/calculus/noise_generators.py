@@ -24,9 +24,6 @@ def noise_generator(generator: np.random.Generator | None) -> np.random.Generato
 
     Its normal numbers are floating-point numbers: their spacing depends on what they are added to, and an adversary who sees every digit of
     a release can use that. This, and that the generator is not cryptographic, is outside of what a guarantee says.
-
-    Raises:
-        InputError: it is neither; a seed is not a generator.
     """
     if generator is None:
         return fresh_numpy_generator()

@@ -75,11 +75,7 @@ def exp_above(logarithms: ArrayLike, relative: float = 0.0) -> FloatArray:
 
 
 def count_above(values: ArrayLike, most: int) -> Counts:
-    """The smallest whole numbers not below `values`, at most `most`; what is larger, negative, or no number, counts as `most`.
-
-    Raises:
-        InputError: `most` is outside 0..`MOST_COUNT`.
-    """
+    """The smallest whole numbers not below `values`, at most `most`; what is larger, negative, or no number, counts as `most`."""
     if not 0 <= most <= MOST_COUNT:
         raise outside("most", most, "a whole number from 0 to 2^61")
     given = np.asarray(values, dtype=np.float64)

@@ -58,10 +58,9 @@ def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Ar
     For convex losses and $h \le 2$ it is $1/\sqrt{1 - h/4}$.
 
     Clipping is a projection, so the step's differences are $(I - \lambda P H)(x - y)$ with $0 \preceq P \preceq I$; the norm is largest
-    where P and H have extreme eigenvalues only, and two projections split into blocks of size at most 2, where it is computed
-    exactly. Attained for dimensions $\ge 2$. It holds for flat and per-group clipping alike, not for normalisation $v/\|v\|$.
-
-    Reference: proved in docs/theory.md; it replaces the constant $\sqrt2 L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237.
+    where P and H have extreme eigenvalues only, and two projections split into blocks of size at most 2, where it is computed exactly.
+    Attained for dimensions $\ge 2$. It holds for flat and per-group clipping alike, not for normalisation $v/\|v\|$. Reference: proved in
+    docs/theory.md; it replaces the constant $\sqrt2 L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237.
     """
     low, high, a, h = _ends(step_size, weak_convexity, smoothness)
     with np.errstate(over="ignore"):
@@ -86,9 +85,8 @@ def ridge_contraction(step_size: ArrayLike, strength: ArrayLike) -> Any:
     r"""Lipschitz constant $c = 1/(1 + \lambda\kappa)$ of the proximal step of a regulariser that contains $\frac\kappa2\|x\|^2$, rounded
     up.
 
-    The noise is added before the proximal step, so c multiplies the constant of the next step.
-
-    Reference: Bauschke & Combettes 2017, Convex Analysis and Monotone Operator Theory in Hilbert Spaces, chapter 23.
+    The noise is added before the proximal step, so c multiplies the constant of the next step. Reference: Bauschke & Combettes 2017, Convex
+    Analysis and Monotone Operator Theory in Hilbert Spaces, chapter 23.
     """
     step, weight = _checked("step_size", step_size, 0.0), _checked("strength", strength, 0.0)
     with np.errstate(over="ignore"):

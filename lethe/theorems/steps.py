@@ -46,9 +46,8 @@ def step_constants(run: Run) -> Steps | None:
     the *next* step's constant, and a domain of diameter $D$ bounds the shift, measured before the proximal step, by
     $D(1+\lambda_t\kappa)$ only.
 
-    A batch of random size (poisson, balls_in_bins) is still divided by the nominal $b$: with $K$ records in it the step is that of a
-    step size $\lambda K/b$. The constants hold for every batch of at most `largest` records, and `slack` bounds the chance of a larger one.
-
+    A batch of random size (poisson, balls_in_bins) is still divided by the nominal $b$: with $K$ records in it the step is that of a step
+    size $\lambda K/b$. The constants hold for every batch of at most `largest` records, and `slack` bounds the chance of a larger one.
     Reference: docs/theory.md, "The Lipschitz constant of one step".
     """
     curvature = descended_curvature(run)

@@ -56,11 +56,7 @@ def _decode(value: object) -> object:
 
 
 def require_relation(guarantee: Guarantee, neighbours: str) -> None:
-    """Refuse a guarantee that is about other neighbours: of batches sampled at random each relation has its own.
-
-    Raises:
-        InputError: it, or one within it, names another.
-    """
+    """Refuse a guarantee that is about other neighbours: of batches sampled at random each relation has its own."""
     for relation in _relations(guarantee):
         if relation != neighbours:
             raise InputError(

@@ -66,12 +66,8 @@ class SampledGaussian(Guarantee):
     $q \in [0, 1]$. `noise` has distinct noise multipliers > 0, of the sum, relative to one record's gradient bound; `counts`, how many
     steps run at each, >= 1. add_or_remove is for Poisson batches only. `levels_before_rounding` is how many distinct levels there were
     before they were rounded down to `noise`; 0 if they were not. `gaussian_mu` is $\mu \ge 0$, finite: a $\mu$-GDP Gaussian mechanism
-    composed with the steps, on its own coins; 0 if there is none.
-
-    Raises:
-        InputError: an argument is outside its range, or add_or_remove meets batches of fixed size.
-    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530; Doroshenko et al. 2022, arXiv:2207.04380;
-        Dong, Roth, Su 2022, arXiv:1905.02383, Theorem 4.2.
+    composed with the steps, on its own coins; 0 if there is none. Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530; Doroshenko et
+    al. 2022, arXiv:2207.04380; Dong, Roth, Su 2022, arXiv:1905.02383, Theorem 4.2.
     """
 
     sampling_probability: float
@@ -200,8 +196,6 @@ def sampled_gaussian(sampling_probability: float, noise_multipliers: ArrayLike, 
     Returns:
         `SampledGaussian` in general; exactly the `GDP` of composition for q = 1; `GDP(0)` for q = 0; `NotPrivate` if q > 0 and some
         step has no noise.
-    Raises:
-        InputError: an argument is outside its range, or add_or_remove meets batches of fixed size.
     Reference: as for `SampledGaussian`.
     """
     probability = require_probability("sampling_probability", sampling_probability)

@@ -160,11 +160,7 @@ def renyi_values(probability: float, noise_multipliers: ArrayLike, relation: Rel
     smaller: joint convexity, $\log(1 - q + q e^{2\alpha(\alpha-1)/z^2})/(\alpha-1)$. More than 256 levels are rounded down. Never above the
     step without sampling, $\alpha d^2/(2z^2)$ with $d = 2$ for replace_one and else 1. $q \in [0, 1]$ is each record's chance to enter a
     batch, or the share of the records in one; $z \ge 0$, finite, has shape (levels,). Shape (levels, len(ORDERS)); 0 for q = 0, infinity
-    for q > 0 = z, never nan.
-
-    Raises:
-        InputError: an argument is outside its range, or add_or_remove meets batches of fixed size.
-    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530; docs/theory.md, section 7.
+    for q > 0 = z, never nan. Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530; docs/theory.md, section 7.
     """
     sampling, noise = require_probability("probability", probability), require_vector("noise_multipliers", noise_multipliers, low=0.0)
     require_design(design, relation)

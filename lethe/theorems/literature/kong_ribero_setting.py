@@ -56,9 +56,6 @@ class Letters:
 
     $\lambda > 0$; $C > 0$, without clipping the bound on every gradient; $b \ge 1$; $\sigma > 0$, in parameter units; m, a negative one
     (strong convexity) read as 0, the least the paper has; $M \ge 0$; $T \ge 1$; $\ell \ge 1$ steps a pass.
-
-    Raises:
-        InputError: a letter is not finite or outside its range.
     """
 
     step_size: Any

@@ -196,9 +196,6 @@ def solve(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, di
         The optimal Shift. `mu` is never below the exact optimum and exceeds it by a relative $16 (T + 8) 2^{-53}$ at most;
         it is 0 if nothing is touched (or all is forgotten through $L_t = 0$), and inf if no noise follows a touch.
 
-    Raises:
-        InputError: a sequence is empty, not one-dimensional, of another length, or holds a negative, infinite or nan entry.
-
     Reference: the lemma is Bok, Su & Altschuler 2024, arXiv:2403.00278, Lemma C.3; the optimum for one touch and constant L is
     in the 2025 version of Kong & Ribero, arXiv:2407.05237, Appendix B. The optimum in general is proved in docs/theory.md.
     """
