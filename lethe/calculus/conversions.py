@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.crossing import crossing, log_gap
-from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
+from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_pairs, require_probability, require_vector
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.rounding import above, exp_above, round_down, round_up, square_above
-from lethe.errors import InputError
 
 _EPS = float(np.finfo(np.float64).eps)
 # Orders of growth tried for a bracket: 2, 4, 16, 256, ... so that every float is within nine tries.
@@ -134,12 +133,7 @@ def rdp_curve(orders: ArrayLike, values: ArrayLike) -> tuple[FloatArray, FloatAr
     r"""Check a Rényi curve: orders $\alpha > 1$ finite, values $\ge 0$ (infinity allowed), as many of one as of the other."""
     alpha = require_vector("orders", orders, low=1.0, strict=True)
     bound = require_vector("values", values, low=0.0, allow_infinity=True)
-    if alpha.shape != bound.shape:
-        raise InputError(
-            f"{alpha.size} orders and {bound.size} values; a Rényi curve needs one value an order.",
-            source="the arguments orders and values",
-            remedy="give both the same length",
-        )
+    require_pairs("orders", alpha, "values", bound)
     return alpha, bound
 
 

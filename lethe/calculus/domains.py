@@ -91,6 +91,26 @@ def require_switch(name: str, value: object) -> bool:
     return bool(cast(bool, value))
 
 
+def require_pairs(first: str, one: FloatArray, second: str, other: FloatArray) -> None:
+    """Raise InputError unless two arrays of shape (n,) have the same length."""
+    if one.shape != other.shape:
+        raise InputError(
+            f"{one.size} {first} and {other.size} {second}; each of one needs one of the other.",
+            source=f"the arguments {first} and {second}",
+            remedy="give both the same length",
+        )
+
+
+def require_counted(name: str, values: FloatArray, counts: FloatArray) -> None:
+    """Raise InputError unless the values, shape (n,), are distinct, and the counts whole numbers, one for each of them."""
+    if values.shape != counts.shape or np.unique(values).size != values.size or np.any(counts != np.floor(counts)):
+        raise InputError(
+            f"{values.size} {name} and {counts.size} counts; each distinct one of {name} needs one whole number.",
+            source=f"the arguments {name} and counts",
+            remedy=f"list each of {name} once, with how many there are",
+        )
+
+
 def require_vector(name: str, values: object, *, low: float, strict: bool = False, allow_infinity: bool = False) -> FloatArray:
     """Return a non-empty one-dimensional float array, or raise InputError.
 

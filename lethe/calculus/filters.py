@@ -16,13 +16,14 @@ from lethe.calculus.domains import (
     require_count,
     require_delta,
     require_nonnegative,
+    require_pairs,
     require_positive,
     require_probability,
     require_vector,
 )
 from lethe.calculus.guarantees import ZCDP, Guarantee
 from lethe.calculus.rounding import round_down, round_up
-from lethe.errors import BudgetExceededError, InputError
+from lethe.errors import BudgetExceededError
 
 # A schedule that spends its budget exactly must reach its last step although its costs are rounded; the guarantee pays for this.
 TOLERANCE = 1e-12
@@ -62,12 +63,10 @@ class BudgetFilter:
 
     def __init__(self, rho: float, slots: int = 1) -> None:
         self.rho = require_positive("rho", rho)
-        if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise outside("slots", slots, "an integer >= 1")
         if self.rho > _LARGEST:
             raise outside("rho", rho, f"a number at most {_LARGEST:g}")
         self._limit = round_up(self.rho, TOLERANCE)
-        self._sums = [0.0] * slots
+        self._sums = [0.0] * require_count("slots", slots)
         self._errors = [0.0] * slots
 
     def allows(self, rho: float, slot: int = 0) -> bool:
@@ -111,9 +110,7 @@ class BudgetFilter:
         return ZCDP(round_up(self._limit, 1e-15))
 
     def _place(self, slot: int) -> int:
-        if isinstance(slot, bool) or not isinstance(slot, int) or not 0 <= slot < len(self._sums):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise outside("slot", slot, f"an integer in 0..{len(self._sums) - 1}")
-        return slot
+        return require_count("slot", slot, low=0, high=len(self._sums) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +138,7 @@ class Odometer:
     def __post_init__(self) -> None:
         levels = require_vector("levels", self.levels, low=0.0, strict=True)
         weights = require_vector("weights", self.weights, low=0.0, strict=True)
-        if levels.shape != weights.shape:
-            raise InputError(
-                f"{levels.size} levels and {weights.size} weights; an odometer needs one weight a level.",
-                source="the arguments levels and weights",
-                remedy="give both the same length",
-            )
+        require_pairs("levels", levels, "weights", weights)
         total = math.fsum(weights.tolist())
         if total > 1.0 + 1e-9:
             raise outside("the sum of the weights", total, "a number at most 1")
@@ -156,10 +148,8 @@ class Odometer:
     @classmethod
     def up_to(cls, rho: float, levels: int = 10) -> Odometer:
         r"""Equal weights on $\rho, \rho/2, \rho/4, \dots$: good at every time a filter of budget $\rho$ may be looked at."""
-        budget = require_positive("rho", rho)
-        if isinstance(levels, bool) or not isinstance(levels, int) or not 1 <= levels <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise outside("levels", levels, "an integer in 1..1000")
-        return cls(levels=tuple(budget * 0.5**k for k in range(levels)), weights=(1.0 / levels,) * levels)
+        budget, count = require_positive("rho", rho), require_count("levels", levels, high=1000)
+        return cls(levels=tuple(budget * 0.5**k for k in range(count)), weights=(1.0 / count,) * count)
 
     def epsilon(self, spent: float, delta: float) -> float:
         r"""$\epsilon(S)$ at $\delta$, fixed in advance, rounded up; 0 where nothing is spent, infinity for $\delta = 0$ otherwise."""

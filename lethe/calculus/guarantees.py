@@ -10,11 +10,18 @@ from typing import ClassVar, cast
 import numpy as np
 
 from lethe.calculus import conversions
-from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_probability, require_vector
+from lethe.calculus.domains import (
+    FloatArray,
+    outside,
+    require_delta,
+    require_nonnegative,
+    require_pairs,
+    require_probability,
+    require_vector,
+)
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.rounding import exp_above, round_down, round_up
 from lethe.calculus.upward_formatting import shown
-from lethe.errors import InputError
 
 
 class Guarantee(ABC):
@@ -230,12 +237,7 @@ class GDPMixture(Profile):
     def __post_init__(self) -> None:
         mus = require_vector("mus", self.mus, low=0.0, allow_infinity=True)
         weights = require_vector("weights", self.weights, low=0.0)
-        if mus.shape != weights.shape:
-            raise InputError(
-                f"{mus.size} mus and {weights.size} weights; a mixture needs one weight a component.",
-                source="the arguments mus and weights",
-                remedy="give both the same length",
-            )
+        require_pairs("mus", mus, "weights", weights)
         total = math.fsum(weights.tolist())
         if total > 1.0 + 1e-9:
             raise outside("the sum of the weights", total, "a number at most 1")

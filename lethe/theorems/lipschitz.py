@@ -57,8 +57,6 @@ def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Ar
     with $\sqrt\Lambda$ only where $0 < g < 4$ and its angle $y = \frac12 - \frac{(2 - g)(a + h)}{2 g (4 - g)}$ lies in $(0, 1)$.
     For convex losses and $h \le 2$ it is $1/\sqrt{1 - h/4}$.
 
-    Clipping is a projection, so the step's differences are $(I - \lambda P H)(x - y)$ with $0 \preceq P \preceq I$; the norm is largest
-    where P and H have extreme eigenvalues only, and two projections split into blocks of size at most 2, where it is computed exactly.
     Attained for dimensions $\ge 2$. It holds for flat and per-group clipping alike, not for normalisation $v/\|v\|$. Reference: proved in
     docs/theory.md; it replaces the constant $\sqrt2 L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237.
     """

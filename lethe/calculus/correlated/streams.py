@@ -3,10 +3,9 @@ r"""Noise correlated step by step: $w = C^{-1} z$ solved forward, for NumPy arra
 The result that rounding leaves solves $C w = z + e$ with $e$ as small as the rounding of the products in its row, however badly
 conditioned C is: what is released is as private as with the noise $z + e$.
 
-**What is kept** is a memory of a few rows, each as long as the noise, of which every step takes one weighted sum.
-
-**Forgotten steps.** A step that is forgotten has 0 in the memory: the rows of later steps then act as rows of a C whose entries in that
-column are 0. With $C \ge 0$ that C is no larger, entry by entry, and so no more sensitive.
+What is kept is a memory of a few rows, each as long as the noise, of which every step takes one weighted sum. A step that is forgotten has
+0 in the memory: the rows of later steps then act as rows of a C whose entries in that column are 0. With $C \ge 0$ that C is no larger,
+entry by entry, and so no more sensitive.
 """
 
 from __future__ import annotations

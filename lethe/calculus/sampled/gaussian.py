@@ -1,7 +1,5 @@
 r"""Random batches, every iterate released: the sampled Gaussian mechanism, composed numerically.
 
-Noise levels $z$ are noise multipliers: the standard deviation of the noise on the batch SUM is $z$ times one record's gradient bound.
-
 Several bounds are computed and the smallest counts, since each of them holds by itself:
 
 - the Gaussian mechanism without sampling: tell the adversary which batches hold the record, and only Gaussian pairs are left;
@@ -24,7 +22,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from lethe.calculus.composition import compose_gdp
-from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
+from lethe.calculus.domains import FloatArray, require_counted, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.guarantees import GDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, freeze
 from lethe.calculus.normal import log_mixture
 from lethe.calculus.privacy_losses.distributions import (
@@ -40,7 +38,6 @@ from lethe.calculus.rounding import above, count_above, raised, round_up
 from lethe.calculus.sampled.profiles import step_losses, step_width
 from lethe.calculus.sampled.renyi import ORDERS, WEAKEST_NOISE, Design, Relation, distance, renyi_values, require_design
 from lethe.calculus.upward_formatting import shown
-from lethe.errors import InputError
 
 _EPS = float(np.finfo(np.float64).eps)
 # A Renyi curve takes 40 to 150 microseconds a level.
@@ -85,12 +82,7 @@ class SampledGaussian(Guarantee):
         noise = require_vector("noise", self.noise, low=WEAKEST_NOISE)
         counts = require_vector("counts", self.counts, low=1.0)
         require_design(self.design, self.relation)
-        if noise.shape != counts.shape or np.unique(noise).size != noise.size or np.any(counts != np.floor(counts)):
-            raise InputError(
-                f"noise has {noise.size} levels and counts {counts.size} entries; each distinct level needs one whole number of steps.",
-                source="the arguments noise and counts",
-                remedy="list every level once, with how many steps run at it",
-            )
+        require_counted("noise", noise, counts)
         before = int(require_nonnegative("levels_before_rounding", self.levels_before_rounding, allow_infinity=False))
         mu = require_nonnegative("gaussian_mu", self.gaussian_mu, allow_infinity=False)
         freeze(self, sampling_probability=probability, levels_before_rounding=before, gaussian_mu=mu)
