@@ -15,8 +15,8 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
 from lethe.certificates.parts import Other, OtherStatus
 from lethe.certificates.records import Recorded, TrainingRecord
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import HypothesisError, InputError, LetheError, quoted
+from lethe.errors.names import in_other_words
 from lethe.run import known_fields
 from lethe.run.run import Run
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem

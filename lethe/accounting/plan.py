@@ -12,8 +12,8 @@ from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError
+from lethe.errors.names import in_other_words
 from lethe.run.run import Run
 from lethe.theorems.truncation import require_room, truncation_slack
 

@@ -9,8 +9,7 @@ from fractions import Fraction
 from lethe.calculus.domains import require_count, require_positive
 from lethe.calculus.rounding import round_up
 from lethe.calculus.upward_formatting import shown, shown_down
-from lethe.certificates.findings import Evidence, Finding, fails, first_failure, holds, holds_by_declaration
-from lethe.errors import HypothesisError
+from lethe.certificates.findings import Evidence, Finding, fails, holds, holds_by_declaration, require_all
 from lethe.run.known_fields import require_run
 from lethe.run.regularisers import L2
 from lethe.run.run import Run
@@ -88,9 +87,7 @@ def excess_risk_bound(
         findings += [_pl_constant(run, steep, smooth, stated=pl_constant is not None), _steps(run, smooth)]
     findings.append(holds("dimension", f"noise in {size} parameters", evidence="declared"))
     findings.append(holds("initial gap", f"the start is at most {gap:g} above the minimum", evidence="declared"))
-    if (failure := first_failure(findings)) is not None:
-        what = f"no bound of the excess risk for run {run.run_id}: {failure.detail}"
-        raise HypothesisError(what, source=failure.source, remedy=failure.remedy)
+    require_all(findings, f"no bound of the excess risk for run {run.run_id}")
     assert smooth is not None
     assert steep is not None
     left, noise = _parts(run, smooth=smooth, steep=steep, dimension=size, gap=gap)
