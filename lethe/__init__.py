@@ -19,9 +19,9 @@ from lethe.accounting.verify import verify
 from lethe.calculus import guarantees
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.statement import Statement
-from lethe.documents.old_names import refuse_old_name
 from lethe.documents.version import __version__
 from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, LetheWarning, MissingExtraError
+from lethe.errors.names import refuse_old_name
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.correlate import correlate
 from lethe.run import batches, losses, noise, regularisers, schedules

@@ -15,8 +15,8 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
 from lethe.certificates.parts import Other, OtherStatus
 from lethe.certificates.records import Recorded, TrainingRecord
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import HypothesisError, InputError, LetheError, quoted
+from lethe.errors.names import in_other_words
 from lethe.run import known_fields
 from lethe.run.run import Run
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
@@ -52,9 +52,6 @@ def evaluate_theorems(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tup
     """Every theorem's answer on `run`; the expensive half of `certify`, which no delta enters.
 
     A run whose batches all hold every record is judged as what it is, full batches, whatever its design is called.
-
-    Raises:
-        InputError: the run's noise is still to be planned, or a theorem is unknown.
     """
     if require_run(run, correlated=True).noise_multiplier is None:
         raise InputError(
@@ -137,12 +134,7 @@ def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str]
 
 
 def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certificate:
-    """The certificate that these verdicts on `run` allow.
-
-    Raises:
-        InputError: delta is not above what a cap on the run's batches costs.
-        HypothesisError: none of the theorems applies.
-    """
+    """The certificate that these verdicts on `run` allow."""
     require_room(run, delta)
     # A number that cannot be an epsilon, whoever computed it, proves nothing.
     epsilons = {verdict.theorem.name: as_bound(verdict.bound.guarantee.epsilon(delta)) for verdict in verdicts if verdict.bound is not None}

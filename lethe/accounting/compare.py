@@ -13,8 +13,8 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, ComparisonRow
 from lethe.certificates.parts import Other
 from lethe.certificates.sweep import OVERS, WHOLE, Over, Sweep, changes_length, moved, own_value
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, require_finite
+from lethe.errors.names import in_other_words
 from lethe.run.consistency import MOST_STEPS
 from lethe.run.run import Run
 from lethe.run.schedules import Explicit
@@ -28,6 +28,8 @@ _LIKE = "give numbers > 0, such as values=[10, 20, 50]."
 _POINTS = 11  # of a default sweep; odd, so that the run itself is the middle one of most
 _TENTH = 0.1
 _DECADES = 3.0  # of delta, up and down
+THEOREM_NAMES = tuple(theorem.name for theorem in ALL)
+"""Of all that can be compared."""
 
 
 @overload
@@ -160,11 +162,7 @@ def _rank(row: ComparisonRow) -> tuple[int, float, str, str]:
 
 
 def require_over(over: str) -> Over:
-    """`over` itself if it names a quantity that a sweep can vary.
-
-    Raises:
-        InputError: it does not.
-    """
+    """`over` itself if it names a quantity that a sweep can vary, or InputError."""
     for known in OVERS:
         if over == known:
             return known
@@ -175,10 +173,7 @@ def require_over(over: str) -> Over:
 
 
 def sweep_values(run: Run, over: Over, delta: float, values: Iterable[float] | None) -> tuple[float, ...]:
-    """The values of a sweep, increasing, each once: those of the caller, or else a grid with the run itself among them.
-
-    Args: as `compare`.
-    """
+    """The values of a sweep, increasing, each once: those of the caller, or else a grid with the run itself among them."""
     if changes_length(run, over):
         _refuse_lists(run, over)
     if values is None:

@@ -12,8 +12,8 @@ from lethe.accounting.certify import certify, require_run
 from lethe.calculus.large_delta import delta_for
 from lethe.calculus.upward_formatting import shown
 from lethe.documents.shortened import MOST_LINES, thinned
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
+from lethe.errors.names import in_other_words
 from lethe.run.run import Run
 
 _POINTS = 24

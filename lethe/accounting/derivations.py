@@ -56,11 +56,7 @@ class Computed:
 
 
 def computed(stated: Statement) -> Computed:
-    """What a statement costs with fresh noise, as its derivation says; where it has none that is known here, what it says itself.
-
-    Raises:
-        InputError: a number is missing, too many, or outside its range.
-    """
+    """What a statement costs with fresh noise, as its derivation says, or what it says itself if none is known here."""
     known = stated.derivation
     if known is None or known.kind not in (*_RULES, *_JOINING):
         return Computed(guarantee=stated.planned, stated=(stated.name,))

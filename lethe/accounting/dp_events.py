@@ -35,11 +35,7 @@ class UnknownEvent(Exception):
 
 
 def neighbours_of(relation: object) -> Neighbours:
-    """Lethe's name of one of dp_accounting's neighbouring relations.
-
-    Raises:
-        InputError: `relation` is not a `NeighboringRelation`.
-    """
+    """Lethe's name of one of dp_accounting's neighbouring relations; InputError of anything else."""
     if not isinstance(relation, NeighboringRelation):
         raise InputError(
             f"neighboring_relation: got {relation!r}; it needs a dp_accounting.NeighboringRelation.",
@@ -65,10 +61,6 @@ def guarantee_of(event: Any, neighbours: Neighbours) -> Guarantee:
 
     Known are Gaussian, Poisson or without-replacement sampled Gaussian, ZCDp, NoOp and NonPrivate; exactly these types, since a subclass
     may mean something else.
-
-    Raises:
-        UnknownEvent: there is no rule for this type.
-        InputError: a number in it is out of range, or it does not go with the relation.
     """
     kind = cast(type, event.__class__)
     rule = _RULES.get(kind)

@@ -224,11 +224,7 @@ def _read_saved(content: dict[str, Any], *, source: str, key: PublicKey | None) 
 
 
 def refuse_repeated(parts: Iterable[Part]) -> None:
-    """Refuse a release that is in two parts: a copy of it costs nothing, and another one like it costs again.
-
-    Raises:
-        InputError: one is.
-    """
+    """Refuse a release that is in two parts: a copy of it costs nothing, and another one like it costs again."""
     seen: dict[str, Part] = {}
     for part in parts:
         for release in sorted(part.releases):

@@ -12,8 +12,8 @@ from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError
+from lethe.errors.names import in_other_words
 from lethe.run.run import Run
 from lethe.theorems.truncation import require_room, truncation_slack
 
@@ -54,10 +54,7 @@ def plan(
 
 
 def plan_with_certificate(run: Run, epsilon: float, delta: float, *, allow_large_delta: bool = False) -> tuple[Run, Certificate]:
-    """As `plan`, with the certificate of the planned run.
-
-    Args, Raises: as `plan`; epsilon and delta must be given.
-    """
+    """As `plan`, with the certificate of the planned run."""
     target = as_target(run, epsilon, delta, None, allow_large_delta=allow_large_delta)
     found, verdicts = planned(run, target)
     return found, certificate_of(found, float(delta), verdicts)
@@ -66,11 +63,7 @@ def plan_with_certificate(run: Run, epsilon: float, delta: float, *, allow_large
 def as_target(
     run: Run, epsilon: float | None, delta: float | None, target: Guarantee | None, *, allow_large_delta: bool = False
 ) -> Guarantee:
-    """The one target that was given for `run`.
-
-    Raises:
-        InputError: none or two were, or one out of range, or with a delta that is too large for so many records.
-    """
+    """The one target that was given for `run`; InputError where none or two were, or a delta that is too large for so many records."""
     records = require_run(run, correlated=True).records
     if target is not None and epsilon is None and delta is None:
         wanted = require_target(target)
@@ -86,11 +79,7 @@ def as_target(
 
 
 def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
-    """The run with the smallest noise that meets `target`, and what the theorems say of it.
-
-    Raises:
-        InputError, CalibrationError: as `plan`.
-    """
+    """The run with the smallest noise that meets `target`, and what the theorems say of it; errors as of `plan`."""
     refuse_seeded(run)
     if run.noise_budget is not None:
         raise InputError(
@@ -126,11 +115,7 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
 
 
 def refuse_seeded(run: Run) -> Run:
-    """`run` itself if its noise is still to be drawn by nobody's choice.
-
-    Raises:
-        InputError: it is no Run, or a seeded one, which no amount of noise makes private.
-    """
+    """`run` itself; InputError if it is no Run, or a seeded one, which no amount of noise makes private."""
     if require_run(run, correlated=True).seeded:
         raise InputError(
             "seeded: true; whoever has the seed knows the noise, so that no amount of it meets a target.",

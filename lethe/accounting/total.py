@@ -12,8 +12,8 @@ from lethe.accounting.totals import TOTAL, Total, composed
 from lethe.calculus.domains import outside, require_count
 from lethe.certificates.keys import PublicKey
 from lethe.documents.strict import read_document
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
+from lethe.errors.names import in_other_words
 from lethe.run.neighbours import Unit
 from lethe.run.run import Neighbours
 

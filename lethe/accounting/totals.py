@@ -252,11 +252,7 @@ def composed(
     unit: Unit | None = None,
     allow_large_delta: bool,
 ) -> Total:
-    """The total of parts, at the delta or epsilon `wanted`, about the relation and unit asked for (None: those of the parts).
-
-    Raises:
-        InputError: they are about several relations or units, hold one release twice, or the number is out of its range.
-    """
+    """The total of parts, at the delta or epsilon `wanted`, about the relation and unit asked for (None: those of the parts)."""
     parts = [part for part, _ in listed]
     relations, units = dict[Neighbours, list[str]](), dict[Unit, list[str]]()
     for part, about in listed:

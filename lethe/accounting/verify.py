@@ -19,8 +19,8 @@ from lethe.certificates.seal import Seal
 from lethe.certificates.statement import KIND, Statement
 from lethe.certificates.weights import as_tensors, tensors_digest
 from lethe.documents.strict import read_document
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, require_finite
+from lethe.errors.names import in_other_words
 
 _SOME_DELTA = 1e-5  # where neither a delta nor a number of records is known
 

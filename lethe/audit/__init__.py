@@ -13,7 +13,7 @@ from lethe.audit.statistics.curves import AuditSetting
 from lethe.audit.statistics.lower_bounds import two_world
 from lethe.audit.statistics.one_run import membership_inference
 from lethe.audit.statistics.rules import Ranks
-from lethe.documents.old_names import refuse_old_name
+from lethe.errors.names import refuse_old_name
 
 __all__ = [
     "AuditConfig",

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from lethe.errors import HypothesisError
+
 Status = Literal["holds", "fails"]
 Evidence = Literal["checked", "enforced", "declared"]
 
@@ -130,6 +132,12 @@ def not_fresh(otherwise: str = "") -> Finding:
 def first_failure(findings: Iterable[Finding]) -> Finding | None:
     """The first hypothesis that fails, if any."""
     return next((finding for finding in findings if finding.status == "fails"), None)
+
+
+def require_all(findings: Iterable[Finding], what: str) -> None:
+    """HypothesisError, which begins with `what` does not follow, where a hypothesis fails."""
+    if (failure := first_failure(findings)) is not None:
+        raise HypothesisError(f"{what}: {failure.detail}", source=failure.source, remedy=failure.remedy)
 
 
 def enforced(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str = ESTIMATORS, of_run: bool = False) -> tuple[Finding, ...]:

@@ -13,7 +13,6 @@ import typer
 from rich.console import Console, RenderableType
 from rich.progress import Progress
 
-from lethe.calculus.upward_formatting import shown
 from lethe.documents.strict import require_place, to_json
 from lethe.errors import InputError, LargeDeltaWarning
 
@@ -84,7 +83,7 @@ def gate(epsilon: float, limit: float | None = None) -> None:
     if not epsilon < math.inf:
         say("lethe: NOT PRIVATE: no epsilon is proved.", "red")
     elif limit is not None and not epsilon <= limit:
-        say(f"lethe: epsilon = {shown(epsilon)} is above --max-epsilon {limit:.17g}.", "red")
+        say(f"lethe: epsilon = {epsilon:.17g} is above --max-epsilon {limit:.17g}.", "red")
     else:
         return
     raise typer.Exit(SHUT)

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
 from lethe.cli.console import SHUT, AsJson, KeyFile, Quiet, file_option, print_json, print_tables, say, working
 from lethe.documents.strict import read_document, write_bytes
 from lethe.errors import InputError, LedgerError
@@ -239,7 +238,7 @@ def _accounts(place: str, name: str | None, delta: float | None) -> list[dict[st
     return [ledger.show(one).to_dict(delta) for one in ((name,) if name is not None else ledger.data_sets())]
 
 
-def _presented(file: Path | None, epsilon: float | None, delta: float | None, rho: float | None, mu: float | None) -> object:
+def _presented(file: Path | None, epsilon: float | None, delta: float | None, rho: float | None, mu: float | None) -> dict[str, Any]:
     """What is reserved or settled: the content of a file, or a guarantee in its place."""
     given = [one for one in (file, epsilon, rho, mu) if one is not None]
     if len(given) != 1 or (epsilon is None) != (delta is None):
@@ -250,9 +249,9 @@ def _presented(file: Path | None, epsilon: float | None, delta: float | None, rh
         )
     if file is not None:
         return read_document(file)
-    if epsilon is not None and delta is not None:
-        return ApproxDP(epsilon, delta)
-    return ZCDP(rho) if rho is not None else GDP(mu)  # pyright: ignore[reportArgumentType]  # one of them is given
+    if epsilon is not None:
+        return {"kind": "approx_dp", "epsilon": epsilon, "delta": delta}
+    return {"kind": "zcdp", "rho": rho} if rho is not None else {"kind": "gdp", "mu": mu}
 
 
 def _tell(ledger: Any, made: Any, word: str, as_json: bool) -> None:

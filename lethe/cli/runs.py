@@ -11,8 +11,8 @@ import typer
 from rich.text import Text
 
 from lethe.accounting.certify import certify as certify_run
+from lethe.accounting.compare import THEOREM_NAMES, require_over
 from lethe.accounting.compare import compare as compare_theorems
-from lethe.accounting.compare import require_over
 from lethe.accounting.cumulative import cumulative_privacy
 from lethe.accounting.plan import plan_with_certificate
 from lethe.certificates.comparison import Comparison
@@ -42,13 +42,12 @@ from lethe.report.sections.evidence import comparison_blocks
 from lethe.report.tables import allocation_table, sweep_tables, terminal
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
-from lethe.theorems.registry import ALL
 
 
 def theorem_names(incomplete: str) -> list[str]:
     """Theorems for the last of some names with commas between them."""
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{one.name}" for one in ALL if one.name.startswith(last) and one.name not in before.split(",")]
+    return [f"{before}{comma}{name}" for name in THEOREM_NAMES if name.startswith(last) and name not in before.split(",")]
 
 
 def certify(
@@ -108,7 +107,7 @@ def compare(
         require_new_folder(output)
         from lethe.report.files import comparison_files as files  # plots need the optional matplotlib
     loaded, numbers = Run.load(run), None if values is None else _numbers(values)
-    names = ALL if theorems is None else [name.strip() for name in theorems.split(",")]
+    names = THEOREM_NAMES if theorems is None else [name.strip() for name in theorems.split(",")]
     try:
         if over is None:
             with working("comparing", quiet):

@@ -134,6 +134,7 @@ def demo(
     Such as: lethe demo --seeds 1 -o demonstration
     """
     from lethe.jobs.demo import Demo  # training needs the optional torch
+    from lethe.report.plots import demo_plot
     from lethe.report.tables import demo_table
 
     chosen = Demo(
@@ -146,7 +147,7 @@ def demo(
         seeds=seeds,
         allow_large_delta=allow_large_delta,
     )
-    table = chosen.execute(output, progress=not quiet)
+    table = chosen.execute(output, demo_plot, progress=not quiet)
     if as_json:
         print_json(table.content)
         return

@@ -14,8 +14,8 @@ from pydantic_core import ErrorDetails
 
 from lethe.documents.shortened import html_table, shortened
 from lethe.documents.strict import errors_from, read_document, refuse_other_kind, write_document
-from lethe.documents.synonyms import did_you_mean, respelt
 from lethe.errors import InputError, LetheError, quoted
+from lethe.errors.names import did_you_mean, respelt
 
 MOST_WHOLE = 10**15
 """Whole numbers up to here are exact as doubles too, and fit into numpy's; a document may hold any."""

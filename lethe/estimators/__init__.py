@@ -7,8 +7,8 @@ model.certificate_, model.epsilon_, print(model.privacy_report_)
 import importlib.util
 from functools import partial
 
-from lethe.documents.old_names import refuse_old_name
 from lethe.errors import MissingExtraError
+from lethe.errors.names import refuse_old_name
 
 if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("torch") is None:
     raise MissingExtraError(

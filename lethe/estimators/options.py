@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from lethe.documents.synonyms import SYNONYMS, in_other_words
 from lethe.errors import InputError, quoted
+from lethe.errors.names import SYNONYMS, in_other_words
 
 
 @in_other_words

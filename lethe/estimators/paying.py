@@ -11,9 +11,9 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
+from lethe.run.in_force import known_in_force, spender_in_force
 from lethe.run.neighbours import Unit
 from lethe.run.run import Neighbours
-from lethe.train.callbacks.paying import known_in_force, spender_in_force
 
 
 @dataclass(frozen=True, slots=True)

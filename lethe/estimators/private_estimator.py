@@ -23,8 +23,8 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.records import ReleaseRecord, TrainingRecord
 from lethe.certificates.statement import Statement
 from lethe.documents.shortened import html_table
-from lethe.documents.synonyms import answering, respelt, unknown_argument
 from lethe.errors import InputError
+from lethe.errors.names import answering, respelt, unknown_argument
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.mechanism import RandomSources
 from lethe.estimators.choice.runs import certified

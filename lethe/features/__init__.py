@@ -6,7 +6,7 @@ model = sklearn.pipeline.make_pipeline(features, lethe.features.PrivateWhitening
 
 from functools import partial
 
-from lethe.documents.old_names import refuse_old_name
+from lethe.errors.names import refuse_old_name
 from lethe.estimators import PrivateWhitening
 from lethe.estimators.features.random_convolutions import RandomConvolutionFeatures
 from lethe.estimators.features.record_features import RandomFourierFeatures, RecordNormalizer

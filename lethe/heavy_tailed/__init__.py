@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from lethe.documents.old_names import refuse_old_name
+from lethe.errors.names import refuse_old_name
 from lethe.heavy_tailed.moments import Moments
 from lethe.heavy_tailed.multi_pass import multi_pass, practical_oracle
 from lethe.heavy_tailed.problem import Problem

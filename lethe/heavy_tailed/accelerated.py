@@ -103,8 +103,6 @@ def step_counts(problem: Problem, records: int, rho: float) -> tuple[float, floa
     $T_2 = \sqrt{\beta D/r_2}\,n^{1/4}$.
 
     The paper's $T_2$ has $r_k$, with which the theorem's first term would be $r_kD/\sqrt n$ and not $r_2D/\sqrt n$.
-
-    Args, Raises: as `accelerated_theory`.
     """
     moments, d, reach = problem.known_moments(), problem.dimension, problem.distance()
     n, k, beta = require_count("records", records), moments.order, problem.known("smoothness")
@@ -135,19 +133,13 @@ def accelerated_theory(problem: Problem, records: int, rho: float) -> Plan:
 
 
 def accelerated_optimised(problem: Problem, records: int, rho: float) -> Plan:
-    """The settings with the smallest `accelerated_bound` on a grid of T (1 to n) and clip norms (8 to a factor of 2), with its best step.
-
-    Args, Raises: as `accelerated_theory`.
-    """
+    """The settings with the smallest `accelerated_bound` on a grid of T (1 to n) and clip norms (8 to a factor of 2), at its best step."""
     n = require_count("records", records)
     return best_plan(problem, n, rho, 1, lambda count, clip: _plan("optimised", problem, n, rho, count, clip, None))
 
 
 def accelerated_practical(problem: Problem, records: int, rho: float) -> Plan:
-    r"""16 steps (fewer if there are fewer records) at clip norm $r_2$, $\eta = 2\beta$, or the best one for affine losses.
-
-    Args, Raises: as `accelerated_theory`.
-    """
+    r"""16 steps (fewer if there are fewer records) at clip norm $r_2$, $\eta = 2\beta$, or the best one for affine losses."""
     n, beta = require_count("records", records), problem.known("smoothness")
     clip = problem.known_moments().raw_second(problem.dimension)
     return _plan("practical", problem, n, rho, min(16, n), clip, 2.0 * beta or None)

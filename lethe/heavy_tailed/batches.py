@@ -12,7 +12,7 @@ from lethe.errors import InputError
 from lethe.heavy_tailed.oracles import ClippedMean, MeanOracle, clip_rows
 from lethe.heavy_tailed.problem import Problem, Records, count_records, require_problem, some_records
 from lethe.heavy_tailed.sets import Array, require_point
-from lethe.heavy_tailed.solution import Phase, Solution, solution_of
+from lethe.heavy_tailed.solution import Phase, Solution
 
 _NUMBERS_AT_ONCE = 2**18
 
@@ -81,7 +81,7 @@ class NoisyBatches:
             clip_norm=self.oracle.clip_level,
         )
         facts |= {"batch_size": phase.batch_size, "records_used": phase.stop, "noise_std": release.noise_std}
-        return solution_of(point, [phase], self._generator, method, facts, run=run)
+        return Solution(parameters=point, phases=(phase,), method=method, diagnostics=facts, run=run, seeded=self._generator is not None)
 
 
 def start_of(problem: Problem, start: object, records: Records) -> tuple[Array, int]:

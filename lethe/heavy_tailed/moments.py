@@ -82,10 +82,7 @@ def clipping_bias(order: float, bound: float, clip_norm: float) -> float:
 
 
 def printed_clipping_bias(order: float, bound: float, clip_norm: float) -> float:
-    """As printed, true and 2.7 to 4 times too large: $r^k/((k-1)C^{k-1})$ (Lemma 6).
-
-    Args: as `clipping_bias`.
-    """
+    """As printed, true and 2.7 to 4 times too large: $r^k/((k-1)C^{k-1})$ (Lemma 6)."""
     return _scaled(_order(order), bound, clip_norm) / (order - 1.0)
 
 

@@ -135,19 +135,13 @@ def one_pass_theory(problem: Problem, records: int, rho: float, *, distance: flo
 
 
 def one_pass_optimised(problem: Problem, records: int, rho: float, *, distance: float | None = None) -> Plan:
-    """The settings with the smallest `one_pass_bound` on a grid of rounds (2 to n) and clip norms (8 to a factor of 2).
-
-    Args, Raises: as `one_pass_theory`.
-    """
+    """The settings with the smallest `one_pass_bound` on a grid of rounds (2 to n) and clip norms (8 to a factor of 2)."""
     n = require_count("records", records, low=2)
     return best_plan(problem, n, rho, 2, lambda count, clip: _plan("optimised", problem, n, rho, distance, count, clip))
 
 
 def one_pass_practical(problem: Problem, records: int, rho: float, *, distance: float | None = None) -> Plan:
-    """30 rounds (fewer if there are fewer records) at clip norm $r_2$.
-
-    Args, Raises: as `one_pass_theory`.
-    """
+    """30 rounds (fewer if there are fewer records) at clip norm $r_2$."""
     n = require_count("records", records, low=2)
     return _plan("practical", problem, n, rho, distance, min(30, n), problem.known_moments().raw_second(problem.dimension))
 

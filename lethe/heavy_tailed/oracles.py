@@ -34,11 +34,7 @@ class MeanOracle(ABC):
         return None
 
     def for_records(self, records: int) -> Self:
-        """Itself, for a solver on n records.
-
-        Raises:
-            InputError: what it states is too weak for so many.
-        """
+        """Itself, for a solver on n records; InputError if what it states is too weak for so many."""
         del records
         return self
 
@@ -216,11 +212,7 @@ def require_groups(value: object) -> int:
 
 
 def group_size(size: int, groups: int) -> int:
-    r"""$q = \lfloor s/m\rfloor$.
-
-    Raises:
-        InputError: a batch has fewer records than there are groups.
-    """
+    r"""$q = \lfloor s/m\rfloor$; InputError where a batch has fewer records than there are groups."""
     if require_count("size", size) < groups:
         raise InputError(
             f"a batch of {size} records and {groups} groups; each group needs a record.",

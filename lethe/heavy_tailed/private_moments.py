@@ -56,11 +56,7 @@ class MomentEstimate:
 
     @property
     def moments(self) -> Moments:
-        """For a `Problem`, kind "raw".
-
-        Raises:
-            InputError: the search ended at the top of the range, so that there is no bound.
-        """
+        """For a `Problem`, kind "raw"; InputError where the search ended at the top of the range, so that there is no bound."""
         if self.end == "high":
             raise InputError(
                 f"bound = {self.bound:g} is the top of the public range; the moment may be beyond it.",
@@ -70,11 +66,7 @@ class MomentEstimate:
         return Moments(order=self.order, bound=self.bound)
 
     def others(self, records: Records) -> Records:
-        """The records that were not used: those a solver may have.
-
-        Raises:
-            InputError: there are none.
-        """
+        """The records that were not used: those a solver may have; InputError where there are none."""
         count = count_records(records)
         if count <= self.phase.stop:
             raise InputError(f"{count} records, of which {self.phase.stop} were set aside; none is left.", source="the argument records")
@@ -274,11 +266,7 @@ def failure_probability(blocks: int, noise_std: float) -> float:
 
 @lru_cache(maxsize=256)
 def blocks_for(failure: float, noise_std: float) -> int:
-    """An odd number of blocks whose `failure_probability` is at most that: the smallest of a sequence that grows by an eighth.
-
-    Raises:
-        InputError: the probability is not in (0, 1), or even 10^9 blocks are too few.
-    """
+    """An odd number of blocks whose `failure_probability` is at most that: the smallest of a sequence that grows by an eighth."""
     wanted = require_positive("failure", failure)
     if wanted >= 1.0:
         raise outside("failure", failure, "a number above 0 and below 1")

@@ -162,11 +162,7 @@ def require_problem(problem: object) -> Problem:
 
 
 def count_records(records: Records) -> int:
-    """The number of records.
-
-    Raises:
-        InputError: they are no array, or arrays of different lengths, or none at all.
-    """
+    """The number of records; InputError of no array, or of arrays of different lengths, or of none at all."""
     if isinstance(records, RecordsInBlocks):
         return len(records)
     columns = records if isinstance(records, tuple) else (records,)
@@ -187,11 +183,7 @@ def count_records(records: Records) -> int:
 
 
 def some_records(records: Records, rows: slice | NDArray[np.int64]) -> Records:
-    """The records of a block, or of these numbers.
-
-    Raises:
-        InputError: they are in blocks, of which only consecutive ones are read.
-    """
+    """The records of a block, or of these numbers; InputError of records in blocks, of which only consecutive ones are read."""
     if not isinstance(records, RecordsInBlocks):
         return tuple(column[rows] for column in records) if isinstance(records, tuple) else records[rows]
     if isinstance(rows, slice):

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
+from lethe.errors.names import in_other_words
 from lethe.heavy_tailed.batches import NoisyBatches
 from lethe.heavy_tailed.oracles import MeanOracle, noise_scale
 from lethe.heavy_tailed.problem import Problem, Records
@@ -128,19 +128,13 @@ def proximal_theory(problem: Problem, records: int, rho: float, *, gap: float) -
 
 
 def proximal_optimised(problem: Problem, records: int, rho: float, *, gap: float) -> Plan:
-    """The settings with the smallest `proximal_bound` on a grid of T (1 to n) and clip norms (8 to a factor of 2).
-
-    Args, Raises: as `proximal_theory`.
-    """
+    """The settings with the smallest `proximal_bound` on a grid of T (1 to n) and clip norms (8 to a factor of 2)."""
     n, delta = require_count("records", records), require_positive("gap", gap)
     return best_plan(problem, n, rho, 1, lambda count, clip: _plan("optimised", problem, n, rho, delta, count, clip))
 
 
 def proximal_practical(problem: Problem, records: int, rho: float, *, gap: float) -> Plan:
-    """30 steps (fewer if there are fewer records) at clip norm $r_2$.
-
-    Args, Raises: as `proximal_theory`.
-    """
+    """30 steps (fewer if there are fewer records) at clip norm $r_2$."""
     n, clip = require_count("records", records), problem.known_moments().raw_second(problem.dimension)
     return _plan("practical", problem, n, rho, require_positive("gap", gap), min(30, n), clip)
 

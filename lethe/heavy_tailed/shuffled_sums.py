@@ -9,6 +9,7 @@ Reference: Cheu, Joseph, Mao, Peng 2021, arXiv:2106.09805, Section 3; Lowy & Raz
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,11 +93,7 @@ def analyse(bits: Bits | int, protocol: ScalarProtocol) -> float:
 
 
 def simulated_ones(values: Array, protocol: ScalarProtocol, generator: np.random.Generator) -> int:
-    """The number of ones that the shuffler hands on, drawn directly: the law of the protocol, without its bits. `values`: shape (users,).
-
-    Raises:
-        InputError: there are not as many values as users.
-    """
+    """The number of ones that the shuffler hands on, drawn directly: the law of the protocol without its bits. `values` has shape (s,)."""
     if values.shape != (protocol.users,):
         raise InputError(
             f"values of shape {values.shape}; the protocol is for {protocol.users} users.",
@@ -233,12 +230,7 @@ def all_shifts_delta(trials: int, probability: float, levels: int, epsilon: floa
 
 
 def least_fair_trials(shift: int, epsilon: float, delta: float) -> int:
-    """The fewest fair coins whose number of heads hides a shift: the smallest B with `binomial_delta(B, 0.5, shift, epsilon) <= delta`.
-
-    Raises:
-        InputError: an argument is outside its range.
-        CalibrationError: more than 10^8 would be needed.
-    """
+    """The fewest fair coins whose number of heads hides a shift: the smallest B with `binomial_delta(B, 0.5, shift, epsilon) <= delta`."""
     target = open_delta(delta)
     passing = 1
     while binomial_delta(passing, 0.5, shift, epsilon) > target:
@@ -249,14 +241,8 @@ def least_fair_trials(shift: int, epsilon: float, delta: float) -> int:
                 source="shift, epsilon and delta",
                 remedy="use fewer levels, or a larger epsilon or delta",
             )
-    failing = passing // 2
-    while passing - failing > 1:
-        middle = (failing + passing) // 2
-        if binomial_delta(middle, 0.5, shift, epsilon) > target:
-            failing = middle
-        else:
-            passing = middle
-    return passing
+    tried = range(passing // 2 + 1, passing + 1)
+    return tried[bisect_left(tried, True, key=lambda trials: binomial_delta(trials, 0.5, shift, epsilon) <= target)]
 
 
 def _one_sided(trials: int, chance: float, shift: int, epsilon: float) -> float:
@@ -267,13 +253,7 @@ def _one_sided(trials: int, chance: float, shift: int, epsilon: float) -> float:
         return float(np.log((x - shift + offsets) / (trials - x + offsets)).sum()) + shift * (math.log1p(-chance) - math.log(chance))
 
     # Beyond B the second law has no mass: the ratio is infinite.
-    low, high = shift - 1, max(trials + 1, shift)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if log_ratio(middle) > epsilon:
-            high = middle
-        else:
-            low = middle
+    high = shift + bisect_left(range(shift, trials + 1), True, key=lambda x: log_ratio(x) > epsilon)
     moved, stayed = _upper_tail(trials, chance, high - shift), _upper_tail(trials, chance, high)
     taken = math.exp(min(epsilon + math.log(stayed), 0.0)) if stayed > 0.0 else 0.0
     # What underflowed is counted as more.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -94,6 +94,9 @@ class Phase:
         return round_up(self.touches * gaussian_cost(single.noise_std / single.sensitivity), 1e-15)
 
 
+_OF_ITS_PHASES = cast(Guarantee, None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Solution:
     r"""Where a solver ended, and how private the whole way there is.
@@ -105,7 +108,7 @@ class Solution:
     Args:
         parameters: shape (d,), read-only.
         phases: in the order they ran.
-        guarantee: the composition of the phases.
+        guarantee: None: the composition of the phases.
         method: which solver.
         diagnostics: public facts of the run: counts and settings, nothing measured on the records.
         run: the last phase as a `lethe.Run` that releases its last iterate, of a loss of which nothing is known; None where it is not one
@@ -117,7 +120,7 @@ class Solution:
 
     parameters: Array
     phases: tuple[Phase, ...]
-    guarantee: Guarantee
+    guarantee: Guarantee = _OF_ITS_PHASES
     method: str
     diagnostics: Mapping[str, float]
     run: Run | None = None
@@ -134,6 +137,8 @@ class Solution:
                 remedy="take smaller steps, a smaller clip norm or a bounded domain",
             )
         parameters.flags.writeable = False
+        if self.guarantee is None:  # pyright: ignore[reportUnnecessaryComparison]
+            object.__setattr__(self, "guarantee", composed(self.phases))
         object.__setattr__(self, "parameters", parameters)
         object.__setattr__(self, "diagnostics", MappingProxyType(dict(self.diagnostics)))
         if self.seeded or any(phase.seeded for phase in self.phases):
@@ -168,32 +173,6 @@ class Solution:
         if isinstance(self.guarantee, NotPrivate):
             return ZCDP(math.inf)
         return ZCDP(round_up(0.5 * self.guarantee.mu**2, 1e-15)) if isinstance(self.guarantee, GDP) else None
-
-
-def solution_of(
-    parameters: Array,
-    phases: Sequence[Phase],
-    generator: np.random.Generator | None,
-    method: str,
-    diagnostics: Mapping[str, float],
-    *,
-    run: Run | None = None,
-) -> Solution:
-    """A `Solution` whose guarantee is that of its phases.
-
-    Args:
-        parameters, phases, method, run, diagnostics: as `Solution`.
-        generator: the caller's, which makes the solution seeded; None: the noise was fresh.
-    """
-    return Solution(
-        parameters=parameters,
-        phases=tuple(phases),
-        guarantee=composed(phases),
-        method=method,
-        diagnostics=diagnostics,
-        run=run,
-        seeded=generator is not None,
-    )
 
 
 def composed(phases: Iterable[Phase]) -> Guarantee:

@@ -6,7 +6,7 @@ is small. Three estimators, which agree where more than one applies: exact on qu
 
 from functools import partial
 
-from lethe.documents.old_names import refuse_old_name
+from lethe.errors.names import refuse_old_name
 from lethe.influence.adjoint import adjoint_influence
 from lethe.influence.data import PublicData, SyntheticData, fit_exponential
 from lethe.influence.quadratic import quadratic_influence

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from lethe.calculus.domains import require_count
-from lethe.errors import InputError
 from lethe.influence.data import AuxiliaryData, Estimate, PublicData, SyntheticData, require_public
-from lethe.influence.linear_problem import LinearProblem, Trajectory, linear_problem, refuse_pass_averages, repeat_seeds
+from lethe.influence.retraining import LinearProblem, Trajectory, left_to_retraining, linear_problem, refuse_pass_averages, repeat_seeds
 from lethe.run.descended import descends_envelope
 from lethe.run.losses import Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss
@@ -26,24 +25,14 @@ from lethe.train.linear.gradients import residuals_of
 
 @torch.no_grad()
 def adjoint_influence(run: Run, data: AuxiliaryData, *, repeats: int, seed: int, directions: int = 8) -> Estimate:
-    r"""The influence of every step's noise on the expected mean loss $f$ of a linear model, from one backward pass a repeat.
+    r"""The influence of every step's noise on the expected mean loss f of a linear model, from one backward pass a repeat.
 
-    $$q_t = \tfrac12\,\mathbb{E}\,\mathrm{tr}\,\nabla^2_{\nu_t} f(x_T) = \tfrac12\,\mathbb{E}\Big[\mathrm{tr}\,J_t^\top H_T J_t
-    - \sum_{k>t} \frac{\lambda_k}{b}\,\mathrm{tr}\,J_{k-1,t}^\top \nabla^3\!f_{B_k}(x_{k-1})[p_k]\,J_{k-1,t}\Big]$$
+    $$q_t = \tfrac12\,\mathbb{E}\,\mathrm{tr}\,\nabla^2_{\nu_t} f(x_T)$$
 
-    with $J_{k,t} = \partial x_k/\partial\nu_t$, $J_t = J_{T,t}$, $H_T$ the Hessian of the final loss, and $p_k$ its gradient in the
-    parameters of step k before the proximal step. The first term is what noise costs where the loss is a quadratic; the second is what it
-    costs (or gains) because it changes the curvature met on the way, and vanishes as the final gradient does. Since
-    $\partial\,\mathbb{E} g(\tau\xi)/\partial\tau^2 = \frac12\mathbb{E}\,\mathrm{tr}\nabla^2 g(\tau\xi)$ for standard normal $\xi$, the mean
-    over noisy paths is the derivative itself, not an expansion around the noiseless path.
-
-    Traces are Hutchinson's: with $RR^\top$ the matrix in the middle, $\mathrm{tr}\,J^\top RR^\top J = \mathbb{E}\|J^\top R z\|^2$ for
-    $z \sim N(0, I)$; one pass of vector-Jacobian products carries $R z$ back through all steps and picks up the second term's share at each
-    (its positive and its negative part in two separate probes), so a repeat costs as much as a few trainings, whatever T.
-
-    Clipping: the path is the clipped one and the Jacobian of a clipped gradient is exact. Of the second term, what clipped records would
-    add, and what happens on the very boundary (of clipping, of a truncated residual, of an l1 threshold), is left out; without clipping,
-    truncation and l1 nothing is. (Softmax regression with most records clipped, 30 steps: within 3 percent.)
+    by random probes that vector-Jacobian products carry back through all steps: a repeat costs as much as a few trainings, whatever T. The
+    mean over noisy paths is the derivative itself, not an expansion around the noiseless path. The Jacobian of a clipped gradient is exact;
+    what clipped records would add to the curvature, and what happens on the very boundary (of clipping, of a truncated residual, of an l1
+    threshold), is left out; without clipping, truncation and l1 nothing is. Derivation: docs/influence.md.
 
     Args:
         run: with its noise set; 0 is allowed, and gives the influence around the path without noise.
@@ -51,8 +40,6 @@ def adjoint_influence(run: Run, data: AuxiliaryData, *, repeats: int, seed: int,
         repeats: >= 2, seeds for paths (batches and noise) and probes.
         seed: integer >= 0, from which these seeds are made.
         directions: probes carried back along each path.
-    Returns:
-        All T weights, with standard errors over the repeats.
     Raises:
         InputError: among others a ball among the regularisers, averaged passes, or an envelope of several scores.
     """
@@ -61,10 +48,10 @@ def adjoint_influence(run: Run, data: AuxiliaryData, *, repeats: int, seed: int,
     seed = require_count("seed", seed, low=0)
     refuse_pass_averages(run)
     if any(isinstance(part, Ball) for part in run.regularisers):
-        raise _refused("regulariser: ball; its projection bends, which this estimate leaves out.", "regulariser")
+        raise left_to_retraining("regulariser: ball; its projection bends, which this estimate leaves out.", "regulariser")
     if descends_envelope(run) and not run.loss.scalar:
         what = "clip_method: envelope; the derivative of an envelope of several scores is left out of this estimate."
-        raise _refused(what, "run.clip_method")
+        raise left_to_retraining(what, "run.clip_method")
     problem, samples = linear_problem(run, data), list[Array]()
     for number in repeat_seeds(seed, repeats):
         # Probes must not reuse the path's normal numbers.
@@ -79,14 +66,8 @@ def adjoint_influence(run: Run, data: AuxiliaryData, *, repeats: int, seed: int,
 def _influence_along(problem: LinearProblem, path: Trajectory, directions: int, generator: torch.Generator) -> Array:
     r"""An unbiased estimate of $\frac12\mathrm{tr}\,\nabla^2_{\nu_t} f(x_T)$ for every step t of one path, shape (T,).
 
-    With $\Phi_t$ the Hessian of the final loss as a function of $y_t$ (step t's parameters after the noise, before the proximal step),
-    $P_t$ the derivative of the proximal step, $A_t$ that of the gradient step, and $p_t$ the gradient of the final loss in $y_t$:
-
-    $$\Phi_T = P_T H_T P_T,\qquad
-    \Phi_{t-1} = P_{t-1}\Big(A_t^\top \Phi_t A_t - \frac{\lambda_t}{b}\nabla^3\!f_{B_t}(x_{t-1})[p_t]\Big)P_{t-1}$$
-
-    `plus` and `minus` are random vectors with $\mathbb{E}[g_+g_+^\top] - \mathbb{E}[g_-g_-^\top] = \Phi_t$: the recursion acts on each
-    as on a root of $\Phi_t$, and independent roots of the new term add up.
+    `plus` and `minus` are random vectors with $\mathbb{E}[g_+g_+^\top] - \mathbb{E}[g_-g_-^\top] = \Phi_t$, the Hessian of the final loss
+    in step t's parameters after the noise and before the proximal step.
     """
     rows, targets = problem.rows, problem.column
     scores = rows @ path.before[-1]
@@ -141,10 +122,9 @@ class _StepBack:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Curvature:
-    r"""The curvature of each record's loss at given scores, shape (..., n, k), in the factored form that random probes need.
+    r"""The second derivative S of each record's loss in its scores, times directions, and $Rz$ for noise z, with $RR^\top = S$.
 
-    `product` is the second derivative S times each direction; `root` is $Rz$ for noise z, with $RR^\top = S$; `bend_roots` are such roots
-    of the two parts of the third derivative along a direction, times the two halves of the noise; None where it is 0.
+    `bend_roots` are such roots of both parts of the third derivative along a direction, times the two halves of the noise; None: it is 0.
     """
 
     product: Callable[[Tensor], Tensor]
@@ -161,7 +141,7 @@ def _curvature(loss: LinearLoss, scores: Tensor, targets: Tensor) -> _Curvature:
         case _:
             curvatures = loss.curvatures(scores.numpy(), targets.to(torch.float64).squeeze(1).numpy())
             if curvatures.terms or not loss.quadratic_pieces:
-                raise _refused(f"loss.kind: got {loss.kind}; its third derivative is not known here.", "run.loss")
+                raise left_to_retraining(f"loss.kind: got {loss.kind}; its third derivative is not known here.", "run.loss")
             diagonal = torch.from_numpy(curvatures.diagonal).to(scores)
             return _Curvature(lambda directions: diagonal * directions, lambda noise: diagonal.sqrt() * noise)
 
@@ -209,7 +189,3 @@ def _prox_slope(problem: LinearProblem, parameters: Tensor, step_size: float) ->
 
 def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-
-def _refused(what: str, source: str) -> InputError:
-    return InputError(what, source=source, remedy="use retraining_influence, which needs no derivative.")

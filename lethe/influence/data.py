@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
+from scipy import stats
 
 from lethe.calculus.domains import require_count
 from lethe.documents.specification import Specification
@@ -44,14 +45,12 @@ class SyntheticData(Specification):
     sigmoid(signal $s_i$) (losses of two), or $\frac{B}{6}(s_i + \xi_i/\mathrm{signal})$ with $\xi_i \sim N(0,1)$ and $B$ the
     residual bound (least squares).
 
-    The influence depends on the spectrum of the features above all, and `decay` is the place to state a guess of it: flat for features
-    that were decorrelated and scaled to unit variance, 1/2 to 1 for raw images. A guess, not a look at the private data.
-
     Args:
         columns: d, features of a record.
         classes: of losses of many classes; None for the others.
         seed: of the generator.
-        decay: >= 0, how fast the standard deviation falls from one feature to the next.
+        decay: >= 0, how fast the standard deviation falls from one feature to the next, which the influence depends on most: 0 for features
+            that were decorrelated, 1/2 to 1 for raw images. A guess, not a look at the private data.
         signal: > 0, how far the teacher's scores stand out of the labels' randomness.
     """
 
@@ -163,13 +162,8 @@ def require_public(run: object, data: object, *kinds: type) -> None:
 class Estimate:
     r"""The influence of noise, measured: $q_t = \partial\,\mathbb{E} f(x_T) / \partial\tau_t^2$ at some of the steps $t = 1..T$.
 
-    Args:
-        steps: T.
-        probes: the steps that were measured, counted from 1, increasing.
-        weights: $q_t$ there, in loss per unit of noise variance (per coordinate, parameter units).
-        errors: their standard errors; 0 where the value is exact.
-        basis: what it was computed on: "quadratic", "synthetic" or "public".
-        detail: how, in words.
+    `probes` are the steps that were measured, counted from 1, increasing; `weights` $q_t$ there, in loss per unit of noise variance (per
+    coordinate, parameter units), with standard errors, 0 where the value is exact; `basis` and `detail` say from what and how.
     """
 
     steps: int
@@ -181,10 +175,7 @@ class Estimate:
 
     @classmethod
     def of_samples(cls, samples: list[Array], *, steps: int, probes: npt.NDArray[np.intp], basis: Basis, detail: str) -> Estimate:
-        """The mean of repeats, of which each gives a weight a probe, with its standard errors.
-
-        Args, and the samples: as `Estimate`.
-        """
+        """The mean of repeats, of which each gives a weight a probe, with its standard errors."""
         errors = np.std(samples, axis=0, ddof=1) / math.sqrt(len(samples))
         return cls(steps=steps, probes=probes, weights=np.mean(samples, axis=0), errors=errors, basis=basis, detail=detail)
 
@@ -224,13 +215,10 @@ def fit_exponential(estimate: Estimate) -> Influence:
             f"weights: {int(above.sum())} of {len(above)} are above 0; a line needs two.",
             remedy="take more repeats, or measure more steps.",
         )
-    steps, logs = estimate.probes[above].astype(np.float64), np.log(estimate.weights[above])
-    centred = steps - steps.mean()
-    slope = float(centred @ logs / (centred @ centred))
-    spread = float(((logs - logs.mean()) ** 2).sum())
-    unexplained = float(((logs - logs.mean() - slope * centred) ** 2).sum())
+    logs = np.log(estimate.weights[above])
+    line: Any = stats.linregress(estimate.probes[above], logs)
     # A constant influence is a straight line, whatever rounding says of its spread.
-    r_squared = 1.0 if spread <= 1e-20 * len(logs) else 1.0 - unexplained / spread
+    r_squared = 1.0 if logs.std() <= 1e-10 else line.rvalue**2
     left_out = 1.0 - float(above.mean())
     detail = f"{estimate.detail}; exponential fit, R^2 = {r_squared:.4f}, {left_out:.0%} of {len(above)} entries left out"
-    return Influence(rate=math.exp(-slope), basis=estimate.basis, detail=detail)
+    return Influence(rate=math.exp(-line.slope), basis=estimate.basis, detail=detail)

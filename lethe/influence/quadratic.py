@@ -10,7 +10,7 @@ import numpy as np
 from lethe.calculus.domains import require_vector
 from lethe.errors import InputError
 from lethe.influence.data import AuxiliaryData, Estimate, PublicData, SyntheticData, require_public, require_statement
-from lethe.influence.linear_problem import prepared_rows, refuse_pass_averages
+from lethe.influence.retraining import left_to_retraining, prepared_rows, refuse_pass_averages
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.participation import Participation
 from lethe.run.regularisers import L2
@@ -53,25 +53,17 @@ def quadratic_influence(run: Run, data: PublicCurvatures | AuxiliaryData) -> Est
     with step sizes $\eta_k$ and $\kappa$ the strength of explicit ridge regularisation, which shrinks noise from its own step on. The final
     loss is the quadratic alone, without the regulariser.
 
-    Exact for the quadratic and full batches. For smaller batches every batch's Hessian is taken to be the mean one, which leaves out that
-    batches differ. From data the quadratic is the mean loss of least squares (without truncation), or the one that touches a loss of
-    classes at parameters 0: of logistic and softmax regression with Hessians 1/4 and 1/k (on scores that sum to 0) times that of least
-    squares.
+    Exact for full batches; for smaller ones every batch's Hessian is taken to be the mean one. From data the quadratic is the mean loss of
+    least squares (without truncation), or the one that touches a loss of classes at parameters 0.
 
     Args:
         run: gives T, the step sizes and the ridge; its noise does not matter.
         data: eigenvalues, or the data whose features give them.
-    Returns:
-        All T weights, exact (errors 0), in loss per unit of noise variance.
     """
     require_public(run, data, PublicCurvatures, SyntheticData, PublicData)
     refuse_pass_averages(run)
     if not all(isinstance(part, L2) for part in run.regularisers):
-        raise InputError(
-            "regulariser: it is not ridge alone, and only ridge keeps a quadratic quadratic.",
-            source="regulariser",
-            remedy="use retraining_influence, which asks nothing of the regulariser.",
-        )
+        raise left_to_retraining("regulariser: it is not ridge alone, and only ridge keeps a quadratic quadratic.", "regulariser")
     eigenvalues = data.eigenvalues if isinstance(data, PublicCurvatures) else _eigenvalues(run, data)
     is_quadratic = isinstance(data, PublicCurvatures) or require_linear_loss(run.loss).numeric_targets
     how = "exact on" if is_quadratic and run.batches.participation is Participation.EVERY_STEP else "as for full batches and"
@@ -115,9 +107,6 @@ def _score_eigenvalues(loss: LinearLoss) -> Array:
     (curvature,) = loss.curvatures(np.zeros((1, loss.outputs)), np.zeros(1)).dense()
     values = np.linalg.eigvalsh(curvature)[-loss.curvature_rank :].astype(np.float64)
     if values.max() <= 0.0:
-        raise InputError(
-            f"loss.kind: got {loss.kind}, which has no curvature where training begins; no quadratic stands for it.",
-            source="run.loss",
-            remedy="use retraining_influence, which asks nothing of the loss.",
-        )
+        what = f"loss.kind: got {loss.kind}, which has no curvature where training begins; no quadratic stands for it."
+        raise left_to_retraining(what, "run.loss")
     return values

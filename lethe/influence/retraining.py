@@ -1,22 +1,31 @@
-"""Influence of noise by retraining with slightly more noise at one step."""
+"""Influence of noise by retraining with slightly more noise at one step; and the training of a linear model that can be repeated."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError
 from lethe.influence.data import AuxiliaryData, Estimate, PublicData, SyntheticData, require_public, require_statement
-from lethe.influence.linear_problem import linear_problem, repeat_seeds
+from lethe.run.descended import gradients_by
+from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
+from lethe.train.core.generators import seeded_generators
+from lethe.train.core.proximal import Proximal, proximal_step
+from lethe.train.core.samplers import Batch, draw_batches
+from lethe.train.linear.gradients import LinearModel, losses_of, refuse_other_clipping
+from lethe.train.linear.loop import descend
+from lethe.train.linear.models import prepare_features, prepare_targets
 
+_CPU = torch.device("cpu")
 _RISE = 1.0  # u_t as a share of v_t
 _ALL_OF, _OTHERWISE = 32, 16  # so many steps are all measured; else so many of them
 
@@ -71,13 +80,9 @@ def retraining_influence(
     f_t(s) = \frac12\Big(f\big|_{\nu_t = s\xi_t} + f\big|_{\nu_t = -s\xi_t}\Big)$$
 
     where $v_t = \tau_t^2$ and $u_t = v_t$ (at steps without noise: the mean variance of those with noise).
-    Trainings with the same seed share batches and all standard normal numbers $\xi$, so what they have in common cancels in the difference.
-    The sign of $\xi_t$ alone is flipped: $-\xi_t$ is as likely as $\xi_t$ whatever the rest, so each half has the same expectation and the
-    mean is unbiased; and all terms odd in $\nu_t$ cancel, the linear one above all, which is zero on average and often larger than what is
-    looked for.
-
-    What is measured is the slope of the expected loss between the variances $v_t$ and $v_t + u_t$: the derivative on a quadratic, close to
-    it elsewhere if noise is small. The loss is that of the auxiliary data, without the regulariser.
+    Trainings with the same seed share batches and all standard normal numbers $\xi$; flipping the sign of $\xi_t$ alone cancels all that is
+    odd in $\nu_t$. What is measured is the slope of the expected loss between the variances $v_t$ and $v_t + u_t$: the derivative on a
+    quadratic, close to it elsewhere if noise is small. The loss is that of the auxiliary data, without the regulariser.
 
     Args:
         run: with its noise set, to the level that is being planned; `plan` finds it for constant noise.
@@ -85,8 +90,6 @@ def retraining_influence(
         repeats: r >= 2, seeds to average over.
         seed: integer >= 0, from which the r seeds are made.
         probes: at how many steps to measure, closer together towards the end, or at which (counted from 1); None: all up to 32, else 16.
-    Returns:
-        The weights at the probes, with standard errors over the repeats.
     """
     require_public(run, data, SyntheticData, PublicData, PublicTrainer)
     repeats, seed = require_count("repeats", repeats, low=2), require_count("seed", seed, low=0)
@@ -120,8 +123,7 @@ def retraining_influence(
 def choose_probes(steps: int, wanted: int | Sequence[int] | None = None) -> npt.NDArray[np.intp]:
     """The steps to measure, counted from 1, increasing; the first and the last are among them unless a list says otherwise.
 
-    The number of steps left after a probe falls by a constant factor, since the influence bends most near the end, where quick modes have
-    not died out yet. Some fall together where T is small.
+    The number of steps left after a probe falls by a constant factor, since the influence bends most near the end, where quick modes live.
     """
     if isinstance(wanted, Sequence | np.ndarray) and not isinstance(wanted, str | bytes):
         named = [require_count("probes", step, high=steps) for step in wanted]
@@ -155,5 +157,106 @@ def _one_repeat(train: Train, planned: Array, steps: npt.NDArray[np.intp], rises
 def _finite(train: Train, noise_stds: Array, seed: int) -> float:
     loss = float(train(noise_stds, seed))
     if not math.isfinite(loss):
-        raise LetheError(f"train: returned {loss} as the final loss.", remedy="take smaller steps or less noise.")
+        raise LetheError(f"training overflowed: train returned {loss} as the final loss.", remedy="take smaller steps or less noise.")
     return loss
+
+
+class Trajectory(NamedTuple):
+    """The batches of a training, the parameters before each step and after the last, shape (d, k), and before each proximal step."""
+
+    batches: list[Batch]
+    before: list[torch.Tensor]
+    unproximated: list[torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinearProblem:
+    """A run, the linear model that its loss names, and data to train it on.
+
+    The loop is that of `fit`; what differs is where noise comes from. Each step draws its normal numbers whether it uses them or not,
+    so they depend on the seed and the step alone, not on which other steps are noisy, and a negative noise_std mirrors them.
+    Rows are as the trainer prepares them, shape (n, d), targets of shape (n, 1), and the loss knows the number of its classes.
+    """
+
+    run: Run
+    rows: torch.Tensor
+    column: torch.Tensor
+    loss: LinearLoss
+    prox: Proximal
+
+    def train(self, noise_stds: Array, seed: int) -> float:
+        """The mean loss after the last step, without the regulariser, where step t adds noise_stds[t] times standard normal numbers.
+
+        Noise is in parameter units and signed; a LetheError says that training overflowed.
+        """
+        last = self._descend(noise_stds, seed, self._batches(seed), self.prox)
+        return float(losses_of(self.loss, self.rows @ last, self.column).mean())
+
+    def path(self, noise_stds: Array, seed: int) -> Trajectory:
+        """All iterates of the training."""
+        unproximated, before = list[torch.Tensor](), [self._start]
+
+        def noted(parameters: torch.Tensor, step_size: float) -> torch.Tensor:
+            unproximated.append(parameters)
+            before.append(self.prox(parameters, step_size))
+            return before[-1]
+
+        batches = self._batches(seed)
+        self._descend(noise_stds, seed, batches, noted)
+        return Trajectory(batches=batches, before=before, unproximated=unproximated)
+
+    @property
+    def _start(self) -> torch.Tensor:
+        return torch.zeros(self.rows.shape[1], self.loss.outputs, dtype=self.rows.dtype)
+
+    def _batches(self, seed: int) -> list[Batch]:
+        return list(draw_batches(self.run, seeded_generators(seed, (_CPU, _CPU))[0]))
+
+    def _descend(self, noise_stds: Array, seed: int, batches: list[Batch], prox: Proximal) -> torch.Tensor:
+        run, start, generator = self.run, self._start, seeded_generators(seed, (_CPU, _CPU))[1]
+        model = LinearModel(self.loss, self.rows, self.column, clip_norm=run.clip_norm, method=gradients_by(run))
+
+        def add_noise(tensors: Sequence[torch.Tensor], noise_std: float) -> None:
+            tensors[0].add_(noise_std * torch.randn(start.shape, generator=generator, dtype=torch.float64))
+
+        def of_step(step: int, _: torch.Tensor) -> float:
+            return float(noise_stds[step - 1])
+
+        last = descend(run, start, model.clipped_gradient_sum, batches, add_noise, noise_of_step=of_step, prox=prox)
+        if not bool(torch.isfinite(last).all()):
+            raise LetheError(
+                "training overflowed on the auxiliary data: it did not end in finite numbers.",
+                source=f"step_size up to {run.step_sizes.max():g}",
+                remedy="take smaller steps or less noise.",
+            )
+        return last
+
+
+def linear_problem(run: Run, data: AuxiliaryData) -> LinearProblem:
+    """The run on the auxiliary data, checked as `fit` checks its arguments."""
+    refuse_other_clipping(run)
+    loss, prox, records = require_linear_loss(run.loss), proximal_step(run.regularisers), data.records(run)
+    loss = loss.for_classes(records.classes)
+    column = prepare_targets(records.targets, classes=loss.target_classes, records=run.records, device=_CPU)
+    return LinearProblem(run=run, rows=prepared_rows(records.features, loss), column=column, loss=loss, prox=prox)
+
+
+def prepared_rows(features: Array, loss: LinearLoss) -> torch.Tensor:
+    """Features as the trainer prepares them, projected and with the intercept's column, in float64."""
+    return prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=torch.float64, device=_CPU).rows
+
+
+def refuse_pass_averages(run: Run) -> None:
+    """Raise InputError if the run's passes end at an average: a step then is not a map of the iterate before it alone."""
+    if run.pass_averages is not None:
+        raise left_to_retraining("pass_weights: set; this estimate follows iterates, not averages of a pass.", "run.pass_weights")
+
+
+def left_to_retraining(what: str, source: str) -> InputError:
+    """The refusal of what only `retraining_influence` can estimate."""
+    return InputError(what, source=source, remedy="use retraining_influence, which needs no derivative.")
+
+
+def repeat_seeds(seed: int, repeats: int) -> list[int]:
+    """A seed for each repeat, unrelated to those of another `seed`."""
+    return [int(child.generate_state(1, np.uint64)[0] >> np.uint64(1)) for child in np.random.SeedSequence(seed).spawn(repeats)]

@@ -26,7 +26,6 @@ from lethe.errors import InputError
 from lethe.jobs.configuration import Data, refuse_unanswered
 from lethe.jobs.datasets import RecordTable, centred_digits, load_table, split
 from lethe.jobs.tables.columns import PublicColumns
-from lethe.report.plots import demo_plot
 from lethe.run.batches import Batches, Cyclic, Poisson, ShuffledOnce
 from lethe.run.losses import Softmax
 from lethe.run.run import NoiseAt, Release, Run
@@ -89,8 +88,14 @@ class Demo(Specification):
     seeds: int = Field(default=5, ge=1)
     allow_large_delta: bool = False
 
-    def execute(self, folder: Path, *, progress: bool = True) -> DemoTable:
-        """Plan, train and certify every row, then write everything to `folder`, a new one or a demo's, whole or not at all."""
+    def execute(self, folder: Path, plot: Callable[[dict[str, Any]], bytes], *, progress: bool = True) -> DemoTable:
+        """Plan, train and certify every row, then write everything, whole or not at all.
+
+        Args:
+            folder: a new one, or a demo's.
+            plot: draws the table; a .png file.
+            progress: whether a bar shows it.
+        """
         require_new_folder(folder, replaceable=_FILES)
         table, notes, scaled = self.load()
         records = len(split(table, TEST_FRACTION, seed=0)[0].features)
@@ -139,7 +144,7 @@ class Demo(Specification):
             "projected": projected,
             "rows": rows,
         }
-        write_folder(folder, {"table.json": to_json(content).encode(), "accuracy.png": demo_plot(content), **files}, replace=True)
+        write_folder(folder, {"table.json": to_json(content).encode(), "accuracy.png": plot(content), **files}, replace=True)
         first = _SCALE_FIRST if not scaled and 2 * projected > records else "."
         lines = [
             f"Fixed in advance from public quantities, by a rule that looks at no data: batches of {_batch_size(records)} "

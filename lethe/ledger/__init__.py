@@ -9,8 +9,8 @@ ledger.settle(ticket, certificate, artefact=sha256)
 
 from functools import partial
 
-from lethe.documents.old_names import refuse_old_name
 from lethe.errors import MissingExtraError
+from lethe.errors.names import refuse_old_name
 
 try:
     import alembic

@@ -16,6 +16,7 @@ from lethe.ledger.accounts import State
 from lethe.ledger.documents import more_than_reserved, needed_slack, presented, priced
 from lethe.ledger.ledger import Ledger
 from lethe.ledger.prices import has_exact_price
+from lethe.run.in_force import in_force
 from lethe.run.run import Run
 
 _MARGIN = 1e-5
@@ -247,8 +248,6 @@ def spending(ledger: Ledger, data_set: str, *, by: str | None = None, why: str =
         InputError: unknown data set, or another one pays in this process already.
         LedgerError: the ledger cannot be read.
     """
-    from lethe.train.callbacks.paying import in_force  # loads torch, as whatever is paid for has
-
     spender = Spending(ledger, data_set, by=by, why=why, slack=slack)
     with in_force(spender, spender.ledger.terms(data_set).name):
         yield spender

@@ -29,8 +29,8 @@ from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up, square_above
 from lethe.certificates.findings import holds
 from lethe.certificates.parts import Citation
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
+from lethe.errors.names import in_other_words
 from lethe.mechanisms.base import Array, PrivateWeights, gaussian_noise_std, gaussian_statement, require_swap
 from lethe.mechanisms.tables import projected, projected_rows, targets_within
 from lethe.partitions.record_sums import Chunks, RecordSums

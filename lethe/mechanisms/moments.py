@@ -27,8 +27,8 @@ from lethe.calculus.rounding import round_up, square_above
 from lethe.certificates.findings import Finding, holds
 from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
+from lethe.errors.names import in_other_words
 from lethe.mechanisms.base import GAUSSIAN, Array, gaussian_noise_std, gaussian_statement, require_swap
 from lethe.mechanisms.tables import as_table, projected, projected_rows, public_records, sums_over
 from lethe.partitions.table import ExaminedTable

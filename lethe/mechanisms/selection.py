@@ -40,8 +40,8 @@ from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
+from lethe.errors.names import in_other_words
 from lethe.mechanisms.repetitions import PoissonRepetitions, Repetitions, draw_tries
 from lethe.run.run import Neighbours
 

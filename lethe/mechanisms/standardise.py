@@ -21,7 +21,7 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
-from lethe.documents.synonyms import in_other_words
+from lethe.errors.names import in_other_words
 from lethe.mechanisms.base import Array, gaussian_noise_std, gaussian_statement, require_swap
 from lethe.mechanisms.tables import as_table, one_a_column, public_records, sums_over
 from lethe.partitions.table import ExaminedTable

@@ -17,8 +17,8 @@ from lethe.calculus.crossing import smallest
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, RDPCurve
 from lethe.calculus.large_delta import delta_for, usual_delta
 from lethe.calculus.upward_formatting import shown
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError, require_finite
+from lethe.errors.names import in_other_words
 from lethe.noise_allocation.candidates import Allocation, Candidate, other_designs
 from lethe.noise_allocation.noise_shapes import SHAPES, Shape, harm_of, influence_of_curvature, shaped, with_fewer_bands
 from lethe.run.run import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -75,34 +75,22 @@ def correlate(
             source="influence, momentum",
             remedy="leave out one of the two.",
         )
-    return plain.replace(
-        noise=_best(plain, strategy, steps, slots, bands=bands, buffers=buffers, momentum=momentum, influence=influence, path=path)
-    )
-
-
-def _best(
-    run: Run,
-    strategy: Strategy,
-    steps: int,
-    slots: int,
-    *,
-    bands: int | None,
-    buffers: int,
-    momentum: float,
-    influence: Influence | None,
-    path: Any,
-) -> CorrelatedNoise:
+    noise: CorrelatedNoise
     if strategy == "dense":
+        assert path is not None
         require_count("steps", steps, high=MOST_DENSE)
-        full = sgd_workload(run.step_sizes, momentum=momentum) if influence is None else _toeplitz(run, momentum, influence)
-        return _kept_dense(path, steps, slots, workload=full, bands=bands)
-    workload = _toeplitz(run, momentum, influence)
-    if strategy == "buffered_toeplitz":
-        return BufferedToeplitz(**buffered_toeplitz(steps, slots, buffers, workload=workload)._asdict())
-    # More bands than groups would lose what the sampling hides.
-    usual = slots if run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP else max(8, slots)
-    width = min(steps, _MOST_BANDS, usual) if bands is None else bands
-    return BandedToeplitz(coefficients=tuple(banded_toeplitz(steps, slots, width, workload=workload).tolist()))
+        full = sgd_workload(plain.step_sizes, momentum=momentum) if influence is None else _toeplitz(plain, momentum, influence)
+        noise = _kept_dense(path, steps, slots, workload=full, bands=bands)
+    elif strategy == "buffered_toeplitz":
+        found = buffered_toeplitz(steps, slots, buffers, workload=_toeplitz(plain, momentum, influence))
+        noise = BufferedToeplitz(**found._asdict())
+    else:
+        # More bands than groups would lose what the sampling hides.
+        usual = slots if plain.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP else max(8, slots)
+        width = min(steps, _MOST_BANDS, usual) if bands is None else bands
+        coefficients = banded_toeplitz(steps, slots, width, workload=_toeplitz(plain, momentum, influence))
+        noise = BandedToeplitz(coefficients=tuple(coefficients.tolist()))
+    return plain.replace(noise=noise)
 
 
 def _toeplitz(run: Run, momentum: float, influence: Influence | None) -> FloatArray:

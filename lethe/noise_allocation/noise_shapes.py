@@ -229,9 +229,6 @@ def correlated(run: Run, influence: Influence) -> Run:
     privacy, $\mathrm{harm}\cdot\mathrm{sens}^2$.
 
     The strategy is that of equal steps, and the run's own noise is not looked at.
-
-    Raises:
-        InputError: the run cannot have correlated noise.
     """
     plain = run.replace(noise_multiplier=1.0)
     steps, slots = plain.total_steps, plain.batches.period(plain.records) or 1

@@ -5,7 +5,7 @@ lethe.report.write(certificate, "report.html")
 
 from typing import TYPE_CHECKING, Any
 
-from lethe.documents.old_names import refuse_old_name
+from lethe.errors.names import refuse_old_name
 
 if TYPE_CHECKING:
     from lethe.report.writing import write

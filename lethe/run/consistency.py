@@ -38,10 +38,7 @@ NOISE_RANGES: Mapping[str, Range] = {
 
 
 def refuse_length(passes: int | None, steps: int | None, total: int) -> None:
-    """Refuse both lengths of a run, and none, and more steps in all than can be accounted.
-
-    Args: those of `Run`.
-    """
+    """Refuse both lengths of a run, and none, and more steps in all than can be accounted."""
     if (passes is None) == (steps is None):
         raise InputError(f"passes: got {passes}, and steps: {steps}; exactly one of the two is needed.", remedy="keep passes or steps.")
     if total > MOST_STEPS:
@@ -49,10 +46,7 @@ def refuse_length(passes: int | None, steps: int | None, total: int) -> None:
 
 
 def refuse_batches(batches: Batches, records: int, neighbours: Neighbours) -> None:
-    """Refuse a batch size that does not fit the number of records, and a neighbouring relation that the batch design does not admit.
-
-    Args: those of `Run`.
-    """
+    """Refuse a batch size that does not fit the number of records, and a neighbouring relation that the batch design does not admit."""
     size = batches.nominal_size(records)
     if size > records:
         raise InputError(f"batches.size: got {size}; it cannot exceed records = {records}.", remedy="take a smaller batch.")
@@ -82,10 +76,7 @@ def refuse_standstill(step_sizes: Array) -> None:
 
 
 def refuse_gradients(clip_norm: float | None, loss: Loss, regularisers: Sequence[Regulariser]) -> None:
-    """Refuse gradients that nothing bounds, and bounds that no loss and no convex regulariser has: a class from outside may state anything.
-
-    Args: those of `Run`.
-    """
+    """Refuse gradients that nothing bounds, and bounds that no loss and no convex regulariser has: an outside class may state anything."""
     bound, curvature = loss.known_gradient_bound, loss.curvature
     if (bound is not None and not bound > 0) or (curvature is not None and not sum(curvature) >= 0):
         raise InputError(f"loss: {loss.kind} states the gradient bound {bound} and the curvature {curvature}, which no loss has.")
@@ -104,10 +95,7 @@ def refuse_gradients(clip_norm: float | None, loss: Loss, regularisers: Sequence
 
 
 def refuse_relation(loss: Loss, neighbours: Neighbours, *, differences_only: bool) -> None:
-    """Refuse a relation that takes a whole gradient away, where only the difference of two gradients is bounded.
-
-    Args: those of `Run`.
-    """
+    """Refuse a relation that takes a whole gradient away, where only the difference of two gradients is bounded."""
     if differences_only and neighbours != "replace_one":
         raise InputError(
             f"loss.gradient_bound: got {loss.gradient_bound:g}; on this domain gradients of a strongly convex loss exceed it.",

@@ -49,10 +49,7 @@ ClipGroups = Annotated[tuple[Annotated[float, Field(gt=0)], ...] | None, BeforeV
 
 
 def refuse_clipping(clip_norm: float | None, method: ClipMethod, groups: tuple[float, ...] | None, loss: Loss, unit: Unit) -> None:
-    r"""Refuse a clip method or groups without a clip norm, and groups whose norms add up to more than it: $\sqrt{\sum_k C_k^2} > C$.
-
-    Args: those of `Run`.
-    """
+    r"""Refuse a clip method or groups without a clip norm, and groups whose norms add up to more than it: $\sqrt{\sum_k C_k^2} > C$."""
     if groups == ():
         raise InputError("clip_groups: got none; it needs a norm for each group.", remedy="leave it out: one norm for all parameters.")
     if clip_norm is None:
@@ -94,10 +91,7 @@ def _refuse_envelope(loss: Loss, groups: tuple[float, ...] | None, unit: Unit) -
 
 
 def refuse_averaging(batches: Batches, noise_at: NoiseAt, *, steps: int, per_pass: int) -> None:
-    """Refuse pass weights without fixed batches, two or more a pass, whole passes, and noise at pass ends.
-
-    Args: those of `Run`.
-    """
+    """Refuse pass weights without fixed batches, two or more a pass, whole passes, and noise at pass ends."""
     if not batches.fixed or per_pass == 1:
         got = f"{batches.design} batches" if not batches.fixed else "one batch a pass"
         raise InputError(
@@ -121,10 +115,7 @@ def refuse_no_weight(weights: Array) -> None:
 
 
 def refuse_filtering(batches: Batches, noise_at: NoiseAt, *, release: Release, averaged: bool) -> None:
-    """Refuse a noise budget unless every iterate counts as released, with noise at every step and batches that are not cut.
-
-    Args: those of `Run`.
-    """
+    """Refuse a noise budget unless every iterate counts as released, with noise at every step and batches that are not cut."""
     if release != "all" or noise_at != "every_step" or averaged:
         raise InputError(
             f"noise_budget: got release = {release}, noise_at = {noise_at}{' and pass_weights' if averaged else ''}; it needs "

@@ -25,13 +25,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
 
 
 class UnknownField(NamedTuple):
-    """A field of a Run whose value is not known.
-
-    Args:
-        name: the field, such as "batches.design".
-        got: its value, with what is unknown of it.
-        needed: the values that are known.
-    """
+    """A field of a Run, such as "batches.design", its value, with what is unknown of it, and the values that are known."""
 
     name: str
     got: str

@@ -12,9 +12,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import Guarantee, NotPrivate, WithSlack
-from lethe.certificates.findings import Finding, fails, first_failure, holds
+from lethe.certificates.findings import Finding, fails, holds, require_all
 from lethe.certificates.parts import Citation, StepConstant
-from lethe.errors import HypothesisError
 from lethe.run.descended import descends_envelope
 from lethe.run.fields import SHORTENING
 from lethe.run.known_fields import unknown_field
@@ -291,11 +290,7 @@ class Theorem(ABC):
         Raises:
             HypothesisError: a hypothesis fails; the error names it.
         """
-        failure = first_failure(self.examine(run) if findings is None else findings)
-        if failure is not None:
-            raise HypothesisError(
-                f"{self.name} does not apply to run {run.run_id}: {failure.detail}", source=failure.source, remedy=failure.remedy
-            )
+        require_all(self.examine(run) if findings is None else findings, f"{self.name} does not apply to run {run.run_id}")
         if run.seeded:
             return Bound(guarantee=NotPrivate())
         bound, slack = self._bound(run), truncation_slack(run)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import nn
 
-from lethe.documents.synonyms import answering
 from lethe.errors import InputError
+from lethe.errors.names import answering
 from lethe.run.known_fields import require_run
 from lethe.run.losses.base import Loss
 from lethe.run.run import Run

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lethe.documents.synonyms import SYNONYMS
 from lethe.errors import InputError
+from lethe.errors.names import SYNONYMS
 from lethe.run.run import Run
 from lethe.train.callbacks.paying import Spender
 from lethe.train.callbacks.progress import Progress

@@ -9,8 +9,7 @@ from fractions import Fraction
 from lethe.calculus.domains import require_count, require_positive
 from lethe.calculus.rounding import round_up
 from lethe.calculus.upward_formatting import shown, shown_down
-from lethe.certificates.findings import Evidence, Finding, fails, first_failure, holds, holds_by_declaration
-from lethe.errors import HypothesisError
+from lethe.certificates.findings import Evidence, Finding, fails, holds, holds_by_declaration, require_all
 from lethe.run.known_fields import require_run
 from lethe.run.regularisers import L2
 from lethe.run.run import Run
@@ -22,13 +21,8 @@ _EPS = 2.0**-52
 class RiskBound:
     r"""A bound of $E F(x_T) - \min F$, F the mean loss plus the ridge, over the noise, for the data and the start there were.
 
-    Args:
-        run: the run.
-        value: the bound, loss units, rounded up; inf says nothing.
-        initial_gap: $f_1$; a value above it says that the bound promises less than not training.
-        unlearned: the part of `value` that is left of the initial gap.
-        noise: the part that the noise adds.
-        findings: the hypotheses, all holding.
+    `value`, in loss units, rounded up (inf says nothing), is what is left of the initial gap, `unlearned`, and what the noise adds.
+    All findings, the hypotheses, hold.
     """
 
     run: Run
@@ -66,12 +60,7 @@ def excess_risk_bound(
     for an M-smooth F with $\|\nabla F\|^2 \ge 2\mu(F - F^*)$ and steps $\lambda_t \le 2/M$, any noise schedule. At $\lambda_t = 1/M$ it is
     $\gamma^T + R\alpha\sum\gamma^{T-t}z_t^2$ times $f_1$ (`gradient_descent.erub`), with G the clip bound and N the records.
 
-    *Proof.* Given $x_{t-1}$, smoothness bounds the mean of $F(x_t)$ by
-    $F(x_{t-1}) - \lambda(1 - \frac{M\lambda}2)\|\nabla F(x_{t-1})\|^2 + \frac M2 D\tau_t^2$; the condition on the gradient gives $c_t$.
-    A ridge of strength $\kappa$ taken by its proximal step is itself such a step: with $a = 1 + \lambda\kappa$,
-    $x_t = (x_{t-1} - \lambda\nabla f + \nu)/a = x_{t-1} - \frac\lambda a\nabla F(x_{t-1}) + \frac\nu a$ for
-    $F = f + \frac\kappa2\|x\|^2$, which is $(M + \kappa)$-smooth and, if f is $\mu$-strongly convex, $(\mu + \kappa)$-strongly convex.
-    $\square$
+    Proof: docs/theory.md, section 17.
 
     Args:
         run: full batches, no clipping active, no regulariser but ridges, noise set in advance.
@@ -91,19 +80,14 @@ def excess_risk_bound(
     # Exact, then rounded once: a ridge that only just outweighs weak convexity leaves little.
     strengths = [Fraction(part.strong_convexity) for part in run.regularisers]
     convexity = 0.0 if known is None else float(sum(strengths, -Fraction(known[0])))
-    if pl_constant is not None:
-        steep, pl_by = require_positive("pl_constant", pl_constant), "squared gradients are at least twice it times the gap"
-    else:
-        steep, pl_by = convexity if convexity > 0.0 else None, _where_convexity_is_from(run)
+    steep = require_positive("pl_constant", pl_constant) if pl_constant is not None else convexity if convexity > 0.0 else None
     smooth = require_positive("smoothness", smoothness) if smoothness is not None else None if known is None else known[1]
-    findings = [*_of_the_run(run), _smoothness(run, smooth, evidence if smoothness is None else "declared")]
+    findings = _hypotheses(run, smooth, evidence if smoothness is None else "declared")
     if smooth is not None:
-        findings += [_pl_constant(run, steep, smooth, pl_by, evidence if pl_constant is None else "declared"), _steps(run, smooth)]
+        findings += [_pl_constant(run, steep, smooth, stated=pl_constant is not None), _steps(run, smooth)]
     findings.append(holds("dimension", f"noise in {size} parameters", evidence="declared"))
     findings.append(holds("initial gap", f"the start is at most {gap:g} above the minimum", evidence="declared"))
-    if (failure := first_failure(findings)) is not None:
-        what = f"no bound of the excess risk for run {run.run_id}: {failure.detail}"
-        raise HypothesisError(what, source=failure.source, remedy=failure.remedy)
+    require_all(findings, f"no bound of the excess risk for run {run.run_id}")
     assert smooth is not None
     assert steep is not None
     left, noise = _parts(run, smooth=smooth, steep=steep, dimension=size, gap=gap)
@@ -127,66 +111,55 @@ def _parts(run: Run, *, smooth: float, steep: float, dimension: int, gap: float)
     return left, noise
 
 
-def _where_convexity_is_from(run: Run) -> str:
-    parts = [f"curvature of the {run.loss.summary}"] if run.loss.curvature is not None and run.loss.curvature[0] != 0.0 else []
-    parts += [f"ridge {run.strong_convexity:g}"] if run.strong_convexity > 0.0 else []
-    return "strong convexity, from the " + " and the ".join(parts)
-
-
-def _of_the_run(run: Run) -> list[Finding]:
-    """Full batches, plain steps, noise set in advance, ridges alone, and no clipping."""
+def _hypotheses(run: Run, smooth: float | None, smooth_by: Evidence) -> list[Finding]:
+    """Full batches, plain steps, noise set in advance, ridges alone, no clipping, and a smooth mean loss."""
     design, strength = run.batches.design, run.strong_convexity
     others = [part.kind for part in run.regularisers if not isinstance(part, L2)]
     return [
-        holds("batches", f"{design}: all {run.records} records at every step")
-        if run.batches.exact_size and run.batch_size == run.records
-        else fails(
-            "batches",
+        _either(
+            run.batches.exact_size and run.batch_size == run.records,
+            holds("batches", f"{design}: all {run.records} records at every step"),
             f"it needs full batches; batches are {design} of {run.batch_size}, whose own randomness or order adds to the risk",
             source=f"batches.design = {design}",
             remedy="take full batches; for the size of what drawn batches add see lethe_experiments.risk.mini_batches.",
         ),
         holds("steps", "plain gradient steps: no momentum, no averaging, no stopping by looking at the loss", evidence="declared"),
-        holds("noise", "its size at each step was set in advance, independent of the iterates")
-        if run.noise_budget is None
-        else fails(
-            "noise",
+        _either(
+            run.noise_budget is None,
+            holds("noise", "its size at each step was set in advance, independent of the iterates"),
             "it needs noise set in advance; with a noise budget it may have been chosen along the way, and the run may have stopped early",
-            source=f"noise_budget = {run.noise_budget:g}",
+            source=f"noise_budget = {run.noise_budget}",
             remedy="plan a schedule without noise_budget.",
         ),
-        holds("regulariser", f"ridge {strength:g}: its proximal step is a shorter gradient step" if strength else "none")
-        if not others
-        else fails(
-            "regulariser",
+        _either(
+            not others,
+            holds("regulariser", f"ridge {strength:g}: its proximal step is a shorter gradient step" if strength else "none"),
             f"it needs no regulariser but ridges; there is {' and '.join(others)}",
             source="regulariser",
             remedy="drop it, or use a ridge.",
         ),
-        holds_by_declaration("clipping", "never acts: steps follow the gradient of the mean loss", evidence=run.loss.evidence)
-        if not run.clips
-        else fails(
-            "clipping",
+        _either(
+            not run.clips,
+            holds_by_declaration("clipping", "never acts: steps follow the gradient of the mean loss", evidence=run.loss.evidence),
             "it needs the gradient itself; clipping is active and bends it",
-            source=f"clip_norm = {run.clip_norm:g}",
+            source=f"clip_norm = {run.clip_norm}",
             remedy="take a loss with a known gradient bound, and a clip norm not below it.",
+        ),
+        _either(
+            smooth is not None,
+            holds_by_declaration("smoothness", f"of the mean loss: {smooth or 0.0:.6g}", evidence=smooth_by),
+            f"it needs a smooth mean loss; nothing is known of the curvature of the {run.loss.summary}",
+            source=f"loss.kind = {run.loss.kind}, smoothness = None",
+            remedy="state the loss's smoothness.",
         ),
     ]
 
 
-def _smoothness(run: Run, smooth: float | None, evidence: Evidence) -> Finding:
-    if smooth is not None:
-        return holds_by_declaration("smoothness", f"of the mean loss: {smooth:.6g}", evidence=evidence)
-    return fails(
-        "smoothness",
-        f"it needs a smooth mean loss; nothing is known of the curvature of the {run.loss.summary}",
-        source=f"loss.kind = {run.loss.kind}, smoothness = None",
-        remedy="state the loss's smoothness.",
-    )
+def _either(holding: bool, finding: Finding, otherwise: str, *, source: str, remedy: str) -> Finding:
+    return finding if holding else fails(finding.name, otherwise, source=source, remedy=remedy)
 
 
-def _pl_constant(run: Run, steep: float | None, smooth: float, why: str, evidence: Evidence) -> Finding:
-    total = smooth + run.strong_convexity
+def _pl_constant(run: Run, steep: float | None, smooth: float, stated: bool) -> Finding:
     if steep is None:
         return fails(
             "PL constant",
@@ -194,14 +167,17 @@ def _pl_constant(run: Run, steep: float | None, smooth: float, why: str, evidenc
             source=f"loss.kind = {run.loss.kind}, regulariser, pl_constant = None",
             remedy="add regulariser: {kind: ridge, strength: ...} to a convex loss, or give pl_constant.",
         )
-    if steep > total:
-        return fails(
-            "PL constant",
-            f"it needs a PL constant of at most the smoothness {total:g} of the objective; it is {steep:g}",
-            source=f"pl_constant = {steep:g}",
-            remedy="check both: no function is steeper than it is smooth.",
-        )
-    return holds_by_declaration("PL constant", f"{steep:.6g}: {why}", evidence=evidence)
+    ridge, curvature = run.strong_convexity, run.loss.curvature
+    parts = [f"curvature of the {run.loss.summary}"] if curvature is not None and curvature[0] != 0.0 else []
+    parts += [f"ridge {ridge:g}"] if ridge > 0.0 else []
+    why = "squared gradients are at least twice it times the gap" if stated else "strong convexity, from the " + " and the ".join(parts)
+    return _either(
+        steep <= smooth + ridge,
+        holds_by_declaration("PL constant", f"{steep:.6g}: {why}", evidence="declared" if stated else run.loss.evidence),
+        f"it needs a PL constant of at most the smoothness {smooth + ridge:g} of the objective; it is {steep:g}",
+        source=f"pl_constant = {steep:g}",
+        remedy="check both: no function is steeper than it is smooth.",
+    )
 
 
 def _steps(run: Run, smooth: float) -> Finding:
@@ -209,10 +185,9 @@ def _steps(run: Run, smooth: float) -> Finding:
     excess = Fraction(smooth) - Fraction(run.strong_convexity)
     largest, limit = float(run.step_sizes.max()), float(2 / excess) if excess > 0 else math.inf
     name = "2/smoothness" if run.strong_convexity == 0.0 else "2/(smoothness - ridge)"
-    if Fraction(largest) * excess <= 2:
-        return holds("step size", f"{largest:.6g} <= {name} = {limit:.6g}")
-    return fails(
-        "step size",
+    return _either(
+        Fraction(largest) * excess <= 2,
+        holds("step size", f"{largest:.6g} <= {name} = {limit:.6g}"),
         f"it needs a step size <= {name} = {shown_down(limit, 6)}; the largest is {shown(largest, 6)}",
         source="step_size",
         remedy="take smaller steps; 1/smoothness is best.",

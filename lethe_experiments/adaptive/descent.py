@@ -11,9 +11,9 @@ from torch import Tensor
 
 from lethe.certificates.statement import Statement
 from lethe.errors import BudgetExceededError, InputError, LetheError
+from lethe.run.in_force import spender_in_force
 from lethe.run.losses.base import Loss
 from lethe.run.losses.linear import require_linear_loss
-from lethe.train.callbacks.paying import spender_in_force
 from lethe.train.core.generators import fresh_generator, seeded_generators
 from lethe.train.linear.loop import starting_point
 from lethe.train.linear.models import LinearPredictor, prepare_features, prepare_targets

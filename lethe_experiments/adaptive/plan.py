@@ -12,8 +12,8 @@ from lethe.calculus.filters import BudgetFilter
 from lethe.certificates.findings import holds
 from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
+from lethe.errors.names import in_other_words
 from lethe.run.neighbours import Neighbours, apart
 
 _CITATIONS = (

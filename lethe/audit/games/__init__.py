@@ -7,8 +7,8 @@ All of it works on any callable `train(data, seed) -> model`, or on a `World` th
 import importlib.util
 from functools import partial
 
-from lethe.documents.old_names import refuse_old_name
 from lethe.errors import MissingExtraError
+from lethe.errors.names import refuse_old_name
 
 if importlib.util.find_spec("joblib") is None:
     raise MissingExtraError("lethe.audit.games needs joblib, which is not installed.", remedy='pip install "lethe-dp[audit]"')

@@ -6,7 +6,7 @@ from lethe.audit.trainers.audits import audit
 from lethe.audit.trainers.linear import LinearTraining
 from lethe.audit.trainers.networks import NetworkTraining
 from lethe.audit.trainers.training import Canary, FunctionTraining
-from lethe.documents.old_names import refuse_old_name
+from lethe.errors.names import refuse_old_name
 
 __all__ = ["Canary", "FunctionTraining", "LinearTraining", "NetworkTraining", "audit"]
 

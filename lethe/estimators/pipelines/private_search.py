@@ -47,8 +47,8 @@ from lethe.mechanisms.base import Array, gaussian_noise_std
 from lethe.mechanisms.selection import choose, selection_guarantee
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ExaminedTable
+from lethe.run.in_force import paid_as_a_whole
 from lethe.run.run import Neighbours
-from lethe.train.callbacks.paying import paid_as_a_whole
 from lethe.train.linear.blocks import MOST_DRAWN
 
 

@@ -11,8 +11,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_array
 
 from lethe.calculus.domains import require_switch
-from lethe.documents.synonyms import answering
 from lethe.errors import InputError
+from lethe.errors.names import answering
 from lethe.estimators.inputs.tables import FLOATS, read_table
 from lethe.estimators.options import ABSENT
 from lethe.mechanisms.base import Array

@@ -14,7 +14,7 @@ from lethe.heavy_tailed.localisation.plans import LocalPhase
 from lethe.heavy_tailed.oracles import ClippedMean
 from lethe.heavy_tailed.problem import Problem, Records, some_records
 from lethe.heavy_tailed.sets import Array, near_projection
-from lethe.heavy_tailed.solution import Phase, Solution, solution_of
+from lethe.heavy_tailed.solution import Phase, Solution
 
 MOST_GRADIENTS = 10**9
 
@@ -79,7 +79,8 @@ def localised(
         return end.parameters, end.phases[0]
 
     point, phases, facts = phase_by_phase(problem, records, schedule, start, most_gradients, lambda local: local.records, solve)
-    return solution_of(point, phases, generator, "localised clipped subgradient descent", facts)
+    method = "localised clipped subgradient descent"
+    return Solution(parameters=point, phases=tuple(phases), method=method, diagnostics=facts, seeded=generator is not None)
 
 
 def phase_by_phase(

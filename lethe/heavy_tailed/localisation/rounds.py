@@ -14,7 +14,7 @@ from lethe.heavy_tailed.localisation.descent import MOST_GRADIENTS, localised
 from lethe.heavy_tailed.localisation.plans import localised_theory
 from lethe.heavy_tailed.oracles import noise_scale
 from lethe.heavy_tailed.problem import Problem, Records, some_records
-from lethe.heavy_tailed.solution import Phase, Solution, solution_of
+from lethe.heavy_tailed.solution import Phase, Solution
 
 
 def round_sizes(records: int) -> tuple[int, ...]:
@@ -91,4 +91,5 @@ def strongly_convex(
         phases += [phase.moved(first) for phase in end.phases]
         first += size
     method = "localised clipped subgradient descent in rounds"
-    return solution_of(point, phases, generator, method, {"rounds": len(sizes), "phases": len(phases), "records_used": first})
+    facts = {"rounds": len(sizes), "phases": len(phases), "records_used": first}
+    return Solution(parameters=point, phases=tuple(phases), method=method, diagnostics=facts, seeded=generator is not None)

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from lethe.calculus.domains import require_count, require_positive
-from lethe.documents.synonyms import answering
 from lethe.errors import InputError, LetheWarning
+from lethe.errors.names import answering
 from lethe.integrations.lightning.refusals import Callback, begin_alike, refuse_optimizers, refuse_trainer
 from lethe.integrations.lightning.steps import Patches, PrivateSteps, StepLosses
 from lethe.integrations.training import LogicalBatch, LogicalBatches, PlannedTraining, RecordedTraining, Target

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from transformers import TrainingArguments
 from transformers.trainer_pt_utils import AcceleratorConfig
 
-from lethe.documents.synonyms import did_you_mean
 from lethe.errors import InputError, UnknownArgumentError
+from lethe.errors.names import did_you_mean
 from lethe.run.run import Run
 
 _SHARDS = "leave it out; of a model too large for one device call fully_shard(model) (FSDP2), and start the processes by torchrun"

@@ -34,8 +34,8 @@ from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import holds
 from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError
+from lethe.errors.names import in_other_words
 from lethe.mechanisms.base import PrivateWeights, require_swap
 from lethe.mechanisms.minimisers.newton import minimiser
 from lethe.mechanisms.minimisers.objective import Objective, records_of

@@ -20,7 +20,7 @@ from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import Finding, holds
 from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
-from lethe.documents.synonyms import in_other_words
+from lethe.errors.names import in_other_words
 from lethe.mechanisms.base import PrivateWeights, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.minimisers.newton import minimiser
 from lethe.mechanisms.minimisers.objective import Objective, records_of

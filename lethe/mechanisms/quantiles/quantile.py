@@ -35,8 +35,8 @@ from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
+from lethe.errors.names import in_other_words
 from lethe.mechanisms.base import Array, require_swap
 from lethe.mechanisms.bounded_range import guarantee_for, range_of_target
 from lethe.mechanisms.tables import public_records

@@ -9,7 +9,7 @@ Reference: Nesterov & Todd 1998, "Primal-dual interior-point methods for self-sc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,7 @@ def _rates(a: Array, change: Array) -> Array:
     return np.where(inside >= 0.0, (np.sqrt(np.maximum(inside, 0.0)) - slope) / start, 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Point:
+class Point(NamedTuple):
     """Slacks, or their multipliers, or a change of either; a cone is a column (r, N, b)."""
 
     above: Array
@@ -42,16 +41,11 @@ class Point:
 
     def moved(self, step: float, change: Point) -> Point:
         """This point and `step` times the change."""
-        return Point(
-            above=self.above + step * change.above,
-            left=self.left + step * change.left,
-            spare=self.spare + step * change.spare,
-            cones=self.cones + step * change.cones,
-        )
+        return Point(*(own + step * other for own, other in zip(self, change, strict=True)))
 
     def scaled(self, factor: float) -> Point:
         """Everything times a factor."""
-        return Point(above=factor * self.above, left=factor * self.left, spare=factor * self.spare, cones=factor * self.cones)
+        return Point(*(factor * part for part in self))
 
     def inverse(self) -> Point:
         """The point at which all products with this one are 1."""

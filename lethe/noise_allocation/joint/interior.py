@@ -190,9 +190,7 @@ class _Iterate:
 
     def moved(self, change: _Iterate, ahead: float, behind: float) -> _Iterate:
         return _Iterate(
-            x=self.x + ahead * change.x,
-            primal=self.primal.moved(ahead, change.primal),
-            dual=self.dual.moved(behind, change.dual),
+            x=self.x + ahead * change.x, primal=self.primal.moved(ahead, change.primal), dual=self.dual.moved(behind, change.dual)
         )
 
     @property

@@ -77,9 +77,8 @@ def joint_schedule_reset(
 
     $$R \cdot \min = \min_\tau \Big(\min(D_\tau, f_\tau)\,L_{\tau+1} m_{\tau+1} + \sum_{j>\tau} s_j m_j\Big)^2$$
 
-    Args:
-        weights, sensitivity, lipschitz, budget: as `joint_schedule`.
-        diameter: $D_t \ge 0$, a number or shape (T,), units of the sensitivity, after step t; inf: no bound.
+    The diameter $D_t \ge 0$ after step t is a number or of shape (T,), in units of the sensitivity; inf: no bound.
+
     Returns:
         The optimal JointSchedule; `window` is the best $\tau$, 0 if no reset is better than none.
     """
@@ -182,12 +181,8 @@ def joint_passes(
     Noise between two ends serves the record of the last batch no better than the same noise at the first of the two, where it does no
     more harm; and with noise at ends only, every record pays for each touch at the next end, none more than that of the last batch.
 
-    Args:
-        weights: $q_t > 0$, shape (T,).
-        lipschitz: $L_t$, shape (T,).
-        sensitivity: $s_t \ge 0$, shape (T,), parameter units.
-        batches_per_pass: $\ell \ge 1$.
-        budget: $R = \mu^2 > 0$.
+    All of shape (T,), sensitivities in parameter units; the budget is $R = \mu^2 > 0$.
+
     Returns:
         $\tau_t^2$, shape (T,), or None where the hypotheses fail.
     Reference: docs/theory.md, "Joint schedules".

@@ -45,11 +45,7 @@ class JointProblem:
             return math.inf
 
     def in_own_units(self) -> JointProblem:
-        r"""The same problem with $\mu = 1$, $\max s_t = 1$ and $\max q_t = 1$; variances are to be multiplied by `variance_unit`.
-
-        Raises:
-            InputError: the unit, or the floor in it, is beyond what doubles hold.
-        """
+        r"""The same problem with $\mu = 1$, $\max s_t = 1$ and $\max q_t = 1$; variances are to be multiplied by `variance_unit`."""
         largest, unit = float(np.max(self.sensitivity)) or 1.0, self.variance_unit
         with np.errstate(all="ignore"):
             floor = self.floor / unit

@@ -65,13 +65,10 @@ class Loss(Specification):
         return min(known, default=None)
 
     def may_exceed(self, norm: float) -> bool:
-        r"""Whether a gradient may be longer than `norm`; where no bound is known, it may.
+        r"""Whether a gradient may be longer than `norm`, in loss per parameter unit; where no bound is known, it may.
 
         The derived bound $G$ is rounded up, and a clip norm that is the bound itself need not be: $C^2 \ge G^2$ in whole fractions says
         that clipping never acts, where $C < G$ as floats.
-
-        Args:
-            norm: C > 0, in loss per parameter unit.
         """
         bound = self.known_gradient_bound
         if bound is None or bound <= norm:

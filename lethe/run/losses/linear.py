@@ -137,11 +137,7 @@ class LinearLoss(Loss):
 
     @abstractmethod
     def for_classes(self, classes: int | None) -> Self:
-        """This loss with the number of its classes known.
-
-        Args:
-            classes: K, public; None: nothing is said besides the loss.
-        """
+        """This loss with the number K of its classes, which is public, known; None: nothing is said besides the loss."""
 
     def as_recorded(self) -> Self:
         """This loss as a run names it: without a number of classes that no bound depends on."""
@@ -186,11 +182,7 @@ class LinearLoss(Loss):
         return np.clip(self.slopes(scores, targets), -reach, reach)
 
     def envelope_smoothness(self, clip_norm: float) -> float:
-        r"""The largest curvature of $W \mapsto l_c(W^\top u)$ for any $\|u\| \le R$, $c = C/\|u\|$: at most that of the loss, rounded up.
-
-        Args:
-            clip_norm: C > 0, in loss per parameter unit.
-        """
+        r"""The largest curvature of $W \mapsto l_c(W^\top u)$ for any $\|u\| \le R$, $c = C/\|u\|$: at most the loss's, rounded up."""
         return self.curvature[1]
 
     @abstractmethod

@@ -46,11 +46,7 @@ class CorrelatedNoise(Specification, ABC):
 
     @abstractmethod
     def stream(self, *, product: bool = False) -> Stream:
-        """What correlates the draws of one training, from its first step on.
-
-        Args:
-            product: to multiply by C instead of its inverse.
-        """
+        """What correlates the draws of one training, from its first step on; `product`: to multiply by C instead of its inverse."""
 
     def to_document(self) -> dict[str, Any]:
         """{kind: name, ...}."""
@@ -58,14 +54,7 @@ class CorrelatedNoise(Specification, ABC):
 
 
 def growths(noise: CorrelatedNoise, steps: int) -> FloatArray:
-    r"""The standard deviation of each step's noise, where that of a draw is 1: $\sqrt{(C^{-1}C^{-\top})_{tt}}$, shape (T,).
-
-    Args:
-        noise: correlated.
-        steps: T.
-    Returns:
-        Infinity from the step on at which it overflows, or may.
-    """
+    r"""Each step's noise, where a draw has deviation 1: $\sqrt{(C^{-1}C^{-\top})_{tt}}$, shape (T,), infinity where it overflows."""
     strategy = noise.strategy(steps)
     with np.errstate(over="ignore", invalid="ignore"):
         if strategy.ndim == 2:

@@ -64,11 +64,7 @@ class Draws:
         self._drawn += steps
 
     def executed(self, recorded: Any, *, steps: int | None = None) -> Any:
-        """The recorded Run, of independent noise, with the strategy that made the noise.
-
-        Raises:
-            HypothesisError: some step took none of it, or some of it was taken elsewhere.
-        """
+        """The recorded Run, of independent noise, with the strategy that made the noise; HypothesisError unless each step took its draw."""
         taken = recorded.total_steps if steps is None else steps
         if self.steps != taken or self._drawn not in (0, taken) or (self._drawn == 0) != (not recorded.noise_multipliers.any()):
             raise HypothesisError(

@@ -19,13 +19,7 @@ from lethe.run.schedules.shapes import Constant, Explicit, Exponential, Polynomi
 __all__ = ["Constant", "Exponential", "Influence", "Polynomial", "Step", "TimeDecay"]
 
 SCHEDULES: dict[str, type[Schedule]] = {
-    "constant": Constant,
-    "explicit": Explicit,
-    "exponential": Exponential,
-    "step": Step,
-    "polynomial": Polynomial,
-    "time_decay": TimeDecay,
-    "repeated": Repeated,
+    known.schedule: known for known in (Constant, Explicit, Exponential, Step, Polynomial, TimeDecay, Repeated)
 }
 
 

@@ -2,6 +2,6 @@
 
 from functools import partial
 
-from lethe.documents.old_names import refuse_old_name
+from lethe.errors.names import refuse_old_name
 
 __getattr__ = partial(refuse_old_name, __name__)

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.rounding import pairwise_sum
-from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, LetheError
+from lethe.errors.names import in_other_words
 from lethe.run.regularisers import L1, L1L2, L2, Ball, Box, GroupL1, NuclearNorm, Regulariser, Simplex
 from lethe.train.core.iterates import inward, joint_norm
 from lethe.train.core.tensors import checked_tensors, dimension

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from lethe.documents.old_names import refuse_old_name
 from lethe.errors import InputError
+from lethe.errors.names import refuse_old_name
 
 _ENGINE = "PrivacyEngine(model, optimizer, losses, data, epsilon=3.0, delta=1e-5, epochs=10, batch_size=256)"
 _WITH = "PrivacyEngine(model, optimizer, losses, data, ..., options=TrainOptions({}))"

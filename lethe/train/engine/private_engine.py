@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from lethe.accounting.certify import certify
 from lethe.certificates.records import HypothesisClaim, TrainingRecord
-from lethe.documents.synonyms import answering
 from lethe.errors import InputError, UnknownNameError
+from lethe.errors.names import answering
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import Callback, TrainingEnd
 from lethe.train.callbacks.paying import paying

@@ -44,21 +44,6 @@ def network(dtype: torch.dtype = torch.float32) -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(dtype)
 
 
-def test_the_noise_of_all_steps_has_the_strategy_s_covariance(tmp_path: Path) -> None:
-    for noise in (BANDED, BUFFERED, LowerTriangular.saved(binary_tree(6), tmp_path / "tree.npy")):
-        run = run_of(noise=noise)
-        drawing = CorrelatedNetworkNoise(run, NetworkNoise(np.random.default_rng(1)), torch.float64)
-        drawn = []
-        for _ in range(6):
-            sums = [torch.zeros(100, 200, dtype=torch.float64), torch.zeros(20_000, dtype=torch.float64)]
-            drawing.add_to(sums, 3.0)
-            drawn.append(torch.cat([one.reshape(-1) for one in sums]).numpy() / 3.0)
-        assert run.noise is not None
-        white = as_matrix(run.noise.strategy(6)) @ np.array(drawn)
-        assert np.cov(white) == pytest.approx(np.eye(6), abs=5 * np.sqrt(2 / 40_000))
-        assert drawing.executed(run.uncorrelated) == run
-
-
 @pytest.mark.parametrize("momentum", [None, 0.9])
 @pytest.mark.filterwarnings("ignore:private. no record contributed")
 def test_training_adds_that_noise_to_the_sums(momentum: float | None) -> None:

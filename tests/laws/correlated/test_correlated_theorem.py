@@ -134,13 +134,6 @@ def test_the_strategy_s_scale_is_the_noise_s() -> None:
     assert lethe.certify(twice, DELTA).epsilon == pytest.approx(lethe.certify(run, DELTA).epsilon, rel=1e-9)
 
 
-def test_the_last_iterate_costs_what_all_do() -> None:
-    assert (
-        lethe.certify(make_run(noise=BANDED, release="last"), DELTA).epsilon
-        == lethe.certify(make_run(noise=BANDED, release="all"), DELTA).epsilon
-    )
-
-
 def test_gradients_shorter_than_the_clip_norm_pay_for_their_length() -> None:
     """Softmax regression of feature norm 1 has gradients up to the root of 2; clipping at 10 never acts."""
     run = make_run(noise=BANDED, clip_norm=10.0, noise_multiplier=50.0 * math.sqrt(2.0) / 10.0)

@@ -156,14 +156,6 @@ def test_in_pieces_the_noise_and_the_divisor_are_those_of_the_whole_batch(name: 
     assert solve(ORACLES[0], np.random.default_rng(7)).parameters == pytest.approx(expected, rel=1e-12, abs=1e-13)
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-def test_without_clipping_and_noise_it_is_the_plain_method(name: str) -> None:
-    _, by_hand, solve = SOLVERS[name]
-    expected = by_hand(lambda gradients: gradients.mean(axis=0))
-    for oracle in (ClippedMean(clip_norm=1e9, rho=math.inf), CoordinateMedian(threshold=1e9, groups=1, rho=math.inf)):
-        assert solve(oracle, np.random.default_rng(0)).parameters == pytest.approx(expected, rel=1e-12, abs=1e-13)
-
-
 def by_hand_localised(schedule: tuple[LocalPhase, ...], records: Array, start: Array, rho: float, rng: np.random.Generator) -> Array:
     point, first = start, 0
     for phase in schedule:

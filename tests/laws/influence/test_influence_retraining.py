@@ -9,7 +9,7 @@ from influence_problems import make_data, make_run
 import lethe
 from lethe.errors import InputError, LetheError
 from lethe.influence import PublicTrainer, quadratic_influence, retraining_influence
-from lethe.influence.linear_problem import linear_problem
+from lethe.influence.retraining import linear_problem
 
 
 def deviations(weights: np.ndarray, errors: np.ndarray, expected: np.ndarray) -> np.ndarray:

@@ -96,7 +96,7 @@ MOMENTS: dict[str, Callable[..., Any]] = {
     "private_moment": lambda **g: private_moment(np.abs(ROWS[:, 0]), order=2.0, rho=4.0, failure=0.3, **g),
     "estimated_moments": lambda **g: estimated_moments(PROBLEM, ROWS, order=2.0, rho=4.0, share=0.5, failure=0.3, **g),
 }
-NO_RELEASE = {"noise_generator", "solution_of", "median_cell"}
+NO_RELEASE = {"noise_generator", "median_cell"}
 """They draw for a caller that states what it costs; messages of users' own, `local_messages` and the like, state nothing either."""
 
 

@@ -17,9 +17,9 @@ from lethe.calculus import conversions
 from lethe.calculus.guarantees import ZCDP, NotPrivate
 from lethe.errors import InputError
 from lethe.report.subject import subject_of
+from lethe.run.in_force import in_force
 from lethe.run.losses import Softmax, parse_loss
 from lethe.run.losses.linear import LinearLoss
-from lethe.train.callbacks.paying import in_force
 from lethe.train.core.generators import seeded_generators
 from lethe.train.linear.gradients import LinearModel
 from lethe_experiments.adaptive import AdaptiveDescent, AdaptivelyTrained, train_adaptively

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import lethe
 from lethe.cli.app import app
 from lethe.jobs.demo import Demo
+from lethe.report.plots import demo_plot
 
 # Reached by a prototype under replace one at epsilon = 1, the best of a small grid; come within .03 of these.
 PROTOTYPE = {"a": 0.576, "b": 0.836, "d": 0.858, "f": 0.977}
@@ -18,7 +19,7 @@ PROTOTYPE = {"a": 0.576, "b": 0.836, "d": 0.858, "f": 0.977}
 @pytest.mark.slow
 def test_replace_one_comes_near_the_prototype(tmp_path: Path) -> None:
     demo = Demo(delta=1e-5, neighbours="replace_one", seeds=2)
-    content = demo.execute(tmp_path / "demo").content
+    content = demo.execute(tmp_path / "demo", demo_plot).content
     rows = {row["letter"]: row for row in content["rows"]}
     assert [*rows] == list("abcdef")
     for letter, accuracy in PROTOTYPE.items():

@@ -11,7 +11,6 @@ import pytest
 from helpers import DESIGNS, batches, make_run
 from made_up_theorems import FAKES, Fake, Growing
 from printed_tables import printed
-from rich.table import Table
 
 import lethe
 from lethe.documents.strict import to_json
@@ -167,15 +166,3 @@ def test_a_sweep_says_by_which_theorem() -> None:
     for text in (page, sweep.explain()):
         assert "-: refused there" in text
         assert "the data (CSV, JSON) say why" in text
-
-
-@pytest.mark.slow
-def test_the_tables_of_a_sweep_fit() -> None:
-    sweep = lethe.compare(make_run(), 1e-5, over="noise", theorems=(*OURS, *FAKES))
-    pages = [printed(table, width=80) for table in sweep_tables(sweep, 80) if isinstance(table, Table)]
-    for page in pages:
-        assert "…" not in page
-        assert max(map(len, page.splitlines())) <= 80
-        assert "smallest proved" in page
-    assert sum(page.count(f"{value:g}") > 0 for value in sweep.values for page in pages) >= len(sweep.values)
-    assert f"{len(OURS)} more do not apply" in printed(*sweep_tables(sweep, 80), width=80)  # ours but two, and two fakes

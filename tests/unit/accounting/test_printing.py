@@ -76,11 +76,6 @@ def test_the_claim_and_what_must_be_believed_are_never_left_out_of_a_certificate
     assert "NOT PRIVATE" in str(lethe.certify(make_run(noise_multiplier=0.0), 1e-5))
 
 
-def test_what_proves_nothing_is_told_in_a_short_sweep_and_comparison() -> None:
-    assert "NOT PRIVATE" in str(lethe.compare(make_run(noise_multiplier=0.0), 1e-5, over="steps", values=[10], theorems=["composition"]))
-    assert "NOT PRIVATE" in str(lethe.compare(make_run(noise_multiplier=0.0), 1e-5, theorems=["composition"]))
-
-
 def test_a_short_comparison_never_shows_a_claim_as_proved() -> None:
     comparison = lethe.compare(make_run(), 1e-5)
     claims = {row.theorem for row in comparison.rows if row.epsilon is not None and not row.usable}

@@ -47,19 +47,6 @@ def test_a_worst_case_for_the_median_attains_what_is_stated() -> None:
     assert np.linalg.norm(oracle.mean(high, RNG) - oracle.mean(low, RNG)) == pytest.approx(oracle.release(4, 9).sensitivity)
 
 
-@pytest.mark.slow
-def test_the_noise_has_the_stated_variance_in_every_coordinate() -> None:
-    for oracle in (ClippedMean(clip_norm=1.0, rho=0.5), CoordinateMedian(threshold=1.0, groups=1, rho=0.5)):
-        rng = np.random.default_rng(3)
-        draws = np.array([oracle.mean(np.zeros((2, 4)), rng) for _ in range(600)])
-        expected = oracle.release(2, 4).noise_std
-        assert draws.std(axis=0) == pytest.approx(np.full(4, expected), rel=6 / math.sqrt(2 * 600))  # six standard errors
-        assert np.abs(np.corrcoef(draws.T) - np.eye(4)).max() < 6 / math.sqrt(600)
-        # One release of very many coordinates: six standard errors are less than one per cent.
-        many = 250_000
-        assert oracle.mean(np.zeros((2, many)), rng).std() == pytest.approx(oracle.release(2, many).noise_std, rel=6 / math.sqrt(2 * many))
-
-
 @settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10**6), clip=st.floats(1e-100, 1e100), dimension=st.integers(1, 200))
 def test_clipping_is_the_projection_on_a_ball_and_never_longer(seed: int, clip: float, dimension: int) -> None:

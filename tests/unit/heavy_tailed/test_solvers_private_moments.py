@@ -57,16 +57,6 @@ def test_the_noise_is_that_of_eight_gaussian_counts_and_composes_to_rho() -> Non
 
 
 @pytest.mark.slow
-def test_every_comparison_of_the_search_uses_the_noise_it_states() -> None:
-    """Without any data below a point the answers are the noise's: a search among b equal values goes down as often as a normal says."""
-
-    rng, blocks, noise_std = np.random.default_rng(2), 4, 3.0
-    values = np.full(blocks, 2.0 ** (128.5 / 256 * 10))  # in the upper half of a range from 1 to 2^10
-    upper = [median_cell(values, 1.0, 2.0**10, noise_std, rng)[0] >= 128 for _ in range(4000)]
-    assert np.mean(upper) == pytest.approx(norm.cdf(0.5 * blocks / noise_std), abs=4 * 0.5 / math.sqrt(4000))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("order", "freedom"), [(2.0, 9), (4.0, 20)])
 def test_the_bound_is_wrong_no_more_often_than_promised(order: float, freedom: int) -> None:
     rng, truth = np.random.default_rng(3), float(np.mean(np.abs(np.random.default_rng(0).standard_t(freedom, size=10**6)) ** order))

@@ -10,7 +10,7 @@ from solver_problems import distances
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_practical, localised_theory
+from lethe.heavy_tailed.localisation.plans import localised_practical, localised_theory
 from lethe.heavy_tailed.localisation.sampled import nominal_batch, sampled_localised, sampled_noise
 from lethe.heavy_tailed.private_moments import private_moment
 from lethe.heavy_tailed.solution import Phase, Release, beside, composed, gaussian_release
@@ -54,22 +54,6 @@ def test_fewer_gradients_than_full_batches() -> None:
     schedule = localised_theory(PROBLEM, 4096, 0.5)
     full = sum(phase.records * phase.steps for phase in schedule)
     assert sum(nominal_batch(phase) * phase.steps for phase in schedule) < full / 30
-
-
-@pytest.mark.slow
-def test_the_sum_is_divided_by_the_nominal_size_and_so_unbiased() -> None:
-    """One step of size 1 from 0 on gradients all equal: the draws' mean is the gradient, their variance the sampling's and the noise's."""
-    rng = np.random.default_rng(1)
-    problem = Problem(gradient=lambda parameters, records: np.ones((len(records), 1)), dimension=1)
-    schedule = (LocalPhase(records=100, steps=1, step_size=1.0, strength=1e-9, radius=1e6, clip_norm=2.0),)
-    points, noise = [], math.nan
-    for _ in range(200):
-        done = sampled_localised(problem, np.zeros((100, 1)), schedule=schedule, epsilon=1.0, delta=0.001, generator=rng)
-        points.append(done.parameters[0])
-        noise = done.phases[0].release.noise_std
-    variance = 100 * 0.1 * 0.9 / 10**2 + noise**2
-    assert np.mean(points) == pytest.approx(-1.0, abs=5 * math.sqrt(variance / 200))
-    assert np.var(points) == pytest.approx(variance, rel=0.5)  # 5 standard errors of a variance from 200 draws
 
 
 @pytest.mark.slow

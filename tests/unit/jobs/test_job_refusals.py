@@ -21,6 +21,7 @@ from lethe.jobs.estimators.saved import SavedModel
 from lethe.jobs.init import table_configuration
 from lethe.jobs.tables.columns import PublicColumns
 from lethe.jobs.training import Job
+from lethe.report.plots import demo_plot
 
 pytest.importorskip("torch")
 STATED: dict[str, Any] = {
@@ -345,5 +346,5 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict
     (tmp_path / "mine").mkdir()
     if not changes:
         (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    refused(message, lambda: Demo(**changes).execute(tmp_path / "mine", progress=False))
+    refused(message, lambda: Demo(**changes).execute(tmp_path / "mine", demo_plot, progress=False))
     assert {entry.name for entry in tmp_path.rglob("*")} <= {"mine", "thesis.txt", "few.csv"}

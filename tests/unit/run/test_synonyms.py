@@ -9,8 +9,8 @@ from helpers import make_run
 
 import lethe
 from lethe.documents.strict import to_json
-from lethe.documents.synonyms import SPELLINGS, SYNONYMS, did_you_mean, in_other_words
 from lethe.errors import UnknownArgumentError
+from lethe.errors.names import SPELLINGS, SYNONYMS, did_you_mean, in_other_words
 
 SAID: dict[str, Any] = {
     "records": 1000,
