@@ -33,7 +33,7 @@ from lethe.errors import InputError
 from lethe.errors.names import in_other_words
 from lethe.mechanisms.base import Array, PrivateWeights, gaussian_noise_std, gaussian_statement, require_swap
 from lethe.mechanisms.tables import projected, projected_rows, targets_within
-from lethe.partitions.record_sums import Chunks, RecordSums
+from lethe.partitions.table import Chunks, RecordSums
 from lethe.run.losses.linear import row_norm
 from lethe.run.run import Neighbours
 

@@ -25,15 +25,10 @@ class Fingerprint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block:
-    """Records of one partition.
+    """Records of one partition, whose name is for errors; columns are names of the features, or their numbers.
 
-    Args:
-        name: of the partition, for errors.
-        columns: names of the features, or their numbers.
-        features: shape (m, d), float32 or float64; m = 0 is allowed.
-        targets: shape (m,), of any type; None where there are none.
-        weights: of the records, shape (m,), as stored; None where there are none.
-        users: whose they are, shape (m,), as stored; None where nobody asked.
+    Features have shape (m, d), float32 or float64, m = 0 allowed; targets of any type, weights and users (whose the records are) as stored
+    have shape (m,), and are None where there are none or nobody asked.
     """
 
     name: str
@@ -81,13 +76,7 @@ def looked_at_numbers(block: Block) -> None:
 
 
 def refused(block: str, column: Any, what: str, remedy: str) -> InputError:
-    """The error of a partition whose column cannot be used.
-
-    Args:
-        block, column: their names.
-        what: is wrong, against what is needed.
-        remedy: what to do.
-    """
+    """The error of a partition whose column cannot be used: what is wrong against what is needed, and what to do."""
     return InputError(f"{block}, column {column!r}: {what}.", source=f"{block}; nothing was released", remedy=remedy)
 
 

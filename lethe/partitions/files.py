@@ -14,8 +14,8 @@ import numpy as np
 from lethe.calculus.domains import require_count
 from lethe.errors import InputError, MissingExtraError
 from lethe.partitions.block import Block, refused
-from lethe.partitions.cluster import OnCluster, require_client
-from lethe.partitions.passes import BlockCallback, BlockLocation, Threads
+from lethe.partitions.dask_tables import OnCluster, require_client
+from lethe.partitions.passes import BlockCallback, BlockLocation, Threads, default_workers
 from lethe.partitions.readers import ArrayReader, FrameReader, require_numbers
 from lethe.partitions.table import PartitionedTable
 
@@ -62,13 +62,6 @@ def array_table(
         executor=Threads(default_workers(workers)),
         progress=progress,
     )
-
-
-def default_workers(workers: int | None) -> int:
-    """How many threads: as asked for, or one for each processor that this process may use."""
-    if workers is not None:
-        return require_count("workers", workers)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _opened(name: str, array: Any) -> np.ndarray[Any, Any]:

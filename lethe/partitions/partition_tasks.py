@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Hashable, Sequence
-from functools import partial
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -15,12 +14,9 @@ Graph = dict[Hashable, Any]
 
 
 class PartitionTasks:
-    """Tasks that end in one partition. No dataclass: Dask looks into the fields of those.
+    """Tasks that end in one partition, `keys` of those that give its features, or these and targets; no dataclass: Dask looks into those.
 
-    Args:
-        keys: of the tasks that give the partition: its features, or features and targets.
-        graph: tasks that no other partition needs, by their keys.
-        inputs: keys of the tasks whose results these take: shared or persisted ones.
+    No other partition needs the tasks of `graph`; they take the results of `inputs`, keys of tasks that are shared or persisted.
     """
 
     __slots__ = ("graph", "inputs", "keys")
@@ -31,7 +27,7 @@ class PartitionTasks:
     def __call__(self, *results: Any) -> Any:
         """The partition, of the results of the inputs: a tuple where it has several keys."""
         # A task without arguments: a result by itself might look like a key or a task.
-        inputs = {key: (partial(_result, result),) for key, result in zip(self.inputs, results, strict=True)}
+        inputs = {key: (lambda result=result: result,) for key, result in zip(self.inputs, results, strict=True)}
         values = importlib.import_module("dask").get({**self.graph, **inputs}, list(self.keys))
         return values[0] if len(self.keys) == 1 else tuple(values)
 
@@ -87,7 +83,3 @@ def computed(stored: Any) -> Any:
             inputs = importlib.import_module("dask").compute(*inputs, scheduler="synchronous")
         return tasks(*inputs)
     return tuple(computed(one) for one in stored)
-
-
-def _result(result: Any) -> Any:
-    return result

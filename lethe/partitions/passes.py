@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
-from lethe.calculus.domains import FloatArray
+from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import InputError, LetheError
 from lethe.partitions.block import Block, Fingerprint, Rows
 from lethe.partitions.partition_tasks import computed
@@ -51,10 +52,7 @@ class BlockResult:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Work:
-    """What is done to every block: a function of (Block, *parameters). It is sent to workers, so all of it must pickle.
-
-    Its text leaves parameters out: workers write it into their logs where a task fails.
-    """
+    """What is done to every block, which must pickle; its text has no parameters, since workers log it where a task fails."""
 
     read: Reader
     function: Callable[..., Any]
@@ -102,6 +100,13 @@ class Threads:
                 yield waiting.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def default_workers(workers: int | None) -> int:
+    """How many threads: as asked for, or one for each processor that this process may use."""
+    if workers is not None:
+        return require_count("workers", workers)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def not_computed(name: str, error: Exception) -> InputError:
@@ -158,14 +163,7 @@ def total(parts: Iterable[tuple[Any, ...]]) -> tuple[FloatArray, ...]:
 def pass_progress(
     progress: bool | BlockCallback, number: int, blocks: int, *, seconds_before: float | None = None
 ) -> Iterator[Callable[[int], None]]:
-    """A function to call with the number of finished blocks of a pass.
-
-    Args:
-        progress: as `PartitionedTable`.
-        number: of the pass, from 1.
-        blocks: how many it has.
-        seconds_before: what the pass before took, which the bar shows; None: there was none.
-    """
+    """A function to call with the number of finished blocks of a pass; a bar shows what the pass before took."""
     if callable(progress):
         yield lambda done: progress(number, done, blocks)
     elif progress and sys.stderr.isatty():

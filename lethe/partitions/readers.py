@@ -33,11 +33,7 @@ class TableReader(ABC):
         """Which of targets, weights and users blocks come with."""
 
     def with_columns(self, **named: Any) -> Self:
-        """The same, with columns that are no features: targets, weights of records, users, those whose records they are.
-
-        Raises:
-            InputError: there is no such column, one is named twice, or another was named before.
-        """
+        """The same, with columns that are no features: targets, weights of records, users; an InputError where it has none such."""
         raise _without_names(named)
 
     @abstractmethod
@@ -49,11 +45,8 @@ class TableReader(ABC):
 class FrameReader(TableReader):
     """Blocks of pandas' frames, or of columns read from a file.
 
-    Args:
-        names: of all columns that are used, in their order.
-        kinds: their types, as their frame writes them.
-        named: which of them are targets, weights and users, and no features.
-        target_kind: the type of targets that come beside the frame; None: they do not.
+    All columns that are used have `names`, in their order, and `kinds`, types as their frame writes them; targets, weights and users are
+    `named` among them. `target_kind` is of targets that come beside the frame, None where they do not.
     """
 
     names: tuple[Any, ...]
@@ -165,13 +158,7 @@ class OuterReader(TableReader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayReader(TableReader):
-    """Blocks of arrays.
-
-    Args:
-        width: d.
-        kind: the type of the features.
-        target_kind: of the targets; None: there are none.
-    """
+    """Blocks of arrays of d columns, the types of features and of targets, None where there are none."""
 
     width: int
     kind: str

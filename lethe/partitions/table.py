@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -18,16 +18,16 @@ from lethe.partitions.passes import BlockCallback, BlockLocation, BlockResult, E
 from lethe.partitions.readers import OuterReader, TableReader
 
 Places = np.ndarray[Any, np.dtype[np.intp]]
+# Rows, float64, shape (m, D), and their targets, shape (m,): records of a block, a chunk at a time.
+Chunks = Iterable[tuple[FloatArray, FloatArray]]
+_ROUNDING = 1.0 + 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionedTable:
-    """A table in blocks; made by `parquet_table`, `array_table` or `dask_table`.
+    """A table in blocks, in the order in which their records count; made by `parquet_table`, `array_table` or `dask_table`.
 
     Args:
-        parts: where the blocks are, in the order in which their records count.
-        read: makes a Block of each.
-        executor: carries out passes.
         progress: True: a bar on standard error, if that is a terminal; False: none; or a function of (pass, blocks done, blocks).
         chosen: whether the records were chosen of another table's, so that some blocks may be left with none.
     """
@@ -61,11 +61,7 @@ class PartitionedTable:
     def examined(self, look: Callable[..., Any], *parameters: Any) -> tuple[ExaminedTable, list[Any]]:
         """Look through every block once: NaN, infinity and blocks without records are refused; what blocks hold is noted for later passes.
 
-        Args:
-            look: of (Block, *parameters): what else is asked of a block; it may refuse it by an InputError.
-            parameters: public.
-        Returns:
-            The table, and what `look` gave, block by block.
+        `look`, of (Block, *parameters), asks what else is wanted of a block, or refuses it; what it gave comes back block by block.
         """
         table = ExaminedTable(self)
         found = list(table.answers(_looked_at, (look, *parameters) if self.chosen else (_some_records, look, *parameters)))
@@ -90,11 +86,9 @@ class ExaminedTable:
     def sum(self, function: Callable[..., tuple[Any, ...]], *parameters: Any, records: Rows | None = None) -> tuple[FloatArray, ...]:
         """Sums of what a function gives of each block: one pass, each block once, added in the order of the blocks.
 
-        Args:
-            function: of (Block, *parameters), to a tuple of arrays of shapes that do not depend on the block; it must pickle.
-            parameters: the same for all blocks. They go to the workers, and are as private as what they were made of.
-            records: which ones, counted through all blocks in their order: consecutive ones, or at least one by their numbers, each once.
-                None: all. The numbers go to the workers, and are as private as what they were drawn from.
+        The function, which must pickle, makes a tuple of arrays of (Block, *parameters), of shapes that do not depend on the block. Records
+        are counted through all blocks in their order: consecutive ones, or at least one by their numbers, each once; None: all. Parameters
+        and numbers go to the workers, and are as private as what they were made of or drawn from.
         """
         drawn = records is not None and not isinstance(records, slice)
         parts = self.source.parts if records is None else self.within(records) if isinstance(records, slice) else self._at(records)
@@ -109,14 +103,10 @@ class ExaminedTable:
     def answers(
         self, function: Callable[..., Any], parameters: tuple[Any, ...], parts: Sequence[BlockLocation] | None = None, drawn: bool = False
     ) -> Iterator[BlockResult]:
-        """What a function gives of each block, in the order of the blocks.
+        """What a function, as of `sum`, gives of each block, in the order of the blocks; of all, or some.
 
-        Args:
-            function, parameters: as `sum`.
-            parts: which blocks; None: all.
-            drawn: whether they hold records that were drawn in secret. Progress then tells of a pass over all, whichever were read.
-        Raises:
-            LetheError: a block cannot be used, is not as it was when the table was looked through, or gave nothing.
+        Of blocks that hold records `drawn` in secret, progress tells of a pass over all, whichever were read. A LetheError says that one
+        cannot be used, is not as it was when the table was looked through, or gave nothing.
         """
         chosen = self.source.parts if parts is None else parts
         blocks = len(self.source.parts if drawn else chosen)
@@ -231,3 +221,42 @@ def chosen_records(table: ExaminedTable, chosen: np.ndarray[Any, np.dtype[np.boo
         for part, seen, end in zip(table.source.parts, table.seen, ends, strict=True)
     )
     return replace(table.source, parts=parts, read=_ChosenReader(table.source.read), progress=False, chosen=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordSums:
+    """A table as mechanisms read it: rows of bounded norm with their targets, of which they get sums only.
+
+    `prepare`, which must pickle, makes chunks of a block, each record by itself, of rows of D columns; one beyond `norm` ends the pass.
+    """
+
+    table: ExaminedTable
+    prepare: Callable[[Block], Iterator[tuple[FloatArray, FloatArray]]]
+    columns: int
+    norm: float
+
+    def __len__(self) -> int:
+        return self.table.shape[0]
+
+    def require_norm(self, norm: float) -> None:
+        """Refuse rows that may be longer than a mechanism supposes."""
+        if not self.norm <= norm * _ROUNDING:
+            raise InputError(f"features: rows have norms up to {self.norm:g}; the mechanism supposes at most {norm:g}.")
+
+    def sum(self, function: Callable[..., tuple[Any, ...]], *parameters: Any) -> tuple[FloatArray, ...]:
+        """Sums of what a function of (Chunks, *parameters) gives of each block: one pass.
+
+        It gives a tuple of arrays of fixed shapes, and must pickle; a block without records has no chunks.
+        """
+        return self.table.sum(_of_block, self.prepare, self.norm * _ROUNDING, function, *parameters)
+
+
+def _of_block(block: Block, prepare: Callable[[Block], Chunks], norm: float, function: Callable[..., Any], *rest: Any) -> Any:
+    return function(_checked(prepare(block), norm), *rest)
+
+
+def _checked(chunks: Chunks, norm: float) -> Iterator[tuple[FloatArray, FloatArray]]:
+    for rows, targets in chunks:
+        if len(rows) and not float(np.einsum("nd,nd->n", rows, rows).max()) <= norm * norm:
+            raise LetheError("a row is longer than its bound; nothing was released.", source="what prepares rows for a mechanism")
+        yield rows, targets

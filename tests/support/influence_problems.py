@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from lethe.influence import PublicData
+from lethe.influence.data import Estimate
 from lethe.run.run import Run
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
@@ -40,6 +41,15 @@ def make_data(kind: str = "least_squares", records: int = 24, columns: int = 3, 
     classes = 3 if kind == "softmax_regression" else None
     targets = random.normal(size=records) if kind == "least_squares" else random.integers(classes or 2, size=records)
     return PublicData(features, targets, statement="drawn here", classes=classes)
+
+
+def make_estimate(weights: Any, probes: Any = None, steps: int | None = None) -> Estimate:
+    """Of these weights, at these steps."""
+    weights = np.array(weights, dtype=np.float64)
+    probes = np.arange(1, len(weights) + 1) if probes is None else np.array(probes)
+    return Estimate(
+        steps=steps or int(probes[-1]), probes=probes, weights=weights, errors=np.zeros(len(weights)), basis="synthetic", detail="by hand"
+    )
 
 
 def second_moment_influence(eigenvalues: Matrix, step_sizes: Matrix, ridge: float = 0.0) -> Matrix:

@@ -21,8 +21,7 @@ from lethe.estimators.inputs.records import Index, Records
 from lethe.estimators.inputs.tables import readable
 from lethe.mechanisms.base import Array
 from lethe.partitions.block import Block, Values, refused
-from lethe.partitions.record_sums import RecordSums
-from lethe.partitions.table import ExaminedTable
+from lethe.partitions.table import ExaminedTable, RecordSums
 from lethe.run.losses.linear import LinearLoss
 from lethe.train.data.users import plain_ids
 
@@ -141,10 +140,6 @@ class BlockRecords:
     """Records of a table in blocks, as mechanisms ask for them.
 
     Batches are consecutive records in the order of the blocks, or records by their numbers: then every block is read that holds one.
-
-    Args:
-        table: that was looked through.
-        prepared: how its rows are made.
     """
 
     order = None

@@ -16,7 +16,7 @@ import numpy as np
 from lethe.errors import InputError
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.tables import projected_rows
-from lethe.partitions.record_sums import Chunks, RecordSums
+from lethe.partitions.table import Chunks, RecordSums
 from lethe.run.losses.linear import LinearLoss
 
 _CHUNK = 2**16  # entries of a chunk of rows: half a MiB, which stays in the cache between its two products

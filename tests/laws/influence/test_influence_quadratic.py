@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from influence_problems import make_data, make_run, second_moment_influence
 
-import lethe
 from lethe.errors import InputError
-from lethe.influence import SyntheticData, fit_exponential, quadratic_influence
+from lethe.influence import fit_exponential, quadratic_influence
 from lethe.influence.quadratic import PublicCurvatures
 from lethe.run.run import Run
 
@@ -108,23 +107,3 @@ def test_thousands_of_steps_neither_overflow_nor_warn() -> None:
     assert estimate.weights[-1] == pytest.approx(0.355)
     assert estimate.weights[0] == pytest.approx(0.005 * 0.99 ** (2 * 19_999), rel=1e-9)
     assert fit_exponential(quadratic_influence(quadratic_run(steps=500), assumed(0.01))).rate == pytest.approx(0.99**2, rel=1e-9)
-
-
-def test_what_is_refused() -> None:
-    with pytest.raises(InputError, match="no certificate covers"):
-        quadratic_influence(quadratic_run(), np.array([0.1, 1.0]))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match=r"lethe\.Run"):
-        quadratic_influence(np.ones(3), assumed(1.0))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="ridge alone"):
-        quadratic_influence(quadratic_run(regulariser={"kind": "l1", "strength": 0.1}), assumed(1.0))
-    with pytest.raises(InputError, match="a loss of a linear model"):
-        quadratic_influence(quadratic_run(), make_data())
-    with pytest.raises(InputError, match="pass_weights"):
-        quadratic_influence(
-            make_run(batches=lethe.batches.Cyclic(8), passes=2, noise_at="pass_ends", pass_weights=1.0), SyntheticData(columns=2, seed=0)
-        )
-    for wrong in ([], [0.0], [-1.0, 2.0], [np.nan], [np.inf], [[1.0]], ["a"], True):
-        with pytest.raises(InputError, match="eigenvalues"):
-            PublicCurvatures(wrong, statement="assumed")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="statement"):
-        PublicCurvatures(np.ones(2), statement=" ")

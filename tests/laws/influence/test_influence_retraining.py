@@ -1,5 +1,3 @@
-from typing import Any
-
 import numpy as np
 import pytest
 from doors import fit_linear
@@ -7,7 +5,6 @@ from how_many import by_night
 from influence_problems import make_data, make_run
 
 import lethe
-from lethe.errors import InputError, LetheError
 from lethe.influence import PublicTrainer, quadratic_influence, retraining_influence
 from lethe.influence.retraining import linear_problem
 
@@ -99,43 +96,3 @@ def test_any_training_can_be_given() -> None:
     assert deviations(estimate.weights, estimate.errors, exact).max() < 3
     assert train.calls == 60 * 13 + 2  # 1 and 3 for each of 4 probes; and twice the same
     assert "a formula" in estimate.detail
-
-
-def test_a_training_that_does_not_repeat_itself_is_refused() -> None:
-    random = np.random.default_rng(0)
-    trainer = PublicTrainer(train=lambda noise_stds, seed: float(random.normal()), statement="no data at all", basis="synthetic")
-    with pytest.raises(InputError, match="two trainings with the same noise and seed"):
-        retraining_influence(make_run(), trainer, repeats=2, seed=0)
-    with pytest.raises(LetheError, match="returned nan"):
-        retraining_influence(make_run(), PublicTrainer(train=lambda noise_stds, seed: np.nan, statement="none"), repeats=2, seed=0)
-    with pytest.raises(InputError, match="statement"):
-        PublicTrainer(train=lambda noise_stds, seed: 0.0, statement="")
-    with pytest.raises(InputError, match="function of"):
-        PublicTrainer(train=3, statement="none")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="basis"):
-        PublicTrainer(train=lambda noise_stds, seed: 0.0, statement="none", basis="private")  # pyright: ignore[reportArgumentType]
-
-
-def test_what_is_refused() -> None:
-    run, data = make_run(), make_data()
-    good: dict[str, Any] = {"repeats": 2, "seed": 0}
-    for wrong in (
-        {"repeats": 1},
-        {"repeats": True},
-        {"repeats": 2.0},
-        {"seed": -1},
-        {"probes": 1},
-        {"probes": [0, 2]},
-        {"probes": [7]},
-        {"probes": []},
-        {"probes": "all"},
-    ):
-        with pytest.raises(InputError, match=next(iter(wrong))):
-            retraining_influence(run, data, **{**good, **wrong})
-    with pytest.raises(InputError, match="no noise yet"):
-        retraining_influence(run.replace(noise_multiplier=None), data, **good)
-    with pytest.raises(InputError, match="0 at every step"):
-        retraining_influence(run.replace(noise_multiplier=0.0), data, **good)
-    huge = {"kind": "least_squares", "feature_norm": 1.5, "residual_bound": 1e150}
-    with pytest.raises(LetheError, match="overflowed"):
-        retraining_influence(make_run(step_size=1e60, noise_multiplier=1e-140, loss=huge), data, **good)

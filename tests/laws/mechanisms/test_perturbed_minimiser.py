@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from lethe.calculus.conversions import gdp_delta
-from lethe.errors import InputError
 from lethe.mechanisms.minimisers.objective_perturbation import (
     PerturbedMinimiser,
     gradient_vertices,
@@ -256,13 +255,6 @@ def test_the_determinant_of_softmax_is_bounded_and_reached() -> None:
         assert logs[0] == pytest.approx(bound, rel=1e-12)
 
 
-def test_other_relations_and_empty_profiles_are_refused() -> None:
-    with pytest.raises(InputError, match="replace_one or zero_out"):
-        minimiser_profile(Logistic(feature_norm=1.0), ridge=1.0, noise_std=1.0, neighbours="add_or_remove", solver_mu=0.0)
-    with pytest.raises(InputError, match="at least one case"):
-        PerturbedMinimiser(())
-
-
 BOUND, NORM, RIDGE = 1.7, 1.3, 60.0
 LOSS = LeastSquares(feature_norm=1.0, residual_bound=BOUND)
 DETERMINANT = math.log1p(NORM**2 / RIDGE)
@@ -308,11 +300,3 @@ def test_the_profile_is_the_sum_over_the_four_corners_at_the_worst_angle(beyond:
     worst = max(at(angle) for angle in ANGLES.tolist())
     found = profile.delta(DETERMINANT + beyond)
     assert worst * (1.0 - 1e-9) <= found <= 1.05 * worst  # a cell is that much wider than its angles
-
-
-def test_orthogonal_features_can_be_worse_than_parallel_ones() -> None:
-    """Where the cases differ most: four corners of one length, against two of the largest and two of none."""
-    noise_std = 8.0
-    orthogonal, parallel = (sum(gdp_delta(length / noise_std, 0.0) for length in corners(angle).tolist()) for angle in (math.pi / 2.0, 0.0))
-    profile = minimiser_profile(LOSS.on_rows(NORM), ridge=RIDGE, noise_std=noise_std, neighbours="replace_one", solver_mu=0.0)
-    assert 1.3 * parallel < orthogonal <= profile.delta(DETERMINANT)

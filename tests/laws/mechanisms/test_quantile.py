@@ -19,7 +19,7 @@ from lethe.mechanisms.bounded_range import (
     range_of_target,
     range_renyi,
 )
-from lethe.mechanisms.quantiles.quantile import private_quantile, quantile_law, rank_sensitivity
+from lethe.mechanisms.quantiles.quantile import private_quantile, quantile_law
 
 RANGES = (0.01, 0.3, 1.0, 4.0)
 
@@ -195,19 +195,6 @@ def test_draws_follow_the_law():
     generator = np.random.default_rng(7)
     counts = np.histogram([law.draw(generator) for _ in range(20_000)], bins=law.edges)[0]
     assert counts / 20_000 == pytest.approx(law.probabilities, abs=5.0 * 0.5 / math.sqrt(20_000))
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.slow
-@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
-@pytest.mark.parametrize("quantile", LEVELS)
-def test_one_record_moves_a_rank_by_at_most_the_sensitivity(neighbours, quantile):
-    def rank(values, point):
-        return sum(value <= point for value in values) - quantile * len(values)
-
-    points = np.linspace(0, 1, 41)
-    largest = max(abs(rank(one, point) - rank(other, point)) for one, other in neighbouring(neighbours) for point in points)
-    assert largest == pytest.approx(rank_sensitivity(quantile, neighbours), abs=1e-12)
 
 
 # --- the face ---

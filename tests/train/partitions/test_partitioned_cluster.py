@@ -31,7 +31,7 @@ from lethe.audit.games.two_worlds import play
 from lethe.errors import InputError, LetheError
 from lethe.estimators.partitioned.tables import nothing_else
 from lethe.partitions import dask_table, parquet_table
-from lethe.partitions.cluster import Unshown
+from lethe.partitions.dask_tables import Unshown
 from lethe.partitions.passes import BlockLocation, BlockResult, Executor, Work
 from lethe.partitions.table import PartitionedTable
 

@@ -6,21 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from influence_problems import make_estimate
 from repository import ROOT
 
-from lethe.errors import InputError
 from lethe.influence import fit_exponential
-from lethe.influence.data import Estimate
 from lethe.influence.retraining import choose_probes
 from lethe.run.schedules.influence import Influence
-
-
-def make_estimate(weights: Any, probes: Any = None, steps: int | None = None) -> Estimate:
-    weights = np.array(weights, dtype=np.float64)
-    probes = np.arange(1, len(weights) + 1) if probes is None else np.array(probes)
-    return Estimate(
-        steps=steps or int(probes[-1]), probes=probes, weights=weights, errors=np.zeros(len(weights)), basis="synthetic", detail="by hand"
-    )
 
 
 @given(steps=st.integers(1, 2000), wanted=st.integers(2, 50))
@@ -48,13 +39,6 @@ def test_between_probes_the_logarithm_is_straight() -> None:
     assert influence.basis == "synthetic"
 
 
-def test_an_estimate_that_is_no_influence_says_so() -> None:
-    with pytest.raises(InputError, match=r"step 2 has -0\.1"):
-        _ = make_estimate([1.0, -0.1, 2.0]).influence
-    with pytest.raises(InputError, match="steps 2 to 3 of 5"):
-        _ = make_estimate([1.0, 2.0], probes=[2, 3], steps=5).influence
-
-
 @given(rate=st.floats(0.5, 1.5), factor=st.floats(1e-3, 1e3))
 def test_an_exponential_is_found_again(rate: float, factor: float) -> None:
     weights = factor * rate ** (20.0 - np.arange(1, 21))
@@ -75,13 +59,6 @@ def test_the_fit_is_numpy_s_and_leaves_out_what_is_not_positive() -> None:
     assert influence.rate == pytest.approx(np.exp(-slope), rel=1e-12)
     assert f"R^2 = {r_squared:.4f}, 25% of 8 entries left out" in influence.detail
     assert influence.basis == "synthetic"
-
-
-def test_what_a_fit_refuses() -> None:
-    with pytest.raises(InputError, match="1 of 3 are above 0"):
-        fit_exponential(make_estimate([1.0, -1.0, 0.0]))
-    with pytest.raises(InputError, match="estimate"):
-        fit_exponential(np.ones(3))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.slow

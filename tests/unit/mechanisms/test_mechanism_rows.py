@@ -44,7 +44,3 @@ def test_norms_and_targets() -> None:
     assert class_targets([0, 2.0, 1], count=3, classes=3).tolist() == [0, 2, 1]
     with pytest.raises(InputError, match=r"targets\[1\] = 3"):
         class_targets([0, 3], count=2, classes=3)
-    with pytest.raises(InputError, match="feature_norm"):
-        projected_rows([[1.0]], feature_norm=0.0)
-    with pytest.raises(InputError, match="features"):
-        projected_rows([[1.0], [math.nan]], feature_norm=1.0)

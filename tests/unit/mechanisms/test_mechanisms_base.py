@@ -1,6 +1,5 @@
 """Statements and the Gaussian release: what they refuse, what they compose to, and noise that just meets its target."""
 
-import math
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from lethe.certificates.findings import fails, holds
 from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
 from lethe.errors import HypothesisError, InputError
-from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std, joint, target_mu
+from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std, joint
 
 
 def _statement(mu: float, **changes: Any) -> Statement:
@@ -81,9 +80,3 @@ def test_edges_of_a_gaussian_release() -> None:
     assert gaussian_guarantee(1.0, 0.0) == NotPrivate()
     assert gaussian_guarantee(1e300, 1e-300) == NotPrivate()
     assert gaussian_guarantee(1e-300, 1e300).delta(0.0) > 0.0
-    for bad in ((math.nan, 1.0), (1.0, math.inf), (-1.0, 1.0), (True, 1.0)):
-        with pytest.raises(InputError):
-            gaussian_guarantee(*bad)
-    for target in (ApproxDP(1.0, 0.0), ApproxDP(0.0, 1e-5), GDP(0.0), NotPrivate(), 1.0):
-        with pytest.raises(InputError, match="target"):
-            target_mu(target)  # type: ignore[arg-type]

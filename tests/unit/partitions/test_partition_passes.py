@@ -22,7 +22,7 @@ from lethe.estimators.partitioned.tables import as_numbers
 from lethe.partitions import array_table
 from lethe.partitions.block import Block
 from lethe.partitions.passes import BlockLocation, BlockResult, Work, once_each, total
-from lethe.partitions.record_sums import Chunks, RecordSums
+from lethe.partitions.table import Chunks, RecordSums
 from lethe.run.losses import Logistic
 
 

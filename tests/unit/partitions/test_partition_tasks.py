@@ -18,9 +18,9 @@ from distributed import KilledWorker
 from partitioned_records import COLUMNS, RECORDS, frame, records
 
 from lethe.errors import LetheError
-from lethe.partitions import cluster, dask_table
+from lethe.partitions import dask_table, dask_tables
 from lethe.partitions.block import Block
-from lethe.partitions.cluster import OnCluster, _refuse_paused
+from lethe.partitions.dask_tables import OnCluster, _refuse_paused
 from lethe.partitions.passes import Work
 
 FEATURES, LABELS, _ = records()
@@ -215,7 +215,7 @@ def half_of_them() -> Callable[[Any], Ended]:
 
 
 def test_a_pass_on_paused_workers_ends_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "STANDSTILL", 0.01)
+    monkeypatch.setattr(dask_tables, "STANDSTILL", 0.01)
     table = dask_table(people()).with_target("label")
     client = Asked(worker("paused"), worker("running"), future=half_of_them())
     words = r"1 of 2 workers are paused .*\(0.9 GB of 1 GB\).* 2 of 5 blocks were read, the largest of them holds 6e-06 GB"
