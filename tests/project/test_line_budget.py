@@ -5,8 +5,32 @@ from collections import Counter
 from repository import ROOT
 
 # Of lethe/, in lines; in all they are fewer than the sum.
-BUDGET: dict[str, int] = {}
-LINES, FILES, TESTS = 65_000, 480, 55_000
+BUDGET = {
+    "accounting": 2_500,
+    "audit": 3_200,
+    "calculus": 5_500,
+    "certificates": 2_500,
+    "cli": 1_250,
+    "documents": 650,
+    "errors": 350,
+    "estimators": 8_500,
+    "features": 50,
+    "heavy_tailed": 3_100,
+    "influence": 850,
+    "integrations": 3_250,
+    "jobs": 2_250,
+    "ledger": 2_150,
+    "mechanisms": 2_650,
+    "noise_allocation": 2_200,
+    "partitions": 1_350,
+    "report": 2_900,
+    "run": 3_700,
+    "studio": 1_050,
+    "theorems": 7_100,
+    "train": 12_650,
+    "utility": 250,
+}
+LINES, FILES, TESTS = 69_450, 480, 68_500
 
 
 def lines_of(folder: str) -> Counter[str]:
