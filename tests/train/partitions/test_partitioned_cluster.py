@@ -112,16 +112,12 @@ class Killing:
             yield answer
 
 
-def assert_unmoved_by_a_kill(name: str, number: int, client: Client) -> None:
-    table = dask_table(collection(ALL[name][1], slow=True), progress=False)
-    deadly = Killing(table.executor, client, number)
-    assert_as_in_memory(name, replace(table, executor=deadly))
+def test_a_worker_that_is_killed_in_a_pass_changes_nothing(client: Client) -> None:
+    table = dask_table(collection("amount", slow=True), progress=False)
+    deadly = Killing(table.executor, client, 2)
+    assert_as_in_memory("adassp", replace(table, executor=deadly))
     assert deadly.killed
     client.wait_for_workers(2, timeout=120)
-
-
-def test_a_worker_that_is_killed_in_a_pass_changes_nothing(client: Client) -> None:
-    assert_unmoved_by_a_kill("adassp", 2, client)
 
 
 def test_a_faulty_partition_is_named_and_nothing_is_released(client: Client) -> None:
@@ -173,11 +169,7 @@ def test_an_interrupt_cancels_the_tasks_and_releases_nothing(client: Client) -> 
 
 
 def _blocks_left(dask_scheduler: Any) -> list[str]:
-    return [key for key in _keys(dask_scheduler) if "lethe-block" in key]
-
-
-def _keys(dask_scheduler: Any) -> list[str]:
-    return [str(key) for key in dask_scheduler.tasks]
+    return [str(key) for key in dask_scheduler.tasks if "lethe-block" in str(key)]
 
 
 def trial(inside: bool, seed: int) -> float:
