@@ -66,16 +66,9 @@ def _audits(value: object) -> object:
 
 
 class AuditPage(StoredSpecification):
-    """A claim beside the audits of one mechanism.
+    """A claim, or none, beside the audits of one mechanism: what was audited, the record that was looked for, and why scores were refused.
 
     Only a certified result can refute, and each does so wrongly with probability at most its own level.
-
-    Args:
-        subject: what was audited, in words.
-        canary: the record that was looked for, in words.
-        claim: None: none.
-        audits: of the same trainings.
-        refused: why the scores allow no audit; None: they do.
     """
 
     subject: str = Field(min_length=1)

@@ -159,7 +159,7 @@ RENAMED = {
     "lethe.ElasticNet": "lethe.regularisers.L1L2",
     "lethe.audit.Rule": "lethe.audit.statistics.rules.ThresholdRule",
     "lethe.estimators.MECHANISMS": "lethe.estimators.choice.choose.NAMES",
-    "lethe.features.RandomConvolutions2d": "lethe.estimators.features.random_convolutions.RandomConvolutions2d",
+    "lethe.features.RandomConvolutions2d": "lethe.estimators.features.images.RandomConvolutions2d",
     "lethe.features.Scattering2d": "lethe.estimators.features.scattering.Scattering2d",
     "lethe.features.synthetic_images": "lethe.estimators.features.images.synthetic_images",
     "lethe.heavy_tailed.Ball": "lethe.heavy_tailed.BallDomain",

@@ -18,8 +18,7 @@ if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("torc
 from lethe.estimators.heavy_tailed.mean import PrivateMean
 from lethe.estimators.heavy_tailed.model import HeavyTailedLinearRegression, HeavyTailedLogisticRegression
 from lethe.estimators.models.classifiers import LinearSVC, LogisticRegression, SoftmaxRegression
-from lethe.estimators.models.penalised_regressors import ElasticNet, HuberRegressor, Lasso, Ridge
-from lethe.estimators.models.regressors import LinearRegression
+from lethe.estimators.models.regressors import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.pipelines.privacy import privacy_of, privacy_report_of
 from lethe.estimators.pipelines.private_search import PrivateSearch

@@ -24,10 +24,7 @@ _TRIALS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyBudget:
-    r"""$(\epsilon, \delta)$ in all, of which `spent` is gone.
-    Raises:
-        InputError: a number out of its range.
-    """
+    r"""$(\epsilon, \delta)$ in all, of which `spent` is gone."""
 
     epsilon: float  # > 0, finite
     delta: float  # in (0, 1)
@@ -60,13 +57,7 @@ class PrivacyBudget:
         return GDP(round_down(self.total_mu * math.sqrt(part), 4e-15))
 
     def planned_share(self, records: int, *, units: float, least: float, most: float) -> GDP:
-        r"""`share` of the part that makes n times its $\mu$ so many units: $p = (u/(n\mu))^2$, within least and most.
-
-        Args:
-            records: n, public.
-            units: u.
-            least, most: of p.
-        """
+        r"""`share` of the part that makes n times its $\mu$ so many units: $p = (u/(n\mu))^2$, within least and most."""
         return self.share(min(max((units / (records * self.total_mu)) ** 2, least), most))
 
     def with_spent(self, *statements: Statement) -> PrivacyBudget:

@@ -71,11 +71,7 @@ class EstimatorOptions:
 
 
 def options_of(estimator: Any) -> EstimatorOptions:
-    """Those of an estimator, each at its default where there are none.
-
-    Raises:
-        InputError: something else, or an option that does not belong to this estimator.
-    """
+    """Those of an estimator, each at its default where there are none."""
     given, name = estimator.options, type(estimator).__name__
     if given is None:
         return EstimatorOptions()

@@ -61,14 +61,7 @@ def is_paid(ledger: Any) -> bool:
 def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Callable[[Statement], None] | None:
     """Reserve and start a fit, and return what settles it with the statement of what was released; None where nothing pays for it.
 
-    Where it cost more than was reserved it stays counted.
-
-    Args:
-        ledger: the parameter of the estimator; None: what is in force.
-        planned: says what it will release; asked only where something pays.
-        seeded: whether its noise can be made again from a seed.
-    Raises:
-        BudgetExceededError, InputError, LedgerError: it does not fit, or cannot be paid; nothing was released.
+    Where it cost more than was reserved it stays counted. What it will release is asked only where something pays.
     """
     spender = spender_in_force() if ledger is None else ledger
     if spender is None:
@@ -112,13 +105,7 @@ def planned_statement(
     records: int | None = None,
     delta: float | None = None,
 ) -> Statement:
-    """The statement of a release that is still to be made, from public facts alone.
-
-    Args:
-        name, guarantee: of the release.
-        neighbours, unit: what that is about.
-        records, delta: n, and where the estimator states its epsilon; None: not said.
-    """
+    """The statement of a release that is still to be made, from public facts alone; delta is where the estimator states its epsilon."""
     return Statement(
         name=name,
         guarantee=guarantee,

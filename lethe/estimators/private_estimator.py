@@ -6,8 +6,8 @@ import inspect
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 import torch
@@ -37,8 +37,25 @@ from lethe.run.run import Neighbours
 from lethe.train.core.generators import fresh_generator, seeded_generators
 
 _NESTED = "options__"
+Made = TypeVar("Made")
 
 
+def _answer_words(cls: Any) -> None:
+    """Let the constructor that a class has of its own answer words that it does not take with what to write."""
+    cls._answers = answers(inspect.signature(cls).parameters, cls.takes_options)
+    if "__init__" in vars(cls):
+        cls.__init__ = answering(cls._answers)(cls.__init__)
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def with_constructor(cls: type[Made]) -> type[Made]:
+    """Give a class of estimators the constructor that takes its fields, and those of its bases, by name."""
+    dataclass(kw_only=True, eq=False, repr=False)(cls)
+    _answer_words(cls)
+    return cls
+
+
+@with_constructor
 class PrivateEstimator(BaseEstimator):
     r"""An estimator whose fit is $(\epsilon, \delta)$-differentially private, and says so.
 
@@ -59,32 +76,23 @@ class PrivateEstimator(BaseEstimator):
     `delta_` as certified, `privacy_report_`, `n_samples_seen_` (n, public), `n_features_in_`, `feature_names_in_`.
     """
 
+    epsilon: float = 1.0
+    delta: float | None = None
+    neighbours: Neighbours = "zero_out"
+    random_state: Any = None
+    seed_noise: bool = False
+    ledger: Any = None
+    options: EstimatorOptions | None = None
+
     takes_options: ClassVar[frozenset[str]] = frozenset({"allow_large_delta"})
     _answers: ClassVar[Mapping[str, str]] = {}
-    neighbours: Neighbours
-    statement_: Statement
-    _proof: Statement | Certificate | TrainingRecord | ReleaseRecord
-    _settle: Callable[[Statement], None] | None
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        self.epsilon, self.delta, self.neighbours = epsilon, delta, neighbours
-        self.random_state, self.seed_noise = random_state, seed_noise
-        self.ledger, self.options = ledger, options
+    statement_: Statement = field(init=False)
+    _proof: Statement | Certificate | TrainingRecord | ReleaseRecord = field(init=False)
+    _settle: Callable[[Statement], None] | None = field(init=False)
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        cls._answers = answers(inspect.signature(cls).parameters, cls.takes_options)
-        if "__init__" in vars(cls):
-            cls.__init__ = answering(cls._answers)(cls.__init__)
+        _answer_words(cls)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """As scikit-learn's; with `deep` the options that the class takes are among them, as options__passes."""
@@ -217,13 +225,8 @@ def randomness(random_state: Any, seed_noise: Any, records: int, *, stored_order
     """Draw the public order from `random_state`, and noise and secret draws from fresh entropy unless `seed_noise` is True.
 
     Permutations and samples that a certificate calls secret count as noise here: who knows a seed knows them. So `random_state` alone
-    makes nothing `seeded`, be it a number or a generator: what comes from it is public. With `seed_noise` all is.
-
-    Args:
-        random_state: None, an integer or a numpy RandomState, as in scikit-learn.
-        seed_noise: whether noise and secret batches follow from it too.
-        records: n, the number of places to put in order.
-        stored_order: whether records stay in the order in which they are stored; noise from a seed is the same all the same.
+    makes nothing `seeded`, be it a number or a generator: what comes from it is public. With `seed_noise` all is, and of a table in its
+    stored order the noise is the same all the same.
     """
     if require_switch("seed_noise", seed_noise) and random_state is None:
         raise InputError(

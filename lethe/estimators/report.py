@@ -36,18 +36,7 @@ def privacy_report(
     public: Sequence[str],
     scope: Sequence[str] = (),
 ) -> str:
-    """The report.
-
-    Args:
-        total: the joint statement.
-        parts: what it is made of.
-        delta: at which epsilons are shown.
-        records: n; None: it is not known here.
-        why: lines on the choice of the mechanism.
-        free: what learned nothing from records, a line each.
-        public: what was taken as public, a line each.
-        scope: lines below the headline on what it is about, and what it is not.
-    """
+    """The headline and lines on its scope, the parts, why this mechanism, what learned nothing (free), and what is taken as public."""
     one, several = NOUNS[total.unit]
     relation = _RELATIONS.get(total.neighbours, total.neighbours).replace("record", one)
     note = None if records is None else large_delta_note(delta, records)

@@ -103,13 +103,8 @@ def small_picture(
 ) -> str:
     """An SVG in the colours of the page, with its words as words, in the fonts of whoever looks at it; the same every time.
 
-    Args:
-        lines: what is drawn.
-        across, up: what the axes are.
-        height: in inches; with a width of 4.6, on a telephone about its screen, words stay readable.
-        log: whether the axis across is logarithmic, or else of whole steps.
-        shade: whether both axes are of rates, and what is below the last line is shaded: no attack can be there.
-        nothing: what is written where there is no line.
+    It is so wide that words stay readable on a telephone. The axis across is logarithmic or of whole steps; or else (`shade`) both axes
+    are of rates, and what is below the last line is shaded: no attack can be there. `nothing` is written where there is no line.
     """
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "lethe", "font.size": 10.5, "axes.unicode_minus": False}):
         figure = Figure(figsize=(4.6, height), layout="constrained")

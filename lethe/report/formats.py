@@ -140,11 +140,7 @@ def _letter(letter: str) -> str:
 
 
 def svg_in_page(drawn: str, name: str, alt: str) -> str:
-    """An SVG of matplotlib made fit to stand in a page: the page's colours, no names that meet others, nothing that refers outside.
-
-    Args:
-        drawn, name, alt: the drawing, what its names begin with, and what is to be seen, for whoever does not see it.
-    """
+    """An SVG of matplotlib made fit to stand in a page: the page's colours, no names that meet others, nothing that refers outside."""
     root = ElementTree.fromstring(drawn)
     for parent in list(root.iter()):
         for child in list(parent):

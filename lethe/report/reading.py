@@ -31,16 +31,9 @@ def read_subject(
     allow_large_delta: bool = False,
     weights: Any = None,
 ) -> Subject:
-    """The subject in a file or folder; InputError also where a certificate does not follow from its run, or the folder contradicts itself.
-
-    Args:
-        path: of a run, a certificate, or a folder of `lethe train`.
-        delta, key, allow_large_delta, weights: as of `lethe.report.write`.
-    """
+    """The subject in a file or folder; InputError where a certificate does not follow from its run, or the folder contradicts itself."""
     place = as_path(path)
-    if place.is_dir():
-        return _of_folder(place, delta, key, allow_large_delta, weights)
-    return _of_file(place, delta, key, allow_large_delta, weights)
+    return (_of_folder if place.is_dir() else _of_file)(place, delta, key, allow_large_delta, weights)
 
 
 def _of_file(file: Path, delta: float | None, key: PublicKey | None, allow: bool, weights: Any) -> Subject:

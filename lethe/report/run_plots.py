@@ -37,11 +37,7 @@ _ACCOUNTS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
 def schedule_plot(content: dict[str, Any]) -> bytes:
-    """Two panels: the noise multiplier of each noisy step, the chosen schedule thick; epsilon had the run stopped earlier.
-
-    Args:
-        content: {"title", "schedules": [{"name", "chosen", "steps", "noise_multipliers"}], "cumulative": Cumulative.to_dict()}.
-    """
+    """Two panels: the noise multiplier of each noisy step, the chosen schedule thick; epsilon had the run stopped earlier."""
     figure = Figure(figsize=(10, 7), layout="constrained")
     noise, loss = figure.subplots(2, 1, sharex=True)
     _draw_noise(noise, content["schedules"])
@@ -90,12 +86,7 @@ def _draw_loss(axes: Axes, cumulative: dict[str, Any]) -> None:
 
 
 def audit_figure(page: AuditPage, curve: Sequence[tuple[float, float]] = ()) -> Figure:
-    r"""The claim at every $\delta$ that is known, and each audit at its own; red where a certified bound is above the claim.
-
-    Args:
-        page: claim and audits.
-        curve: $(\delta, \epsilon)$ of the certificate; empty: the claim is a point.
-    """
+    r"""The claim, at every $\delta$ where a curve is known, and each audit at its own; red where a certified bound is above the claim."""
     figure = Figure(figsize=(8.5, 5.6), layout="constrained")
     axes = figure.add_subplot()
     known = [(delta, epsilon) for delta, epsilon in curve if epsilon != float("inf")]

@@ -12,8 +12,7 @@ from pydantic import Field, model_validator
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck, recheck_statement
 from lethe.accounting.totals import Total
-from lethe.accounting.verification import Answer
-from lethe.accounting.verify import verify
+from lethe.accounting.verify import Answer, verify
 from lethe.audit.page import AuditPage
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import is_large, usual_delta
@@ -77,35 +76,22 @@ def as_curves(value: object, *, source: str | None = None) -> tuple[Curve, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Everything that a report says something of.
+    """Everything that a report says something of."""
 
-    Args:
-        what: what was trained or released, in words.
-        proof: as this version of Lethe writes it: of a run, of a release that is none, or of several releases together.
-        delta: the delta asked for.
-        findings: the hypotheses.
-        answers: what was verified when the report was made.
-        note: on words of another version; empty where there is nothing to say.
-        audits: of the same training.
-        curves: recorded during training.
-        scores: (name, value) of what was computed on private data.
-        show_private: whether what no guarantee covers is shown, marked.
-        commands: to be typed to repeat and to check it.
-        digests: (what, SHA-256).
-    """
-
-    what: str
-    proof: Certificate | Statement | Total
-    delta: float
-    findings: tuple[Finding, ...]
-    answers: tuple[Answer, ...] = ()
-    note: str = ""
-    audits: tuple[AuditPage, ...] = ()
+    what: str  # was trained or released, in words
+    proof: (
+        Certificate | Statement | Total
+    )  # as this version of Lethe writes it: of a run, of a release that is none, or of several
+    delta: float  # asked for
+    findings: tuple[Finding, ...]  # the hypotheses
+    answers: tuple[Answer, ...] = ()  # what was verified when the report was made
+    note: str = ""  # on words of another version
+    audits: tuple[AuditPage, ...] = ()  # of the same training
     curves: tuple[Curve, ...] = ()
-    scores: tuple[tuple[str, str], ...] = ()
-    show_private: bool = False
-    commands: tuple[str, ...] = ()
-    digests: tuple[tuple[str, str], ...] = ()
+    scores: tuple[tuple[str, str], ...] = ()  # (name, value) of what was computed on private data
+    show_private: bool = False  # whether what no guarantee covers is shown, marked
+    commands: tuple[str, ...] = ()  # to be typed to repeat and to check it
+    digests: tuple[tuple[str, str], ...] = ()  # (what, SHA-256)
 
     @property
     def certificate(self) -> Certificate | None:
@@ -190,16 +176,7 @@ class Subject:
 def subject_of(
     value: object, *, delta: float | None = None, key: PublicKey | None = None, allow_large_delta: bool = False, weights: Any = None
 ) -> Subject:
-    """The subject of a report; a certificate is certified again first.
-
-    Args:
-        value: a Run, a Certificate, a Comparison, a training result or its record, a Statement or what has one, a Total, or a fitted
-            estimator.
-        delta: of a run or training result, which have none; of a statement the one to show.
-        key: whose seals are believed; None: this installation's and its team's.
-        allow_large_delta: whether a delta of 1/records or more is meant.
-        weights: the released weights, a file or tensors, to be held against the seal; None: not asked.
-    """
+    """The subject of a report, of whatever `lethe.report.write` takes but a path; a certificate is certified again first."""
     if isinstance(value, Comparison):
         value = value.certificate
     if not hasattr(value, "certificate_") and isinstance(stated := getattr(value, "statement", None), Statement):

@@ -75,11 +75,7 @@ def factor(epsilon: float) -> str:
 
 
 def times(many: int, thing: str, things: str) -> str:
-    """A count with its noun of one or of several, such as "1 pass" or "2 passes".
-
-    Args:
-        many, thing, things: how many, and the two nouns.
-    """
+    """A count with its noun of one or of several, such as "1 pass" or "2 passes"."""
     return f"{count(many)} {thing if many == 1 else things}"
 
 

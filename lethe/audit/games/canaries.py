@@ -58,12 +58,7 @@ def replaced(data: Data, changes: Mapping[int, Record]) -> Data:
 
 
 def mislabelled(data: Data, position: int, *, classes: int) -> Record:
-    """The record at that place with the next class instead of its own (a natural picture with a wrong label).
-
-    Args:
-        data: the last column holds class numbers.
-        position, classes: of the record; how many classes there are, at least 2.
-    """
+    """The record at that place with the next of the `classes` instead of its own (a natural picture with a wrong label), its last entry."""
     columns, count = require_data(data), require_count("classes", classes, low=2, high=1_000_000)
     *inputs, label = record_of(columns, require_count("position", position, low=0, high=len(columns[0]) - 1))
     if columns[-1].dtype.kind not in "iu" and float(label) != int(label):
@@ -78,11 +73,7 @@ def blank(data: Data, *, label: Any) -> Record:
 
 
 def random_directions(count: int, dimension: int, *, seed: int) -> FloatArray:
-    """Unit vectors, shape (count, dimension), drawn uniformly, orthogonal to each other as far as the dimension allows.
-
-    Args:
-        count, dimension, seed: whole numbers, the first two >= 1.
-    """
+    """Unit vectors, shape (count, dimension), drawn uniformly, orthogonal to each other as far as the dimension allows."""
     generator, blocks = np.random.default_rng(seed), list[FloatArray]()
     for first in range(0, count, dimension):
         drawn = generator.normal(size=(dimension, min(dimension, count - first)))
@@ -94,14 +85,7 @@ def random_directions(count: int, dimension: int, *, seed: int) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordTrial:
-    """One training on one of two neighbouring data sets, and the score of its model.
-
-    Args:
-        train: (data, seed) -> model, or whatever else an adversary may see of the training.
-        without: the data of world OUT.
-        including: the data of world IN.
-        score: model -> a number, higher if the record seems to have been there.
-    """
+    """One training on one of two neighbouring data sets, and the score of its model: higher if the record seems to have been there."""
 
     train: TrainFunction
     without: Data
@@ -115,13 +99,9 @@ class RecordTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CanaryRun:
-    """One run with many canaries, each there or not by its own coin; where it is not, another record takes its place.
+    """One run with many canaries (`inside`), each there or not by its own coin.
 
-    Args:
-        data: the other records, with places for the canaries.
-        positions: of the canaries, each once.
-        inside: the canaries.
-        outside: what is there instead; None: the records of `data`.
+    Where it is not, another record takes its place: that of `outside`, or of `data`.
     """
 
     data: Data
@@ -143,12 +123,9 @@ class CanaryRun:
         return replaced(self.data, {**absent, **present})
 
     def play(self, train: TrainFunction, score: Callable[[Any], Any], *, seed: int) -> OneRunScores:
-        """Train once: the scores of all canaries, in their order, and the coins.
+        """Train once, by (data, seed) -> model: the scores of all canaries, in their order, and the coins.
 
-        Args:
-            train: (data, seed) -> model.
-            score: model -> one number a canary, computed without the coins.
-            seed: of the coins, and of the training, whose randomness must not be theirs.
+        The score, model -> one number a canary, is computed without the coins; the training's seed is not theirs.
         """
         coins = self.coins(seed)
         number = int(_sequence("training", seed).generate_state(1, np.uint64)[0])

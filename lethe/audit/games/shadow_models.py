@@ -21,12 +21,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidates:
-    """Records that a model may have been trained on, and the fair coins that say which of them it was.
-
-    Args:
-        rows: numbers of the records, shape (m,), each once.
-        included: the coins, shape (m,).
-    """
+    """Records (`rows`, shape (m,), each once) that a model may have been trained on, and the fair coins that say which of them it was."""
 
     rows: Integers
     included: Booleans

@@ -22,12 +22,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TwoWorldScores:
-    """Scores of trainings in two worlds.
-
-    Args:
-        out_scores, in_scores: without and with the record, shapes (n0,) and (n1,); higher where it seems to have been there.
-        seed: from which all seeds were drawn.
-    """
+    """Scores of trainings without and with the record, shapes (n0,) and (n1,); higher where it seems to have been there."""
 
     out_scores: FloatArray
     in_scores: FloatArray
@@ -41,12 +36,7 @@ class TwoWorldScores:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OneRunScores:
-    """Scores of the canaries of one run.
-
-    Args:
-        scores, included: of each canary the score, higher where it seems to have been there, and the coin, shape (m,).
-        seed: of the coins and of the training.
-    """
+    """Scores of the canaries of one run, higher where one seems to have been there, and the coins, shapes (m,)."""
 
     scores: FloatArray
     included: Booleans
@@ -78,13 +68,9 @@ def as_score(value: Any, whose: str) -> float:
 
 
 def as_they_end(tasks: Iterable[Any], workers: int | None = None, *, what: str = "trials", ordered: bool = False) -> Iterator[Any]:
-    """What each task gave, as it ends; what goes wrong between processes is said in a sentence.
+    """What each of `joblib.delayed` tasks gave, as it ends; what goes wrong between processes is said in a sentence.
 
-    Args:
-        tasks: made by `joblib.delayed`; they are asked for as workers need them.
-        workers: joblib's n_jobs; None: what `joblib.parallel_config` says, or one.
-        what: they are of, for errors.
-        ordered: in the order of the tasks.
+    Tasks are asked for as workers need them. No `workers`: as many as `joblib.parallel_config` says, or one.
     """
     try:
         parallel = joblib.Parallel(n_jobs=workers, return_as="generator" if ordered else "generator_unordered")
@@ -108,13 +94,7 @@ def as_they_end(tasks: Iterable[Any], workers: int | None = None, *, what: str =
 def all_trained(
     train: Callable[..., Result], jobs: Iterable[tuple[Any, ...]], *, finished: Callable[[], None] = lambda: None
 ) -> list[Result]:
-    """What each of some independent trainings gave, in the order of the jobs, wherever and in whatever order they were carried out.
-
-    Args:
-        train: one training; whatever is random in it must follow from its arguments. It must pickle where it leaves this process.
-        jobs: the arguments of each.
-        finished: is called at each training's end.
-    """
+    """What each of some independent trainings gave, in the order of the jobs (their arguments), wherever they were carried out."""
     results, arguments = list[Result](), list(jobs)
     for result in as_they_end((joblib.delayed(train)(*each) for each in arguments), what="trainings", ordered=True):
         results.append(result)

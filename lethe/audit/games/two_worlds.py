@@ -152,9 +152,6 @@ def game_fingerprint(game: object) -> str:
     """A hash of a picklable object: of its data, its settings, the code of its functions and classes, and the version of Lethe.
 
     What those functions call is not in it, nor what a class inherits, nor the machine: rounding may differ between two.
-
-    Raises:
-        InputError: it cannot be pickled.
     """
     codes = _Sources(io.BytesIO())
     try:

@@ -37,15 +37,9 @@ def audit_worlds(
     conditional: bool = False,
     continuous: bool = True,
 ) -> AuditPage:
-    """The page of a game of two worlds.
+    """A page (subject, canary and claim) with the audits of a game of two worlds, by a rule declared before; None: `usual_ranks`.
 
-    Args:
-        page: the subject, the canary and the claim, without audits.
-        scores: of all trainings.
-        setting: what the certified bound is for.
-        rule: declared before the scores were seen; None: `usual_ranks`.
-        conditional: also give the bound that holds if the trade-off curve is Gaussian.
-        continuous: the mechanism's noise is, so that equal scores mean that noise was used again, and the page is void.
+    If the noise is `continuous`, equal scores mean that noise was used again, and the page is void.
     """
     if continuous and scores.repeats:
         why = "no more than half of the scores of a world are distinct: trainings drew the same noise, or none"
@@ -64,15 +58,7 @@ def audit_canaries(
     guesses: Sequence[tuple[int, int]] | None = None,
     conditional: bool = False,
 ) -> AuditPage:
-    """The page of one run with many canaries.
-
-    Args:
-        page: the subject, the canaries and the claim, without audits.
-        scores: of all canaries, and their coins.
-        setting: what the certified bound is for.
-        guesses: pairs (k+, k-), declared before the run; None: `usual_guesses`.
-        conditional: also give the bound that holds if the trade-off curve is Gaussian.
-    """
+    """A page (subject, canaries and claim) with the audits of one run, by guesses declared before it; None: `usual_guesses`."""
     pairs = usual_guesses(scores.scores.size) if guesses is None else guesses
     game, seeds = (scores.scores, scores.included), (scores.seed,)
     audits = tuple(one_run(*game, each, guesses=pairs, seeds=seeds) for each in _settings(setting, conditional))

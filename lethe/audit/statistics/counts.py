@@ -33,13 +33,7 @@ def require_level(value: object, name: str = "level") -> float:
 
 
 def require_array(name: str, values: object, *, dimensions: int) -> FloatArray:
-    """Return a non-empty array of finite floats, or raise InputError.
-
-    Args:
-        name: of the argument.
-        values: whatever NumPy takes for one.
-        dimensions: how many axes it needs.
-    """
+    """Return a non-empty array of finite floats with so many dimensions, or raise InputError."""
     needed = f"a non-empty {'list' if dimensions == 1 else f'{dimensions}-dimensional array'} of finite numbers"
     source = f"the argument {name}"
     try:
@@ -72,11 +66,7 @@ def require_scores(name: str, values: object) -> FloatArray:
 
 
 def require_flags(name: str, values: object, size: int) -> Booleans:
-    """Return `size` truth values, such as coins, as an array, or raise InputError.
-
-    Args:
-        name, values, size: the argument's name, its value, and how many it needs.
-    """
+    """Return `size` truth values, such as coins, as an array, or raise InputError."""
     array = np.asarray(values)
     if array.dtype != np.bool_ or array.shape != (size,):
         got = f"got {array.dtype.name} of shape {array.shape}"
@@ -85,12 +75,7 @@ def require_flags(name: str, values: object, size: int) -> Booleans:
 
 
 def require_instance(name: str, value: object, kind: type[T], remedy: str | None = None) -> T:
-    """Return `value` if it is of that class, or raise InputError.
-
-    Args:
-        name, value, kind: the argument's name, its value, and the class it needs to be of.
-        remedy: what to do; None: the name of the class says it.
-    """
+    """Return `value` if it is of that class, or raise InputError."""
     if not isinstance(value, kind):
         needed = f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
         raise InputError(f"{name}: got {type(value).__name__}; it needs {needed}.", source=f"the argument {name}", remedy=remedy)
@@ -119,10 +104,8 @@ def clopper_pearson_upper(successes: int, trials: int, level: float) -> float:
 
     with the quantile $B^{-1}_u(a, b)$ of a beta law: the largest rate at which k successes or fewer still have probability $\alpha$.
 
-    Args:
-        successes: $k$ from 0 to n.
-        trials: $n \ge 1$ independent trials with one rate.
-        level: $\alpha$ from 1e-12 to 1/2, the most the probability can be that the rate is above the result.
+    $\alpha$ is the most the probability can be that the rate of n independent trials with one rate is above the result.
+
     Reference: Clopper & Pearson 1934, Biometrika 26, 404-413.
     """
     total = require_count("trials", trials, low=1, high=MOST_TRIALS)
@@ -130,10 +113,7 @@ def clopper_pearson_upper(successes: int, trials: int, level: float) -> float:
 
 
 def clopper_pearson_lower(successes: int, trials: int, level: float) -> float:
-    r"""Lower end of a one-sided interval for a rate, $1 - U(n-k, n, \alpha)$; rounded down.
-
-    Args: as `clopper_pearson_upper`.
-    """
+    r"""Lower end of a one-sided interval for a rate, $1 - U(n-k, n, \alpha)$; rounded down."""
     total = require_count("trials", trials, low=1, high=MOST_TRIALS)
     count = require_count("successes", successes, low=0, high=total)
     chance = require_level(level)
@@ -158,10 +138,7 @@ def _upper(successes: ArrayLike, trials: int, level: float) -> FloatArray:
 def largest_refuted(gap: Callable[[float], float], *, resolution: float, largest: float = math.inf) -> float:
     r"""The $\epsilon$ (or $\mu$) below which a test refutes; rounded down, and 0 if it refutes nothing.
 
-    Args:
-        gap: of a value $\ge 0$, at most 0 where it is refuted; it passes 0 once, and is above it in the end.
-        resolution: where the search stops.
-        largest: a value that is not exceeded.
+    The gap of a value is at most 0 where it is refuted; it passes 0 once, and is above it in the end. `largest` is not exceeded.
     """
     if gap(0.0) > 0.0:
         return 0.0
@@ -198,12 +175,7 @@ class Tally(Specification):
 
     @classmethod
     def at(cls, threshold: float, out_scores: FloatArray, in_scores: FloatArray) -> Tally:
-        """Count the errors of guessing IN where the score is at least a threshold.
-
-        Args:
-            threshold: in the units of the scores.
-            out_scores, in_scores: without and with the record, shapes (n0,) and (n1,).
-        """
+        """The errors of guessing IN where the score is at least a threshold; scores without and with the record, shapes (n0,) and (n1,)."""
         return cls(
             out_trials=out_scores.size,
             false_positives=int(np.count_nonzero(out_scores >= threshold)),

@@ -237,10 +237,6 @@ def sampled_epsilon(mu: float, probability: float, steps: int, delta: float) -> 
     lower $\delta(\epsilon)$, and an $\epsilon$ with $\delta(\epsilon) > \delta$ is one that the mechanism does not meet.
 
     The result is below $\epsilon(\delta)$ by about T/2 grid steps: T / 2^23 of the range of losses that matters.
-
-    Args:
-        mu: $\mu \ge 0$ of one step that holds the record.
-        probability, steps, delta: $q \in (0, 1)$, $T \ge 1$ and $\delta \in (0, 1)$.
     """
     if mu == 0.0:
         return 0.0

@@ -81,12 +81,9 @@ def two_world(
 def credible(
     out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting, *, rule: ThresholdRule, seeds: Sequence[int] = ()
 ) -> AuditResult:
-    """The Bayesian limit `bayesian_epsilon` of independent runs without and with one record.
+    """The Bayesian limit `bayesian_epsilon` of independent runs without and with one record, shapes (n0,) and (n1,).
 
-    Args:
-        out_scores, in_scores, seeds: as for `two_world`, shapes (n0,) and (n1,).
-        setting: what the limit is for; it assumes no curve.
-        rule: a `FixedThreshold` or a `Split`.
+    The setting assumes no curve; the rule is a `FixedThreshold` or a `Split`.
     """
     if not isinstance(rule, FixedThreshold | Split):
         raise InputError(
@@ -106,14 +103,8 @@ def point_estimate(
 ) -> AuditResult:
     r"""The empirical error rates put into the formula, as many papers report: no interval, and it proves nothing.
 
-    Args:
-        out_scores: a score of each trial without the record, shape (n0,).
-        in_scores: a score of each trial with it, shape (n1,).
-        setting: what the number is about; an estimate has no level and no curve, and uses neither.
-        unit: what one score comes from.
-        threshold: fixed in advance; if left out, one chosen on these very scores.
-    Returns:
-        A point estimate, infinite if an error never happens.
+    Of scores without and with the record, shapes (n0,) and (n1,); infinite if an error never happens. Without a threshold that was fixed
+    in advance, one is chosen on these very scores. An estimate has no level and no curve, and uses neither of the setting's.
     """
     first, second = require_array("out_scores", out_scores, dimensions=1), require_array("in_scores", in_scores, dimensions=1)
     bare = require_instance("setting", setting, AuditSetting).model_copy(update={"curve": AnyMechanism(), "level": 0.5})
@@ -150,10 +141,8 @@ def bayesian_epsilon(tally: Tally, *, delta: float, level: float) -> float:
     The threshold must have been chosen on other data. The posterior is continuous: at $\delta = 0$ even a useless
     test has a limit above 0.
 
-    Args:
-        tally: the errors of the test.
-        delta: $\delta \in [0, 1)$.
-        level: $\alpha$ from 1e-12 to 1/2; 0 is returned if $R(0, \delta)$ has more than that already.
+    It is 0 if $R(0, \delta)$ has more than $\alpha$ already.
+
     Reference: Zanella-Béguelin et al. 2023, arXiv:2206.05199, Section 4.
     """
     slack, chance = require_delta(delta), require_level(level)

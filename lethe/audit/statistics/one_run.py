@@ -141,10 +141,8 @@ def one_run_p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
     Formal guarantee: m coins are fair and independent of each other and of everything else; the guesses are made from the released output
     (and from what is known without the coins); which coins to guess, r of them, may depend on the output too.
 
-    Args:
-        guesses: m canaries, r guessed, v of them correct.
-        epsilon: $\epsilon \ge 0$, finite.
-        delta: $\delta \in [0, 1)$ of the whole mechanism, for one canary.
+    Of m canaries r are guessed, v of them correctly; $\delta$ is that of the whole mechanism, for one canary.
+
     Reference: Steinke, Nasr, Jagielski 2023, arXiv:2305.08846, Theorem 5.2.
     """
     level, slack = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
@@ -167,12 +165,8 @@ def one_run_epsilon(guesses: Guesses, *, delta: float, level: float) -> float:
     r"""The $\epsilon \ge 0$ below which the guesses are refuted, rounded down: where `one_run_p_value` reaches `level`.
 
     For each i the p-value rises and then falls to 1 as $\epsilon$ grows, so it passes $\alpha < 1$ once, also where $2m\delta > 1$.
-    All r guesses right at $\delta = 0$ give $-\log(\alpha^{-1/r} - 1)$ and no more.
-
-    Args:
-        guesses: as for `one_run_p_value`; how many to guess must have been fixed without looking at how many are right.
-        delta: $\delta \in [0, 1)$.
-        level: $\alpha$ from 1e-12 to 1/2.
+    All r guesses right at $\delta = 0$ give $-\log(\alpha^{-1/r} - 1)$ and no more. How many to guess must have been fixed without looking
+    at how many are right.
     """
     chance = require_level(level)
     return largest_refuted(lambda epsilon: log_gap(one_run_p_value(guesses, epsilon=epsilon, delta=delta), chance), resolution=1e-10)
@@ -188,10 +182,6 @@ def gaussian_guesses_refuted(guesses: Guesses, *, mu: float, level: float) -> bo
 
     and $\mu$ is refuted if $r + h > c'/m$. A larger $\mu$ lowers g, and every r and h with it.
 
-    Args:
-        guesses: the counts, with the same guarantee as for `one_run_p_value`.
-        mu: $\mu \ge 0$, finite.
-        level: $\alpha$ from 1e-12 to 1/2.
     Reference: Mahloujifar, Melis, Chaudhuri 2024, arXiv:2410.22235, Algorithm 3.
     """
     distance, chance = require_nonnegative("mu", mu, allow_infinity=False), require_level(level)
@@ -217,12 +207,8 @@ def one_run_gaussian_mu(guesses: Guesses, *, level: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipInference:
-    """A point estimate and a lower bound of epsilon from the same guesses.
-
-    Args:
-        printed: of each model equation (24) as printed, which may be negative or infinite.
-        estimates: of each model the same as a point estimate, at least 0. It proves nothing.
-        bound: a certified lower bound, from the scores of all models together.
+    r"""Of the same guesses: of each model equation (24) as printed, which may be negative or infinite, and as a point estimate at least 0,
+    which proves nothing; and a certified lower bound from the scores of all models together.
     """
 
     printed: tuple[float, ...]

@@ -136,12 +136,7 @@ class Ranks(ThresholdRule):
 
 
 def best_threshold(out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> float:
-    """The threshold at which these scores prove most. Only for judging OTHER scores: on these it proves nothing.
-
-    Args:
-        out_scores, in_scores: without and with the record, shapes (n0,) and (n1,).
-        setting: what the bounds that are compared are for.
-    """
+    """The threshold at which these scores, shapes (n0,) and (n1,), prove most. Only for judging OTHERS: on these it proves nothing."""
     first, second = require_array("out_scores", out_scores, dimensions=1), require_array("in_scores", in_scores, dimensions=1)
     ordered_out, ordered_in = np.sort(first), np.sort(second)
     candidates = np.unique(np.concatenate([ordered_out, ordered_in]))

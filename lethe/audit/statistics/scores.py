@@ -48,10 +48,7 @@ def lira_online(observed: ArrayLike, in_scores: ArrayLike, out_scores: ArrayLike
 
 
 def lira_offline(observed: ArrayLike, out_scores: ArrayLike, *, pooled_variance: bool = False) -> FloatArray:
-    r"""$\log P[N(m_{out}, s_{out}^2) < \phi]$ of each record, from models trained without it only.
-
-    Args: as `lira_online`.
-    """
+    r"""$\log P[N(m_{out}, s_{out}^2) < \phi]$ of each record, from models trained without it only; shapes as in `lira_online`."""
     return special.log_ndtr(_standardised(observed, "out_scores", out_scores, pooled=pooled_variance)[0])
 
 

@@ -11,15 +11,7 @@ import numpy as np
 import torch
 
 from lethe.audit.config import CanaryKind
-from lethe.audit.games.canaries import (
-    Data,
-    Record,
-    TrainFunction,
-    blank,
-    mislabelled,
-    random_directions,
-    record_of,
-)
+from lethe.audit.games.canaries import Data, Record, TrainFunction, blank, mislabelled, random_directions, record_of
 from lethe.audit.statistics.curves import Threat
 from lethe.audit.trainers.training import Canary, RunTraining, Scores, unknown_threat
 from lethe.calculus.domains import FloatArray

@@ -30,11 +30,8 @@ IGNORED = -100
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Watched:
-    """The observations of one training: the model, its displacement, and each step's share of each canary in what was released.
-
-    Args:
-        model, displacement: after the last step; of all trained parameters, shape (D,).
-        shares: shape (T, m); without rows if nothing was watched.
+    """The observations of one training: the last model, the displacement of its parameters, shape (D,), and, of each step, the share of
+    each canary in what was released, shape (T, m); without rows if nothing was watched.
     """
 
     model: nn.Module

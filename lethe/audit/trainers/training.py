@@ -66,8 +66,7 @@ class AuditedTraining(ABC):
         Args:
             kind: what is looked for.
             data: the records, with those in whose places canaries may be.
-            positions: the places, from 0.
-            seed: of canaries that are drawn.
+            positions, seed: the places, from 0; of canaries that are drawn.
         """
 
     @abstractmethod
@@ -135,11 +134,7 @@ def claim_of(certificate: Certificate) -> Claim:
 
 
 def unknown_threat(threat: object, known: Sequence[Threat], why: str) -> InputError:
-    """The error for an adversary that a trainer cannot play.
-
-    Args:
-        threat, known, why: what was asked for, what the trainer can show, and why it cannot show more.
-    """
+    """The error for an adversary that a trainer cannot play, and why it cannot show more."""
     return InputError(f"threat: got {threat!r}; {why} it needs one of {', '.join(known)}.", source="the argument threat")
 
 

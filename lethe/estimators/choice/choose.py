@@ -64,14 +64,9 @@ class Choice:
 
 
 def choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, *, paid: bool = False) -> Choice:
-    """The mechanism asked for by name, or of all that apply the one with the least predicted risk.
+    """The mechanism asked for by name, "sgd" the best run, "auto" of all that apply the one with the least predicted risk.
 
-    Args:
-        mechanism: "auto", "sgd" (the best run), or a name.
-        facts: the problem.
-        budget: what may be spent.
-        paid: whether a ledger pays, in which a perturbed objective costs several times what other mechanisms of its epsilon do: "auto"
-            then leaves it out.
+    Where a ledger pays, "auto" leaves out a perturbed objective, which costs it several times what other mechanisms of its epsilon do.
     """
     if not isinstance(mechanism, str) or mechanism not in NAMES:
         near = difflib.get_close_matches(str(mechanism), NAMES, n=1)

@@ -64,20 +64,14 @@ def reference(facts: PublicFacts) -> float:
 
 
 def risk(facts: PublicFacts, missed: Array | float, variances: Array | float) -> float:
-    """`risks` of one model.
-
-    Args: as `risks`.
-    """
+    """`risks` of one model."""
     return float(risks(facts, missed, variances))
 
 
 def risks(facts: PublicFacts, missed: Array | float, variances: Array | float) -> Array:
-    r"""The excess risk of models.
+    r"""The excess risk of models: $\beta_j$ (0 where the reference is reached, 1 for zero weights) and the variance $v_j$ of each score.
 
-    Args:
-        facts: the problem.
-        missed: $\beta_j$, shape (..., D), or one number for all: 0 where the reference is reached, 1 for zero weights.
-        variances: $v_j$, shape (..., D), or one number for all, of each score.
+    Both have shape (..., D), or are one number for all.
     """
     terms = curvatures(facts) * (np.square(missed) * reference(facts) ** 2 + variances)
     return 0.5 * facts.loss.outputs * np.sum(terms, axis=-1)

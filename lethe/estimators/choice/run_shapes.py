@@ -53,12 +53,7 @@ def counts(slots: int, steps: int) -> tuple[int, ...]:
 
 
 def start_kept(factors: Array, steps: int, averaged: int) -> Array:
-    r"""What is left of the start in the mean: $\frac1a\sum_{t>T-a} f^t$.
-
-    Args:
-        factors: f in [0, 1], of any shape.
-        steps, averaged: T and a.
-    """
+    r"""What is left of the start in the mean, $\frac1a\sum_{t>T-a} f^t$, with factors f in [0, 1] of any shape."""
     away = np.maximum(1.0 - factors, _LEAST)
     powers = (1.0 - away) ** (steps - averaged + 1)
     return np.asarray(powers * -np.expm1(averaged * np.log1p(-np.minimum(away, 1.0 - 1e-12))) / (averaged * away))
@@ -66,15 +61,10 @@ def start_kept(factors: Array, steps: int, averaged: int) -> Array:
 
 def noise_kept(factors: Array, steps: int, averaged: int, *, slots: int | None = None) -> Array:
     r"""The variance of the mean's noise: $\mathrm{sens}(C)^2\sum_j\big(\frac1a\sum_{i<a} r_{j-i}\big)^2$ with $r = C^{-1}$'s first
-    column, filtered by $1/(1 - fz)$; 1 is what $\mathrm{sens}(C)^2$ and the variance of a draw are for independent noise.
+    column, filtered by $1/(1 - fz)$; 1 is what $\mathrm{sens}(C)^2$ and the variance of a draw are for independent noise (no slots).
 
-    C is the square root of the prefix sums, cut to the steps of a pass and to at most 64 bands: near to what `lethe.correlate` finds.
-
-    Args:
-        factors: f in [0, 1], of any shape.
-        steps: T.
-        averaged: a.
-        slots: the steps of a pass, of correlated noise; None: independent noise of variance 1.
+    C is the square root of the prefix sums, cut to the steps of a pass (slots) and to at most 64 bands: near to what `lethe.correlate`
+    finds. Factors f in [0, 1] have any shape.
     """
     logarithms, left = _kept_at(steps, averaged, slots)
     between = interpolate.PchipInterpolator(logarithms, left)  # within 2 %, where tests looked
@@ -168,14 +158,7 @@ class RunShape:
 
 @lru_cache(maxsize=64)
 def best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float) -> RunShape:
-    r"""The shape with the smallest predicted risk.
-
-    Args:
-        facts: the problem.
-        design: of the batches, not "auto".
-        schedule: of the noise, not "auto".
-        mu: what may be spent, as $\mu$ of GDP.
-    """
+    r"""The shape with the smallest predicted risk, at $\mu$ of GDP."""
     # Of noise at every step some theorems that count secret batches know no envelopes.
     losses = cut_losses(facts) if schedule == "uniform" and not certifies_all(facts, schedule) else run_losses(facts)
     unreached = _UNREACHED if facts.target_bound is None else 0.0

@@ -182,13 +182,7 @@ def certified(run: Run, delta: float) -> Certificate:
 
 
 def zero_start_precision(run: Run, loss: LinearLoss, rows: int) -> Precision | None:
-    """The precision in which `carry_out` keeps the iterates of a run; None: all are released.
-
-    Args:
-        run: planned.
-        loss: with the number of its classes.
-        rows: D, the weights of one score.
-    """
+    """The precision in which `carry_out` keeps the iterates of a planned run, D rows of weights; None: all are released."""
     return linear_precision(run, loss, torch.zeros((rows, loss.outputs), dtype=torch.float64), in_blocks=False)
 
 
@@ -197,12 +191,8 @@ def carry_out(run: Run, records: AnyRecords, draws: RandomSources, *, averaged: 
     r"""The mean $\frac1a\sum_{t>T-a} x_t$ of the last iterates, shape (D, k), started at zero, and the run as it was recorded.
 
     Each iterate is taken after its noise and its proximal step. The loop is that of `lethe.train`, with gradients read chunk by chunk.
-
-    Args:
-        run: planned; without clipping but of envelopes, so its loss's gradient bound must hold for `records`.
-        records: rows of norm at most 1.
-        draws: generators of batches and noise.
-        averaged: a; 1: the last itself, bit for bit. A mean of several is post-processing of all of them, which must be released.
+    Nothing is clipped but by envelopes, so the loss's gradient bound must hold for the records. A mean of several iterates is
+    post-processing of all of them, which must be released.
     """
     first = run.total_steps - require_count("count", averaged, high=run.total_steps) + 1
     if averaged > 1 and run.release == "last":
@@ -259,14 +249,7 @@ def _declared(run: Run, *, in_blocks: bool) -> tuple[Finding, ...]:
 def training_record(
     run: Run, coefficients: Array, intercepts: Array | float, *, in_blocks: bool = False, averaged: int = 1
 ) -> TrainingRecord:
-    """The training record of a fit that released nothing but the result of its run.
-
-    Args:
-        run: as recorded.
-        coefficients, intercepts: as `coef_` and `intercept_` have them, numbers.
-        in_blocks: whether the records were those of a table in blocks.
-        averaged: of how many of the run's last iterates they are the mean.
-    """
+    """The record of a fit that released the result of its run alone, or the mean of the last iterates; the numbers as `coef_` has them."""
     of_several = f", the mean of the last {averaged} of {run.total_steps} iterates" if averaged > 1 else ""
     released = _released(f"coef_ and intercept_{of_several}", coefficients, intercepts)
     claims = tuple(HypothesisClaim(name, how) for name, how in enforced(run).items())
@@ -275,12 +258,7 @@ def training_record(
 
 
 def release_record(stated: Statement, coefficients: Array, intercepts: Array | float) -> ReleaseRecord:
-    """The record of a fit that released other numbers too, or by another mechanism than a run.
-
-    Args:
-        stated: what all that it released costs.
-        coefficients, intercepts: as `coef_` and `intercept_` have them, numbers.
-    """
+    """The record of a fit that released other numbers too, or by another mechanism than a run; the numbers as `coef_` has them."""
     return ReleaseRecord.of(stated, by=ESTIMATORS, released=(_released("coef_ and intercept_", coefficients, intercepts),))
 
 

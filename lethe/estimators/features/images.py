@@ -1,18 +1,26 @@
-"""Images as arrays or as rows of a table: their shape and range, transformers of them, and images that a seeded generator draws."""
+r"""Images as arrays or as rows of a table, images that a seeded generator draws, and the responses of images to random filters.
+
+For a patch p of m pixels with mean $\bar p$, and a Gaussian filter w, centred and of norm 1:
+
+$$z = \frac{\langle w, p\rangle}{\sqrt{\|p - \bar p\|^2/m + s}},\qquad \max(z - t, 0),\ \max(-z - t, 0),$$
+
+averaged over the cells of a grid of positions. Dividing by the patch's own contrast makes bright and dim images alike.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
-from torch import nn
+from torch import Tensor, nn
 
-from lethe.calculus.domains import outside, require_count
+from lethe.calculus.domains import outside, require_count, require_nonnegative
 from lethe.errors import InputError
 
 _BYTE = 255
@@ -25,13 +33,14 @@ Pixels = np.ndarray[Any, Any]
 Table = np.ndarray[Any, np.dtype[np.float32]]
 
 
+@dataclass(eq=False, repr=False)
 class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A transformer of images, each by itself, whose numbers come from its parameters and the images' shape alone.
 
     `fit` keeps the shape of the images and nothing else, so `privacy_of` counts it as free. Whole numbers (bytes) are divided by 255.
     """
 
-    image_shape: Any
+    image_shape: Any = None
     _block = 64  # images at once: few enough that what is computed of them stays in the processor's cache
 
     def __sklearn_tags__(self) -> Tags:
@@ -54,9 +63,6 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """The features of every image, shape (n, channels * positions), float32: all positions of the first channel, then of the next.
 
         No more than a block of images is ever worked on at once.
-
-        Raises:
-            InputError: images of another shape than were fitted, or that cannot be used.
         """
         fitted = getattr(self, "image_shape_", None)
         images = read_images(X, fitted if fitted is not None and np.ndim(X) == 2 else self.image_shape)
@@ -80,11 +86,7 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
 
 def read_images(X: Any, image_shape: Any) -> Pixels:
-    """Images with an axis of channels, shape (n, C, H, W), of their own type and not copied where they are an array.
-
-    Raises:
-        InputError: no numbers, or of another shape.
-    """
+    """Images with an axis of channels, shape (n, C, H, W), of their own type and not copied where they are an array."""
     declared = declared_shape(image_shape)
     try:
         images = np.asarray(X)
@@ -114,11 +116,7 @@ def read_images(X: Any, image_shape: Any) -> Pixels:
 
 
 def declared_shape(image_shape: Any) -> tuple[int, int, int] | None:
-    """Channels, rows and columns as the parameter image_shape says; None: it says nothing.
-
-    Raises:
-        InputError: it is no such shape.
-    """
+    """Channels, rows and columns as the parameter image_shape says; None: it says nothing."""
     if image_shape is None:
         return None
     needed = "None, (rows, columns) or (channels, rows, columns), whole numbers of at least 1"
@@ -156,10 +154,6 @@ def synthetic_images(image_shape: tuple[int, ...], *, images: int = 1000, seed: 
     some cut by a line, so that there are straight edges too. They have edges, flat parts and a spectrum that falls like that of
     photographs, at all scales: enough for the moments of edge filters.
 
-    Args:
-        image_shape: (rows, columns) or (channels, rows, columns), with 1 channel the axis is there too.
-        images: n, at least 2.
-        seed: of the generator: the same one gives the same images.
     Reference: Lee, Mumford, Huang 2001, Occlusion models for natural images, IJCV 41.
     """
     shape = declared_shape(image_shape)
@@ -181,3 +175,95 @@ def synthetic_images(image_shape: tuple[int, ...], *, images: int = 1000, seed: 
             leaf = (np.square(y) + np.square(x) <= radius**2) & (np.cos(angle) * x + np.sin(angle) * y <= cut * radius)
             image[:, leaf] = generator.random((channels, 1))
     return found
+
+
+_STEADY = 10.0 / 255.0**2  # s: a patch with less contrast than some grey levels is not blown up
+
+
+class RandomConvolutions2d(nn.Module):
+    r"""`RandomConvolutionFeatures` as a module: $\max(z - t, 0)$ of every filter, then $\max(-z - t, 0)$ of every filter.
+
+    Args:
+        channels: of the images, at least 1.
+        filters, kernel_size, cells, threshold, seed: as of `RandomConvolutionFeatures`.
+        dtype: of images and channels, torch.float32 or torch.float64.
+    """
+
+    weights: Tensor
+
+    def __init__(
+        self,
+        channels: int = 1,
+        *,
+        filters: int = 256,
+        kernel_size: int = 5,
+        cells: int = 4,
+        threshold: float = 0.5,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = require_count("kernel_size", kernel_size, low=2, high=1000)
+        self.cells = require_count("cells", cells, low=1, high=1000)
+        self.threshold = require_nonnegative("threshold", threshold, allow_infinity=False)
+        count, depth = require_count("filters", filters, high=10**6), require_count("channels", channels, high=10**6)
+        shape = count, depth, self.kernel_size, self.kernel_size
+        drawn = np.random.default_rng(require_count("seed", seed, low=0, high=2**63 - 1)).standard_normal(shape)
+        drawn -= drawn.mean(axis=(1, 2, 3), keepdims=True)
+        drawn /= np.sqrt(np.square(drawn).sum(axis=(1, 2, 3), keepdims=True))
+        self.register_buffer("weights", torch.tensor(drawn, dtype=dtype), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The channels of every image, shape (n, 2F, cells, cells), of images of shape (n, C, H, W), of type dtype."""
+        _require_patches(tuple(images.shape), self.weights.shape[1], self.kernel_size, self.cells)
+        box = torch.ones_like(self.weights[:1]) / self.weights[0].numel()
+        centred = images - images.mean(dim=(1, 2, 3), keepdim=True)  # filters do not see it, and squares lose nothing to it
+        mean = nn.functional.conv2d(centred, box)
+        spread = (nn.functional.conv2d(centred.square(), box) - mean.square()).clamp_min_(0.0)
+        found = nn.functional.conv2d(centred, self.weights) / (spread + _STEADY).sqrt()
+        rectified = torch.cat([found - self.threshold, -found - self.threshold], dim=1).clamp_min_(0.0)
+        return nn.functional.adaptive_avg_pool2d(rectified, self.cells)
+
+
+def _require_patches(shape: tuple[int, ...], channels: int, kernel_size: int, cells: int) -> None:
+    """Refuse images, of shape (n, C, H, W), that have too few patches, or other channels than the filters."""
+    least = kernel_size + cells - 1
+    if len(shape) != 4 or shape[1] != channels or min(shape[2:]) < least:
+        raise InputError(
+            f"images: got shape {shape}; kernel_size = {kernel_size} and cells = {cells} need (n, {channels}, H, W) with H and W at least "
+            f"{least}.",
+            source="the images, and the parameters kernel_size and cells",
+            remedy="take smaller kernels or fewer cells, or larger images",
+        )
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RandomConvolutionFeatures(ImageFeatures):
+    r"""Rectified responses of the patches of every image to random filters, averaged over cells: nothing learned, nothing paid for.
+
+    A row holds all cells of channel 0, then of channel 1, and so on, with the channels of `RandomConvolutions2d`.
+
+    Args:
+        image_shape: (rows, columns) or (channels, rows, columns) of images that come as rows of a table; None: they come as arrays of
+            shape (n, H, W) or (n, C, H, W).
+        filters: F, at least 1; a record has 2F channels.
+        kernel_size: rows and columns of a patch, at least 2.
+        cells: rows and columns of the grid of averages, at least 1; a record has 2F cells^2 features.
+        threshold: what is taken off a response before it is rectified, >= 0.
+        seed: of the filters, public.
+    Attributes: `image_shape_` (channels, rows, columns), `n_features_in_`.
+    Reference: Coates, Ng 2011, The importance of encoding versus training with sparse coding and vector quantization, ICML.
+    """
+
+    filters: int = 256
+    kernel_size: int = 5
+    cells: int = 4
+    threshold: float = 0.5
+    seed: int = 0
+
+    def _module(self, shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+        module = RandomConvolutions2d(
+            shape[1], filters=self.filters, kernel_size=self.kernel_size, cells=self.cells, threshold=self.threshold, seed=self.seed
+        )
+        _require_patches(shape, shape[1], module.kernel_size, module.cells)
+        return module, 2 * len(module.weights) * module.cells**2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ _SHORTEST, _LONGEST = 1e-30, 1e30
 _INWARD = 1.0 - 1e-6  # float32 rounds every entry: the norm of a row stays at most what it should be
 
 
+@dataclass(eq=False, repr=False)
 class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""$z(x) = k^{-1/2}(\cos\langle w_i, x\rangle, \sin\langle w_i, x\rangle)_{i \le k}$ with $w_i \sim N(0, 2\gamma I)$, not
     learned.
@@ -36,10 +38,10 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     Reference: Rahimi, Recht 2007, Random features for large-scale kernel machines, NIPS; Sutherland, Schneider 2015, arXiv:1506.02785v1.
     """
 
-    def __init__(self, n_frequencies: int = 500, *, gamma: float = 1.0, seed: int = 0) -> None:
-        self.n_frequencies = n_frequencies
-        self.gamma = gamma
-        self.seed = seed
+    n_frequencies: int = 500
+    _: KW_ONLY
+    gamma: float = 1.0
+    seed: int = 0
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -73,6 +75,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return features
 
 
+@dataclass(eq=False, repr=False)
 class RecordNormalizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Every record by itself: groups of its features to mean 0 and variance 1, then the whole record to one norm; nothing is learned.
 
@@ -89,10 +92,10 @@ class RecordNormalizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Reference: Wu, He 2018, Group normalization, arXiv:1803.08494v3.
     """
 
-    def __init__(self, norm: float | None = 1.0, *, groups: int | None = None, smoothing: float = 1e-5) -> None:
-        self.norm = norm
-        self.groups = groups
-        self.smoothing = smoothing
+    norm: float | None = 1.0
+    _: KW_ONLY
+    groups: int | None = None
+    smoothing: float = 1e-5
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -31,8 +31,8 @@ arXiv:1203.1513v2.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -50,12 +50,7 @@ _MOST_SCALES, _FEWEST_ANGLES, _MOST_ANGLES = 6, 4, 32
 
 
 def wavelet(shape: tuple[int, int], scale: int, angle: float, angles: int) -> Array:
-    r"""$\hat\psi$ of one wavelet before the factor c: real, 0 at frequency 0, about 1 at its largest, on a grid of that shape.
-
-    Args:
-        shape, scale: rows and columns of the grid, at the frequencies of `numpy.fft.fft2`, and j >= 0 on it.
-        angle, angles: $\theta$, in radians, and L, which sets the slant.
-    """
+    r"""$\hat\psi$ of scale j and angle $\theta$ before the factor c: real, 0 at frequency 0, about 1 at its largest, as of `fft2`."""
     frequency, width = _FREQUENCY / 2.0**scale, _WIDTH * 2.0**scale
     bump, around_zero = np.zeros(shape), np.zeros(shape)
     for down, across in _plane(shape):
@@ -240,6 +235,7 @@ def _moduli(transformed: Tensor, wavelets: Tensor, step: int) -> Tensor:
     return moduli.flatten(1, -3)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ScatteringFeatures(ImageFeatures):
     r"""Scattering coefficients up to order 2 of every image by itself: fixed wavelets, nothing learned, nothing paid for.
 
@@ -255,10 +251,8 @@ class ScatteringFeatures(ImageFeatures):
     Reference: Bruna, Mallat 2013, Invariant scattering convolution networks, arXiv:1203.1513v2; Oyallon, Mallat 2015, arXiv:1412.8659v2.
     """
 
-    def __init__(self, image_shape: Any = None, *, scales: int = 2, angles: int = 8) -> None:
-        self.image_shape = image_shape
-        self.scales = scales
-        self.angles = angles
+    scales: int = 2
+    angles: int = 8
 
     def channels(self, image_channels: int = 1) -> int:
         r"""How many channels come out: $1 + LJ + L^2J(J-1)/2$ for each that goes in, 81 with J = 2 and L = 8.

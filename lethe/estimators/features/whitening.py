@@ -8,7 +8,7 @@ with $\Sigma = V\,\mathrm{diag}(\lambda)V^\top$. The square root that is symmetr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -46,12 +46,7 @@ class Whitening:
 
 
 def whitening_of(mean: Array, covariance: Array, *, least: float) -> Whitening:
-    """The whitening by a mean and a covariance, f the smallest eigenvalue that counts as what it is.
-
-    Args:
-        mean, covariance: m, shape (C,), and shape (C, C), symmetric; it may have negative eigenvalues.
-        least: f > 0.
-    """
+    """The whitening by a mean, shape (C,), and a covariance, shape (C, C), which may have negative eigenvalues; least is f > 0."""
     values, vectors = np.linalg.eigh(covariance)
     return Whitening(mean=mean, matrix=(vectors / np.sqrt(np.maximum(values, least))) @ vectors.T)
 
@@ -59,15 +54,13 @@ def whitening_of(mean: Array, covariance: Array, *, least: float) -> Whitening:
 def noise_floor(covariance: Array, noise_std: float, *, share: float) -> float:
     r"""f, the smallest eigenvalue that is whitened as what it is: the larger of a share of the mean eigenvalue and of $\sqrt{2C}\,\tau$.
 
-    Args:
-        covariance: as released, shape (C, C).
-        noise_std: $\tau$, of the noise of a diagonal entry; $\sqrt{2C}\,\tau$ is about the largest eigenvalue of the noise.
-        share: of the mean eigenvalue.
+    $\tau$ is of the noise of a diagonal entry of the covariance, shape (C, C); the other is about the largest eigenvalue of the noise.
     """
     channels = len(covariance)
     return max(share * max(float(np.trace(covariance)), 0.0) / channels, math.sqrt(2.0 * channels) * noise_std)
 
 
+@dataclass(eq=False, repr=False)
 class PublicWhitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Channels centred and whitened, the same at every position, by a mean and a covariance that everybody may know.
 
@@ -83,10 +76,10 @@ class PublicWhitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Attributes: `n_features_in_`, `feature_names_in_`.
     """
 
-    def __init__(self, mean: Any, covariance: Any, *, floor: float = 1e-3) -> None:
-        self.mean = mean
-        self.covariance = covariance
-        self.floor = floor
+    mean: Any
+    covariance: Any
+    _: KW_ONLY
+    floor: float = 1e-3
 
     @classmethod
     def of_public_data(cls, features: Any, *, channels: int, floor: float = 1e-3, scale_only: bool = False) -> Self:

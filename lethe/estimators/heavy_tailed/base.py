@@ -28,7 +28,7 @@ from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.heavy_tailed.linear import HeavyTailedBlocks, clipped_to
 from lethe.estimators.inputs.ranges import private_ranges, released_norm
 from lethe.estimators.partitioned.tables import many_records
-from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.estimators.private_estimator import PrivateEstimator, with_constructor
 from lethe.heavy_tailed.oracles import noise_for
 from lethe.heavy_tailed.private_moments import COMPARISONS, blocks_for, private_moment
 from lethe.heavy_tailed.solution import Solution
@@ -63,6 +63,7 @@ class Fact:
     why: str  # a line on how it was found
 
 
+@with_constructor
 class HeavyTailedEstimator(PrivateEstimator):
     """Base class of the estimators for heavy-tailed data.
 
@@ -79,8 +80,10 @@ class HeavyTailedEstimator(PrivateEstimator):
     (the solver), `moment_`, `n_iter_` (noisy means taken).
     """
 
+    neighbours: Neighbours = "replace_one"
+    moment: float | str = PRIVATE
+
     takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {"mechanism", "parameters", "order", "passes"}
-    moment: float | str
 
     def _state_solved(
         self,
@@ -182,20 +185,13 @@ def released_curvature(
     neighbours: Neighbours,
     generator: np.random.Generator | None,
 ) -> Fact:
-    r"""The largest eigenvalue of the second moments of rows that are clipped at a released quantile c of their norms.
+    r"""The largest eigenvalue of the second moments of rows, shape (m, d), clipped at a released quantile c of their norms, shape (m,).
 
     $$\hat\lambda = \lambda_{\max}\Big(\frac1m\sum_i\Pi_c(x_i)\Pi_c(x_i)^\top\Big) + N(0, \sigma^2),\qquad \sigma = \frac{c^2}{m\mu}$$
 
     Sensitivity: replacing a row changes the matrix by $(aa^\top - bb^\top)/m$ with $\|a\|, \|b\| \le c$, whose eigenvalues lie within
     $\pm c^2/m$, and by Weyl's inequality the largest eigenvalue moves by no more. What is returned is $\hat\lambda + 2\sigma$, kept
     within $\sigma$ and $c^2$, which is post-processing: a value too large makes steps short, one too small makes them diverge.
-
-    Args:
-        features: shape (m, d); or records in blocks, that give the sum of products of clipped rows.
-        norms: at least the norms of the rows, shape (m,), > 0.
-        share: what both may cost together.
-        neighbours: replace_one or zero_out.
-        generator: None where privacy matters.
     """
     count = features.shape[0]
     half = part_of(share, 2)
@@ -230,12 +226,7 @@ def released_curvature(
 
 
 def released_centre(table: Array | CountedColumns, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None) -> Fact:
-    """A point in the middle of the columns, shape (d,), halfway between two released quantiles of each.
-
-    Args:
-        table: shape (m, d).
-        share, neighbours, generator: as of `released_curvature`.
-    """
+    """A point in the middle of the columns of a table, shape (m, d): halfway between two released quantiles of each."""
     name = f"middle of the columns (their {_TAIL:g} and {1.0 - _TAIL:g} quantiles)"
     found = private_ranges(table, tail=_TAIL, share=share, name=name, give="centre", neighbours=neighbours, generator=generator)
     why = f"centre: {name}, released from {table.shape[0]} records"
@@ -245,13 +236,7 @@ def released_centre(table: Array | CountedColumns, share: GDP, *, neighbours: Ne
 def released_size(
     sizes: Array | CountedColumns, quantile: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> Fact:
-    """A quantile of the records' sizes: where to clip in practice. A moment would follow the outliers that clipping is to stop.
-
-    Args:
-        sizes: >= 0, shape (m,).
-        quantile: in (0, 1).
-        share, neighbours, generator: as of `released_curvature`.
-    """
+    """A quantile of the records' sizes, shape (m,): where to clip in practice, since a moment follows the outliers."""
     what, noise = "the gradients' norms at the start", {"neighbours": neighbours, "generator": generator}
     value, statement = released_norm(sizes, quantile=quantile, share=share, what=what, give="moment", **noise)
     name = f"the {quantile:g} quantile of {what}"
@@ -262,14 +247,9 @@ def released_size(
 def released_moment(
     sizes: Array | CountedColumns, order: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> Fact:
-    r"""A bound of $(E u^k)^{1/k}$, with the smallest of four failure probabilities that there are records enough for, a public choice.
+    r"""A bound of $(E u^k)^{1/k}$, $u \ge 0$ of shape (m,), with the smallest of four failure probabilities that there are records for.
 
-    Args:
-        sizes: $u \ge 0$, shape (m,).
-        order: k.
-        share, neighbours, generator: as of `released_curvature`; a size that becomes 0 is one that is replaced.
-    Raises:
-        InputError: there are too few records for the largest of these probabilities.
+    That is a public choice. A size that becomes 0 is one that is replaced.
     """
     assert isinstance(sizes, np.ndarray)  # `refuse_many` has been asked
     rho = 0.5 * share.mu * share.mu

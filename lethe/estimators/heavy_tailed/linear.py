@@ -98,12 +98,7 @@ def gradient_rows(slope: Slope) -> Gradient:
 
 
 def clipped_to(features: Array, norms: Array, longest: float) -> Array:
-    """Rows clipped to a norm, rounded inward, shape (m, d).
-
-    Args:
-        features, norms: shape (m, d), and at least the norms of the rows, shape (m,), > 0.
-        longest: > 0.
-    """
+    """Rows clipped to a norm, rounded inward, shape (m, d); norms, shape (m,), are at least those of the rows, > 0."""
     return features * np.minimum(1.0, longest * (1.0 - (features.shape[1] + 16) * 2.0**-52) / norms)[:, None]
 
 

@@ -25,8 +25,9 @@ from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, HeavyTailedB
 from lethe.estimators.heavy_tailed.solvers import PARAMETERS
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import FEWEST_RECORDS, declared_passes, read_table
-from lethe.estimators.options import EstimatorOptions, options_of
+from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.tables import columns_of, examined_features
+from lethe.estimators.private_estimator import with_constructor
 from lethe.heavy_tailed import Moments, Problem, multi_pass
 from lethe.heavy_tailed.oracles import ClippedMean, noise_scale
 from lethe.heavy_tailed.problem import some_records
@@ -35,13 +36,13 @@ from lethe.heavy_tailed.settings import clip_grid, gradient_errors
 from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ConsecutiveRecords
-from lethe.run.run import Neighbours
 
 MEAN_SOLVERS = ("clipped_mean", "multi_pass")
 _PASSES = 10  # of multi_pass
 _QUANTILE = 0.9  # of the distances from the centre, where practical settings clip
 
 
+@with_constructor
 class PrivateMean(HeavyTailedEstimator):
     r"""The mean of rows: $\min_w E\frac12\|w - x\|^2$ by clipped gradients $w - x$, started at a centre.
 
@@ -58,30 +59,13 @@ class PrivateMean(HeavyTailedEstimator):
     `mean_` from the expectation, if the moment is one; None for multi_pass, and where a quantile stands for the moment.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "replace_one",
-        moment: float | str = PRIVATE,
-        centre: Any = PRIVATE,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        super().__init__(epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.moment, self.centre = moment, centre
+    centre: Any = PRIVATE
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Estimate the mean of records X of shape (n, d), an array or a frame.
+        """Estimate the mean of records X of shape (n, d), an array or a frame; y is not used.
 
-        Args:
-            X: records; or a table in blocks, whose first records in the stored order are set aside for constants.
-            y: not used; of a table in blocks it may be the name of a column that is no feature.
-        Raises:
-            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
+        Of a table in blocks the first records in the stored order are set aside for constants; y may be a column that is no feature.
+        Of what cannot be used nothing is released.
         """
         blocks = table_in_blocks(X, y if isinstance(y, str) else None, targets=False)
         table: Any

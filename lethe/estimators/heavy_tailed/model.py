@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,9 +29,9 @@ from lethe.estimators.heavy_tailed.linear import HeavyTailedBlocks, LinearScoreP
 from lethe.estimators.heavy_tailed.solvers import UNIFORM, chosen_solver, solve
 from lethe.estimators.inputs.tables import declared_passes, listed_classes, public_labels, read_table, read_table_and_targets
 from lethe.estimators.models.classifiers import LogisticRegression
-from lethe.estimators.options import EstimatorOptions, options_of
+from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.tables import as_numbers, examined_labels, examined_numbers
-from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.estimators.private_estimator import with_constructor
 from lethe.heavy_tailed import BallDomain, Moments
 from lethe.heavy_tailed.problem import some_records
 from lethe.heavy_tailed.sets import WholeSpace
@@ -38,13 +39,13 @@ from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ConsecutiveRecords, ExaminedTable
 from lethe.run.losses import Logistic
-from lethe.run.run import Neighbours
 
 _PASSES = 30  # of multi_pass
 _QUANTILE = 0.75  # of the gradients' norms at 0, where practical settings clip
 _LOSS = Logistic(feature_norm=1.0)  # of which the slope alone is used: features are not bounded
 
 
+@with_constructor
 class HeavyTailedLinearModel(HeavyTailedEstimator):
     r"""Base class of the linear models for heavy-tailed data.
 
@@ -64,28 +65,14 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
     Attributes: those of `HeavyTailedEstimator`, and `coef_`, `intercept_`, `smoothness_`.
     """
 
+    radius: float | None = None
+    smoothness: float | str = PRIVATE
+    fit_intercept: bool = True
+
     takes_options: ClassVar[frozenset[str]] = HeavyTailedEstimator.takes_options | {"strong_convexity"}
-    coef_: Array
+    coef_: Array = field(init=False)
     _loss_slope: ClassVar[Slope]
     _curvature: ClassVar[float]
-
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "replace_one",
-        moment: float | str = PRIVATE,
-        radius: float | None = None,
-        smoothness: float | str = PRIVATE,
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        PrivateEstimator.__init__(self, epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.moment, self.radius, self.smoothness, self.fit_intercept = moment, radius, smoothness, fit_intercept
 
     @staticmethod
     def _largest(norms: Array, targets: Array, radius: float | None) -> Array:
@@ -201,11 +188,8 @@ class HeavyTailedLinearRegression(RegressorMixin, HeavyTailedLinearModel):
     def fit(self, X: Any, y: Any) -> Self:
         """Train on records X of shape (n, d), an array or a frame, with targets y of shape (n,); or on a table in blocks.
 
-        Args:
-            X: features; or a table in blocks, whose first records in the stored order are set aside for constants.
-            y: targets; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
-        Raises:
-            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
+        Of that the first records in the stored order are set aside for constants, and y is the name of the target's column, or a collection
+        of Dask in the same partitions. Of what cannot be used nothing is released.
         """
         blocks, targets = table_in_blocks(X, y), as_numbers
         if blocks is None:
@@ -220,6 +204,7 @@ class HeavyTailedLinearRegression(RegressorMixin, HeavyTailedLinearModel):
         return self._scores(X) + self.intercept_
 
 
+@with_constructor
 class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
     r"""Logistic regression for two classes.
 
@@ -229,31 +214,13 @@ class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
         moment, radius, smoothness, fit_intercept: as of `HeavyTailedLinearModel`.
     """
 
+    classes: Any = None
+
     _curvature = _LOSS.curvature_bound
     decision_function = LogisticRegression.decision_function
     predict = LogisticRegression.predict
     predict_proba = LogisticRegression.predict_proba
     predict_log_proba = LogisticRegression.predict_log_proba
-
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "replace_one",
-        classes: Any = None,
-        moment: float | str = PRIVATE,
-        radius: float | None = None,
-        smoothness: float | str = PRIVATE,
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        PrivateEstimator.__init__(self, epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.classes = classes
-        self.moment, self.radius, self.smoothness, self.fit_intercept = moment, radius, smoothness, fit_intercept
 
     @staticmethod
     def _loss_slope(scores: Array, targets: Array) -> Array:

@@ -35,13 +35,7 @@ _MOST_STEPS = 200  # of a phase, where settings are practical
 
 
 def chosen_solver(solver: Any, parameters: Any, *, strongly: bool) -> str:
-    """The solver's name; "auto": multi_pass for practical settings, else the one with the better rate of those with a bound.
-
-    Args:
-        solver: "auto" or a name.
-        parameters: "practical", "theory" or "optimised"; not every solver has each.
-        strongly: whether a strong convexity is known.
-    """
+    """The solver's name; "auto": multi_pass for practical settings, else the one with the better rate of those with a bound."""
     if parameters not in PARAMETERS:
         raise outside("parameters", parameters, "one of " + ", ".join(PARAMETERS))
     if isinstance(solver, str) and solver == "auto":
@@ -68,16 +62,7 @@ def solve(
     passes: Any = 30,
     generator: np.random.Generator | None = None,
 ) -> tuple[Solution, Plan | None]:
-    r"""Run a solver on all records: its solution, and the settings with their risk bound; None for solvers without one.
-
-    Args:
-        name, parameters: of `chosen_solver`.
-        problem: with all the constants that the solver needs.
-        records: of `linear_records`.
-        rho: $\rho$ of the whole run.
-        passes: of multi_pass.
-        generator: of the noise; None: fresh entropy.
-    """
+    r"""Run a solver on all records at $\rho$: its solution, and the settings with their risk bound; None for solvers without one."""
     if name == "multi_pass":
         oracle = ClippedLinearMean(clip_norm=practical_oracle(problem, rho).clip_norm, rho=rho)
         count = require_count("passes", passes)
@@ -104,10 +89,6 @@ def planned(name: str, parameters: str, problem: Problem, count: int, rho: float
     r"""The settings of a one-pass solver that starts in the middle of the domain.
 
     For `proximal` the gap there is taken as $r_2$ times the radius: a convex F has $F(0) - F(w^*) \le \|\nabla F(0)\|\,\|w^*\|$.
-
-    Args:
-        name, parameters, problem, rho: as of `solve`.
-        count: the number of records, >= 1.
     """
     make: Any = _PLANNED[name][parameters]
     if name == "accelerated":

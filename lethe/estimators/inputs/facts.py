@@ -26,10 +26,7 @@ def longest_row(intercept: bool) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicFacts:
-    r"""A problem as the public sees it, in units in which every row of features has norm at most 1.
-    Raises:
-        InputError: a field out of its range.
-    """
+    """A problem as the public sees it, in units in which every row of features has norm at most 1."""
 
     records: int  # n, public
     columns: int  # d, without the intercept

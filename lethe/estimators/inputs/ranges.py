@@ -67,16 +67,8 @@ def private_ranges(
 ) -> Ranges:
     """The `tail` and `1 - tail` quantiles of every column, with a warning of those of which nothing could be told.
 
-    Args:
-        table: shape (n, d), float64 or float32, every record present; n is public. Or the columns of a table in blocks.
-        tail: in (0, 1/2).
-        share: what all of them may cost together.
-        name: of what is released.
-        give: the parameter that needs no release, for the warning.
-        of_target: whether these are the targets, whose range decides on all that is learned: no guess is taken for it, and it is warned of
-            where only values next to 0 were seen.
-        neighbours: replace_one or zero_out.
-        generator: None where privacy matters.
+    A table has shape (n, d), n public. The range of targets decides on all that is learned: no guess is taken for it, and it is warned of
+    where only values next to 0 were seen. `give` is the parameter that needs no release, for the warning.
     """
     columns = ColumnsInMemory(table) if isinstance(table, np.ndarray) else table
     records, width = columns.shape
@@ -117,13 +109,9 @@ def norm_cost(records: int, budget: PrivacyBudget) -> Statement:
 def private_norm(
     norms: Array | CountedColumns, budget: PrivacyBudget, *, generator: np.random.Generator | None, columns: int = 1
 ) -> tuple[float, Statement]:
-    """The 0.75 quantile of the rows' norms, released for 5 to 15 % of the budget (in squared mu), and what it costs.
+    """The 0.75 quantile of the rows' norms, shape (n,), n public, released for 5 to 15 % of the budget (in squared mu), and its cost.
 
-    Args:
-        norms: of the rows, shape (n,); n is public.
-        budget: the total.
-        generator: None where privacy matters.
-        columns: d, public; with two or more, a released norm that says that they are not scaled is warned of.
+    With two columns or more, a released norm that says that they are not scaled is warned of.
     """
     share = budget.planned_share(norms.shape[0], **_NORM_SHARE)
     return released_norm(norms, quantile=_QUANTILE, share=share, neighbours=budget.neighbours, generator=generator, columns=columns)
@@ -140,16 +128,7 @@ def released_norm(
     what: str = "the norms of the rows",
     give: str = "feature_norm=R",
 ) -> tuple[float, Statement]:
-    """A quantile of the rows' norms, and what it costs; the smallest size where nothing could be told, with a warning.
-
-    Args:
-        norms: of the rows, shape (n,); or of a table in blocks, that count them.
-        quantile: in (0, 1).
-        share: what it may cost.
-        neighbours, generator, columns: as of `private_norm`.
-        what: these norms are of.
-        give: the parameter that needs no release.
-    """
+    """A quantile of the rows' norms, shape (n,), and what it costs; the smallest size where nothing could be told, with a warning."""
     counted = ColumnsInMemory(norms) if isinstance(norms, np.ndarray) else norms
     name = f"the {quantile:g} quantile of {what}"
     tails = (min(1.0 - quantile, 0.8 * quantile), 1.0 - quantile)  # only the upper one is used; the lower one says where to look closer

@@ -98,11 +98,7 @@ class Records:
         return other
 
     def with_envelope(self, bound: float | None) -> Records:
-        """The same records, along the Lipschitz envelope of their loss: no gradient is longer than `bound`, rounding included.
-
-        Args:
-            bound: C > 0, for rows of norm at most 1 with the constant; None: the loss itself.
-        """
+        """The same records, along the Lipschitz envelope of their loss: no gradient is longer than `bound`, rounding included."""
         other = copy(self)
         other._envelope = None if bound is None else inward(bound, self.columns + self.loss.outputs + 32, torch.float64)
         return other
@@ -191,14 +187,7 @@ class UserRows(NamedTuple):
 
 
 def rows_of_users(ids: Any, *, count: int, most: object, generator: np.random.Generator | None) -> UserRows:
-    """Which rows are whose.
-
-    Args:
-        ids: one a row, see `lethe.train.data.users.owners_of`.
-        count: n, the rows of the table.
-        most: the most rows of a user that are used, chosen at random; None: all.
-        generator: of the choice; None: fresh entropy. Whatever is chosen, a user's gradient is bounded.
-    """
+    """Which rows are whose, at most so many of a user, chosen at random; whatever is chosen, a user's gradient is bounded."""
     limit = None if most is None else require_count("rows_per_user", most)
     places = owners_of(ids).numpy()
     if len(places) != count:
@@ -226,14 +215,7 @@ def row_by_row(what: str, instead: str) -> InputError:
 
 
 class UserRecords(Records):
-    """Records of users: batches, `order` and the length count users, and a user's gradient is the mean of its rows'.
-
-    Args:
-        users: whose rows are whose.
-        table, targets, weights, norms: as of Records, of all rows of the table.
-        order: a public order in which batches count the users, or None.
-        known: `loss`, `feature_norm` and `intercept` of Records.
-    """
+    """Records of users: batches, `order` and the length count users, and a user's gradient is the mean of its rows'."""
 
     def __init__(
         self,

@@ -33,16 +33,7 @@ Labels = np.ndarray[Any, Any]
 
 
 def read_table(estimator: BaseEstimator, X: Any, *, reset: bool = True, **checks: Any) -> Any:
-    """X as scikit-learn's `validate_data` reads it; sets or compares n_features_in_ and feature_names_in_.
-
-    Args:
-        estimator: the one that is fitted, or that predicts.
-        X: an array, a frame, or where `checks` allow it a sparse table.
-        reset: True in fit.
-        checks: as `validate_data` takes them.
-    Raises:
-        InputError, ValueError, TypeError: a table in blocks, what is no table of finite numbers, other columns than were fitted.
-    """
+    """X as scikit-learn's `validate_data` reads it, with its `checks`; sets (in fit) or compares n_features_in_ and feature_names_in_."""
     _refuse_blocks(X)
     with config_context(assume_finite=False):  # one record that is not finite would break the model, and so show
         table = validate_data(estimator, X, reset=reset, **checks)
@@ -56,15 +47,7 @@ def read_rows(X: Any) -> Array:
 
 
 def read_table_and_targets(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool, **checks: Any) -> tuple[Any, Any]:
-    """X as `read_table` reads it in fit, and y as one column, float64 where `numeric`.
-
-    Args:
-        estimator, X, checks: as of `read_table`.
-        y: numbers or labels, one a record.
-        numeric: whether they are numbers.
-    Raises:
-        InputError, ValueError, TypeError: as there, and for targets that are no finite numbers.
-    """
+    """X as `read_table` reads it in fit, and y as one column, float64 where `numeric`."""
     _refuse_blocks(X)
     with config_context(assume_finite=False):
         read: Any = validate_data(estimator, X, y, y_numeric=numeric, ensure_min_samples=FEWEST_RECORDS, **checks)
@@ -123,9 +106,6 @@ def public_labels(classes: Any, y: Any) -> tuple[Labels, Array, str]:
     """The classes sorted, the place of every label among them, and how the classes are known.
 
     The public list is None where it is read off y, of shape (n,), which then counts as declared.
-
-    Raises:
-        InputError, ValueError: missing or mixed labels, fractions, fewer than two classes, or a label that is not in the public list.
     """
     labels = column_or_1d(y, warn=True)
     if labels.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
@@ -177,13 +157,6 @@ def bounded_weights(sample_weight: Any, *, count: int, max_weight: Any) -> Array
     """Weights over their public bound, in [0, 1], shape (n,); None where none were given.
 
     A weight scales a record's loss, so its gradient: with weights of at most `max_weight` the loss over that bound keeps every bound.
-
-    Args:
-        sample_weight: None, one number, or shape (n,), >= 0.
-        count: n.
-        max_weight: the public bound, > 0.
-    Raises:
-        InputError, ValueError: not one finite number >= 0 a record, or one above the bound.
     """
     bound = require_positive("max_weight", max_weight)
     if sample_weight is None:

@@ -111,14 +111,7 @@ def range_cost(records: int, budget: PrivacyBudget) -> Statement:
 def released_range(
     targets: Array | CountedColumns, budget: PrivacyBudget, *, centred: bool, generator: np.random.Generator | None
 ) -> TargetRange:
-    """One and a half times the range between the 0.05 and 0.95 quantiles, released for 5 to 30 % of the budget (in squared mu).
-
-    Args:
-        targets: shape (n,), or the one column of a table in blocks that they are.
-        budget: the total.
-        centred: as of `declared_range`.
-        generator: None where privacy matters.
-    """
+    """1.5 times the range between the 0.05 and 0.95 quantiles, for 5 to 30 % of the budget (in squared mu); targets have shape (n,)."""
     found = private_ranges(
         targets,
         tail=_TAIL,
@@ -150,15 +143,7 @@ def narrowing_cost(
 ) -> Statement | None:
     """What `narrowed_range` will cost, if it is worth that, by what was asked for and by public facts; None: nothing is released.
 
-    Args:
-        narrow: "auto", or whether it is asked for.
-        given: the range; None: it is released by quantiles.
-        records: n.
-        budget: the total.
-        may_choose: whether "auto" may.
-        against: why this range cannot be narrowed; None: it can.
-    Raises:
-        InputError: it is asked for and cannot be had.
+    `against` says why this range cannot be narrowed, which is an error where it is asked for.
     """
     asked = declared_switch("narrow_range", narrow)
     if asked is False:
@@ -181,12 +166,9 @@ def narrowing_cost(
 def narrowed_range(
     targets: Array, given: TargetRange, budget: PrivacyBudget, *, centred: bool, generator: np.random.Generator | None
 ) -> TargetRange:
-    """Release the moments; the given range where it is not narrower by enough, at the same cost.
+    """Release the moments of targets of shape (n,), n public, put at the ends of the given range where they are outside of it.
 
-    Args:
-        targets: shape (n,), n public; those outside of the given range are put at its ends.
-        given: the range that is narrowed.
-        budget, centred, generator: as of `released_range`.
+    The given range where that is not narrower by enough, at the same cost.
     """
     found = channel_moments(
         Centred(centre=given.centre, limit=given.half, unit=given.half)(targets)[:, None],

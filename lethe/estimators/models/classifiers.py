@@ -13,16 +13,15 @@ from sklearn.utils import Tags
 from lethe.calculus.domains import as_number, outside, require_positive
 from lethe.estimators.inputs.tables import SPARSE, listed_classes, public_labels, read_table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned.tables import examined_labels
-from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.estimators.private_estimator import with_constructor
 from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import Logistic, OneVersusRest, SmoothedHinge, Softmax
 from lethe.run.losses.linear import LinearLoss
-from lethe.run.run import Neighbours
 
 
+@with_constructor
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
     r"""Base class of the private classifiers.
 
@@ -37,23 +36,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         feature_norm, fit_intercept: as of `PrivateLinearModel`.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        C: float = 1.0,
-        classes: Any = None,
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        PrivateEstimator.__init__(self, epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.C, self.classes, self.feature_norm, self.fit_intercept = C, classes, feature_norm, fit_intercept
+    C: float = 1.0
+    classes: Any = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -147,6 +131,7 @@ class SoftmaxRegression(_Probabilistic):
         return Softmax(feature_norm=1.0, classes=classes)
 
 
+@with_constructor
 class LinearSVC(PrivateClassifier):
     r"""A linear classifier by margins.
 
@@ -163,24 +148,7 @@ class LinearSVC(PrivateClassifier):
         C, classes, feature_norm, fit_intercept: as of `PrivateClassifier`.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        C: float = 1.0,
-        width: float = 0.5,
-        classes: Any = None,
-        feature_norm: float | str | None = "auto",
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        PrivateEstimator.__init__(self, epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.C, self.width, self.classes, self.feature_norm, self.fit_intercept = C, width, classes, feature_norm, fit_intercept
+    width: float = 0.5
 
     def _loss(self, classes: int) -> LinearLoss:
         width = require_positive("width", self.width)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.records import BlockRecords, BlockUsers, PreparedRows, users_in_blocks
 from lethe.estimators.partitioned.tables import norms_of
 from lethe.estimators.paying import is_paid
-from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.estimators.private_estimator import PrivateEstimator, with_constructor
 from lethe.mechanisms.base import Array
 from lethe.partitions.table import ExaminedTable
 from lethe.run.losses import LeastSquares
@@ -36,6 +37,7 @@ from lethe.run.run import Run
 Users = UserRows | BlockUsers | None
 
 
+@with_constructor
 class PrivateLinearModel(PrivateEstimator):
     r"""A linear model whose weights are $(\epsilon, \delta)$-differentially private.
 
@@ -51,13 +53,14 @@ class PrivateLinearModel(PrivateEstimator):
     `certificate_` is a Certificate where a run is all that was released, else a Statement; both are sealed to `coef_` and `intercept_`.
     """
 
-    feature_norm: float | str | None
-    fit_intercept: bool
-    coef_: Array
-    run_: Run | None
-    n_averaged_: int
-    feature_norm_: float
-    whitened_: WhitenedRows | None
+    feature_norm: float | str | None = "auto"
+    fit_intercept: bool = True
+
+    coef_: Array = field(init=False)
+    run_: Run | None = field(init=False)
+    n_averaged_: int = field(init=False)
+    feature_norm_: float = field(init=False)
+    whitened_: WhitenedRows | None = field(init=False)
     takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {
         *("mechanism", "batches", "passes", "schedule", "release", "whiten", "max_weight", "rows_per_user")
     }

@@ -60,11 +60,7 @@ class WhitenedRows:
     norm: float  # R'
 
     def whiten(self, rows: Array) -> None:
-        r"""$v \mapsto u$, in place, a block at a time; not projected.
-
-        Args:
-            rows: from `unit_rows`, shape (n, d).
-        """
+        r"""$v \mapsto u$ of `unit_rows`, shape (n, d), in place, a block at a time; not projected."""
         mean = self.mean.astype(rows.dtype)
         matrix = None if self.matrix is None else self.matrix.astype(rows.dtype)
         size = max(1, _ENTRIES // rows.shape[1])
@@ -109,16 +105,7 @@ def chosen_whitening(
 ) -> PlannedWhitening | None:
     """What is released to whiten rows by, by what was asked for and by public facts; None: nothing.
 
-    Args:
-        whiten: "auto", or whether it is asked for.
-        table: of which the form and the shape are asked.
-        budget: the total.
-        may_choose: whether "auto" may.
-        against: why a model of this kind has none; None: it may have.
-        intercept, by_users: whether one is fitted, and whether rows belong to users.
-        regression: whether least squares are fitted, Huber's included.
-    Raises:
-        InputError: it is asked for and cannot be had.
+    `against` says why a model of this kind has none, which is an error where it is asked for.
     """
     asked = declared_switch("whiten", whiten)
     if asked is False:
@@ -140,13 +127,7 @@ def chosen_whitening(
 
 
 def planned_whitening(records: int, columns: int, budget: PrivacyBudget, *, regression: bool = False) -> PlannedWhitening | None:
-    """What is worth its price, by public facts; None: nothing.
-
-    Args:
-        records, columns: n and d.
-        budget: the total.
-        regression: whether least squares are fitted.
-    """
+    """What is worth its price, by public facts; None: nothing."""
     neighbours = budget.neighbours
     sensitivity = channel_sensitivity(1.0, 1, neighbours, _MEAN_WEIGHT)
     share, reach = (REGRESSION_SHARE, _REGRESSION_REACH) if regression else (COVARIANCE_SHARE, 1.0)
@@ -173,12 +154,7 @@ def whitened_rows(
 ) -> tuple[Array, WhitenedRows, Statement]:
     """Release what was planned: the whitened rows, shape (n, d), how they were made, and what that costs, which does not depend on R.
 
-    Args:
-        table: shape (n, d), dense, n public; it is left as it is.
-        planned: what is released.
-        feature_norm: R.
-        budget: the total.
-        generator: None where privacy matters.
+    The table is dense, n public, and left as it is.
     """
     rows = unit_rows(table, feature_norm)
     release = _by_covariance if planned.covariance else _by_mean

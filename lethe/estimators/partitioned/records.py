@@ -140,10 +140,6 @@ class BlockRecords:
     """Records of a table in blocks, as mechanisms ask for them.
 
     Batches are consecutive records in the order of the blocks, or records by their numbers: then every block is read that holds one.
-
-    Args:
-        table: that was looked through.
-        prepared: how its rows are made.
     """
 
     order = None

@@ -34,9 +34,7 @@ def examined_numbers(estimator: BaseEstimator, table: PartitionedTable) -> Exami
 def examined_labels(estimator: BaseEstimator, table: PartitionedTable, classes: Any) -> tuple[ExaminedTable, Labels, ClassPlaces, str]:
     """Look through features and labels: the table, the classes sorted, what finds the place of a label among them, and how they are known.
 
-    Args:
-        estimator, table: as of `examined_features`.
-        classes: the public list, or None: read off the labels, which then counts as declared.
+    Without a public list the classes are read off the labels, and count as declared.
     """
     found, seen = table.examined(_looked_at_labels, classes)
     _noted(estimator, found)
@@ -139,12 +137,7 @@ def many_records(records: int) -> bool:
 
 
 def norms_of(table: Any, low: Array | None = None, high: Array | None = None) -> Any:
-    """Norms of the rows of a table, in memory or in blocks, each column clipped before where bounds are given.
-
-    Args:
-        table: shape (n, d).
-        low, high: shape (d,), or None.
-    """
+    """Norms of the rows of a table, shape (n, d), in memory or in blocks, each column clipped before where bounds are given."""
     if isinstance(table, ExaminedTable):
         return BlockColumns(table, partial(_norms, low=low, high=high)).found()
     return row_norms(table if low is None else np.clip(table, low, high))
@@ -187,12 +180,7 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 def standardised(rows: Values, low: Array, high: Array, mean: Array, scale: Array) -> Array:
-    """Columns clipped, minus a mean, over a scale, shape (m, d), float64.
-
-    Args:
-        rows: shape (m, d).
-        low, high, mean, scale: each of shape (d,).
-    """
+    """Columns clipped, minus a mean, over a scale, shape (m, d), float64."""
     found = np.clip(rows, low, high).astype(np.float64, copy=False)
     found -= mean  # in place: a table may be most of the memory there is
     found /= scale
@@ -200,13 +188,7 @@ def standardised(rows: Values, low: Array, high: Array, mean: Array, scale: Arra
 
 
 def projected(rows: Any, low: Array | None, high: Array | None, norm: float | None) -> Any:
-    """Columns clipped, then rows projected on a ball and divided by its radius: norms are at most 1; a CSR table if they came as one.
-
-    Args:
-        rows: shape (m, d).
-        low, high: shape (d,); None: columns are not clipped.
-        norm: the radius; None: rows are not projected.
-    """
+    """Columns clipped, then rows projected on a ball and divided by its radius, shape (m, d), norms at most 1; CSR stays CSR."""
     found = rows if low is None else np.clip(rows, low, high)
     if norm is None:
         return found
@@ -218,13 +200,7 @@ def projected(rows: Any, low: Array | None, high: Array | None, norm: float | No
 
 
 def coordinates(rows: Values, mean: Array, components: Array) -> Array:
-    """Coordinates of rows minus a mean, along some directions, shape (m, k), float64.
-
-    Args:
-        rows: shape (m, d).
-        mean: shape (d,).
-        components: shape (k, d).
-    """
+    """Coordinates of rows minus a mean, along some directions of shape (k, d): shape (m, k), float64."""
     return (rows - mean) @ components.T
 
 
@@ -242,11 +218,7 @@ class TransformedReader(OuterReader):
         return tuple(range(self.width))
 
     def __call__(self, stored: Any, name: str) -> Block:
-        """A block, transformed.
-
-        Raises:
-            InputError: it has other features than were fitted, or NaN or infinity, which clipping would hide.
-        """
+        """A block, transformed; refused where it has other features than were fitted, or NaN or infinity, which clipping would hide."""
         block = self.read(stored, name)
         if block.columns != self.fitted:
             raise InputError(
@@ -262,10 +234,5 @@ class TransformedReader(OuterReader):
 def transformed(
     table: PartitionedTable, function: Callable[[Values], Values], fitted: tuple[Any, ...], *, width: int | None = None
 ) -> PartitionedTable:
-    """A table whose blocks are transformed as they are read; nothing is computed before.
-
-    Args:
-        table: in blocks.
-        function, fitted, width: as of `TransformedReader`; None: d.
-    """
+    """A table whose blocks are transformed as they are read, as by `TransformedReader`; nothing is computed before."""
     return replace(table, read=TransformedReader(table.read, function, fitted, len(fitted) if width is None else width))

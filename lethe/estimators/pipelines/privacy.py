@@ -1,19 +1,232 @@
-"""privacy_of: the joint privacy of everything that was fitted on the same data."""
+"""privacy_of: the joint privacy of everything that was fitted on the same data, part by part of a fitted pipeline.
+
+A part is a private release, declared, or learned nothing; everything else is refused. Only what was fitted is looked at: of a
+`ColumnTransformer` its `transformers_`, remainder and all, of a `FeatureUnion` its `transformer_list`. Branches see the same records, so
+each counts in full, as a step behind another does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
+from sklearn.utils import get_tags
 
 from lethe.calculus.domains import require_delta
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.pipelines.fitted_parts import FittedPart, parts_of
+from lethe.estimators.preprocessing.data_free import FEATURES, learns_nothing, lesson_of
+from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
+from lethe.estimators.preprocessing.public_scaler import PublicScaler
+from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
+from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.report import privacy_report
 from lethe.mechanisms.base import joint
+
+_ONE_RECORD = "taken to look at one record at a time, with constants that were not read off these records"
+_FROZEN = "taken to have been fitted before, on records that are not these, and to look at one record at a time"
+_COLUMNS = "its columns were chosen by a function, taken to look at their names and types alone"
+_CONTAINERS = (Pipeline, ColumnTransformer, FeatureUnion)
+_DENSE = (OrdinalEncoder, PrivatePCA, PrivateStandardScaler, PrivateWhitening, *FEATURES)
+
+Path = tuple[str, ...]
+"""The names of the steps, from the outermost to the one spoken of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FittedPart:
+    """One part, which learned nothing from records if it has neither of the two."""
+
+    where: str  # the names of the steps it is in, and where nothing is declared its type
+    statement: Statement | None = None  # what it released
+    declared: str = ""  # what is taken on the user's word
+    records: int | None = None  # how many the statement is about, where that is known
+
+
+def parts_of(fitted: Any, path: Path = ()) -> Iterator[FittedPart]:
+    """The parts of a fitted pipeline, of an estimator, or of a list of them, at a path, in the order of the steps."""
+    if isinstance(fitted, list | tuple):
+        for place, one in enumerate(fitted):
+            yield from parts_of(one, (*path, f"[{place}]"))
+    elif isinstance(fitted, PrivateEstimator):
+        if not isinstance(getattr(fitted, "statement_", None), Statement):
+            raise _not_fitted(fitted, path)
+        found = getattr(fitted, "best_estimator_", None)  # of a search: whatever was fitted since to the model that it found
+        yield from _with_own(fitted, () if found is None else parts_of(found, (*path, "best_estimator_")), path)
+    elif type(fitted) in _CONTAINERS:
+        yield from _with_own(fitted, _inside(fitted, path), path)
+    elif type(fitted) is FrozenEstimator:
+        yield from _fitted_before(fitted.estimator, fitted, path)
+    elif not (fitted is None or _is_word(fitted, "passthrough")):
+        yield from _foreign(fitted, path)
+
+
+def _with_own(fitted: Any, parts: Iterable[FittedPart], path: Path) -> Iterator[FittedPart]:
+    """The parts, and the statement that is about all of them: a private search sets it on the pipeline that it found and on its steps.
+
+    scikit-learn's own classes never take it off again. A step that was fitted since has another statement, and that counts too; that of the
+    search does as well, since what it chose is still in there.
+    """
+    own = getattr(fitted, "statement_", None)
+    if isinstance(own, Statement):
+        yield FittedPart(where=_named(fitted, path), statement=own, records=getattr(fitted, "n_samples_seen_", None))
+        parts = (part for part in parts if part.statement is not own)
+    yield from parts
+
+
+def _inside(fitted: Any, path: Path) -> Iterator[FittedPart]:
+    if isinstance(fitted, ColumnTransformer):
+        yield from _branches(fitted, path)
+        return
+    steps = fitted.steps if isinstance(fitted, Pipeline) else fitted.transformer_list
+    for name, step in steps:
+        if isinstance(fitted, Pipeline) or not _is_word(step, "drop"):
+            yield from parts_of(step, (*path, str(name)))
+
+
+def _branches(fitted: ColumnTransformer, path: Path) -> Iterator[FittedPart]:
+    """Weights of branches are public numbers, and how many jobs there were changes nothing: private noise is drawn anew in each."""
+    if not hasattr(fitted, "transformers_"):
+        raise _not_fitted(fitted, path)
+    # Of no columns a step is not fitted.
+    branches = [(str(name), step) for name, step, columns in fitted.transformers_ if not _is_word(step, "drop") and not _is_empty(columns)]
+    for name, step in branches:
+        yield from parts_of(step, (*path, name))
+    _require_public_density(fitted, [step for _, step in branches], path)
+    for name, _, columns in fitted.transformers:
+        if callable(columns) and type(columns) is not make_column_selector:  # scikit-learn's looks at names and types
+            yield FittedPart(where=_step(fitted, (*path, str(name))), declared=_COLUMNS)
+
+
+def _is_empty(columns: Any) -> bool:
+    """Whether the columns of a branch are none, an empty list or a mask of all False: it is then not fitted."""
+    if isinstance(columns, str) or not hasattr(columns, "__len__"):
+        return False
+    mask = np.asarray(columns)
+    return mask.size == 0 or (mask.dtype.kind == "b" and not mask.any())
+
+
+def _require_public_density(fitted: ColumnTransformer, branches: Sequence[Any], path: Path) -> None:
+    """Refuse one whose result may be sparse or dense as the records are.
+
+    If a branch gives a sparse table, it compares the share of entries that are not 0 with `sparse_threshold`, and keeps the answer. So that
+    must be 0, which no share is below, or no branch may give a sparse table.
+    """
+    frame = hasattr(fitted, "feature_names_in_")  # names are kept of a frame only, and where they are text
+    if fitted.sparse_threshold == 0 or all(_is_dense(step, frame=frame) for step in branches):
+        return
+    raise InputError(
+        f"privacy_of: {_named(fitted, path)}: whether its result is a sparse table depends on the share of zeros in the records.",
+        source="its parameter sparse_threshold",
+        remedy="set sparse_threshold=0, or sparse_output=False of its OneHotEncoder if no other part gives sparse tables, and fit it again",
+    )
+
+
+def _is_dense(step: Any, *, frame: bool) -> bool:
+    """Whether it is sure that a fitted step, of a branch that is given a frame for sure or not, gives no sparse table."""
+    if type(step) is Pipeline:
+        return _is_dense(step.steps[-1][1], frame=False)
+    if type(step) is OneHotEncoder:
+        return step.sparse_output is False
+    if type(step) is PublicScaler:
+        return not step.keeps_zeros
+    if type(step) is FunctionTransformer:
+        # Of a frame, unless it is made an array: of one with sparse columns only that would be a sparse table.
+        return frame and not step.validate and learns_nothing(step)
+    return type(step) in _DENSE
+
+
+def _foreign(fitted: Any, path: Path) -> Iterator[FittedPart]:
+    if learns_nothing(fitted):
+        yield FittedPart(where=_named(fitted, path))
+        return
+    method = fitted.func if isinstance(fitted, FunctionTransformer) else None
+    owner = getattr(method, "__self__", None)
+    if isinstance(owner, BaseEstimator):  # a method of an estimator does what that learned, or learns
+        if str(getattr(method, "__name__", "")).startswith("fit"):
+            raise _refused(owner, path)
+        yield from _fitted_before(owner, fitted, path)
+        return
+    if not isinstance(fitted, BaseEstimator) or get_tags(fitted).requires_fit:
+        raise _refused(fitted, path)
+    yield FittedPart(where=_step(fitted, path), declared=_ONE_RECORD)
+
+
+def _fitted_before(inner: Any, outer: Any, path: Path) -> Iterator[FittedPart]:
+    """What an estimator inside is made of, counted as if these had been the records; what it would be refused for is taken on trust."""
+    try:
+        yield from list(parts_of(inner, path))
+    except InputError:
+        yield FittedPart(where=_step(outer, path), declared=_FROZEN)
+
+
+def _named(part: object, path: Path) -> str:
+    """Where a part is, and its type, as in "columntransformer > c > OneHotEncoder"."""
+    return " > ".join((*path, type(part).__name__))
+
+
+def _step(part: object, path: Path) -> str:
+    return " > ".join(path) or type(part).__name__
+
+
+def _is_word(step: object, word: str) -> bool:
+    return isinstance(step, str) and step == word
+
+
+def _not_fitted(part: object, path: Path) -> InputError:
+    return _refusal(part, path, "it is not fitted; a clone is not either", "call fit first")
+
+
+def _refused(part: Any, path: Path) -> InputError:
+    """The refusal of a part that is neither a fitted private estimator nor known to learn nothing."""
+    if not isinstance(part, BaseEstimator):
+        got = repr(part) if isinstance(part, str | int | float | type) else type(part).__name__
+        where = f" at {' > '.join(path)}" if path else ""
+        return InputError(
+            f"privacy_of: got {got}{where}; it takes a fitted estimator of lethe.estimators, a pipeline of them, or a list of those.",
+            source="the argument fitted",
+            remedy="give what fit was called on",
+        )
+    lesson = lesson_of(part)
+    if lesson is not None:
+        return _refusal(part, path, lesson.what, lesson.remedy)
+    if isinstance(part, GridSearchCV | RandomizedSearchCV) or hasattr(part, "cv_results_"):
+        why = "every candidate saw the records again, in every fold, and which was best was chosen by them"
+        return _refusal(part, path, why, "take PrivateSearch of lethe.estimators")
+    if isinstance(part, _CONTAINERS):
+        return _refusal(part, path, "it is a subclass, which may do anything with the records", "take scikit-learn's own class")
+    if any(isinstance(value, PrivateEstimator) for value in part.get_params().values()):
+        return _refusal(
+            part,
+            path,
+            "it fits private estimators as often as it likes, and may learn beside them",
+            "take an estimator of lethe.estimators itself, of which LogisticRegression and SoftmaxRegression take many classes; or "
+            "call privacy_of on the list of all that was fitted, such as its estimators_: that adds up, if nothing else in it learned",
+        )
+    return _refusal(
+        part,
+        path,
+        "it is not fitted, or it may have learned from the records without privacy",
+        "put a private step of lethe.estimators in its place, or PublicScaler for ranges that everybody knows; or fit it on public "
+        "data outside of the pipeline",
+    )
+
+
+def _refusal(part: object, path: Path, why: str, remedy: str) -> InputError:
+    return InputError(
+        f"privacy_of: {_named(part, path)}: {why}.", source=f"step {' > '.join(path)!r}" if path else "the argument fitted", remedy=remedy
+    )
+
 
 _PUBLIC = (
     "the names, the number and the types of the columns",

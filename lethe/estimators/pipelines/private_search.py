@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from sklearn.base import MetaEstimatorMixin, clone, is_classifier
@@ -30,7 +30,7 @@ from lethe.certificates.findings import Finding, holds
 from lethe.errors import InputError
 from lethe.estimators.inputs.ranges import withheld
 from lethe.estimators.inputs.tables import FEWEST_RECORDS, SPARSE, listed_classes, public_labels, read_table, read_table_and_targets
-from lethe.estimators.options import EstimatorOptions, options_of
+from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.tables import examined_labels, examined_numbers
 from lethe.estimators.pipelines.searched_steps import (
     ParameterCandidate,
@@ -42,13 +42,12 @@ from lethe.estimators.pipelines.searched_steps import (
     refuse_steps_in_memory,
 )
 from lethe.estimators.pipelines.shares import Try, declared_shares, law_of_tries, one_try, step_tries
-from lethe.estimators.private_estimator import PrivateEstimator
+from lethe.estimators.private_estimator import PrivateEstimator, with_constructor
 from lethe.mechanisms.base import Array, gaussian_noise_std
 from lethe.mechanisms.selection import choose, selection_guarantee
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ExaminedTable
 from lethe.run.in_force import paid_as_a_whole
-from lethe.run.run import Neighbours
 from lethe.train.linear.blocks import MOST_DRAWN
 
 
@@ -61,6 +60,7 @@ class _Tried:
     ends: list[tuple[str, type[Warning]]]
 
 
+@with_constructor
 class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     r"""Parameters of a private linear model, or of a pipeline that ends in one, chosen by a private score, all within $(\epsilon, \delta)$.
 
@@ -87,27 +87,13 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     Reference: Papernot & Steinke 2022, arXiv:2110.03620; McSherry 2009, Privacy integrated queries, Theorem 4 (parallel composition).
     """
 
-    takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {"shares"}
+    estimator: Any = field(kw_only=False)
+    candidates: Any = field(kw_only=False)
+    tries: float | tuple[float, float] = 10.0
+    held_out: float = 0.2
+    score_bound: float | None = None
 
-    def __init__(
-        self,
-        estimator: Any,
-        candidates: Any,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        tries: float | tuple[float, float] = 10.0,
-        held_out: float = 0.2,
-        score_bound: float | None = None,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        super().__init__(epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.estimator, self.candidates = estimator, candidates
-        self.tries, self.held_out, self.score_bound = tries, held_out, score_bound
+    takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {"shares"}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -120,13 +106,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Search on records X of shape (n, d), an array, a frame or a CSR table, with y of shape (n,).
 
-        Args:
-            X: features; or a table in blocks: a table of `lethe.partitions`, or a DataFrame or an Array of Dask.
-            y: targets; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
-
-        Raises:
-            InputError, ValueError: data or parameters that cannot be used.
-            CalibrationError: nothing of epsilon is left for one try.
+        Of a table in blocks (of `lethe.partitions`, a DataFrame or an Array of Dask) y is the name of a column, or a collection
+        of Dask in the same partitions.
         """
         chosen = candidates_of(self.estimator, self.candidates)
         asked = options_of(self)

@@ -22,8 +22,7 @@ from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.pipelines.shares import is_gaussian
 from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of
 from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
-from lethe.estimators.preprocessing.scaler import PrivateQuantileClipper, PrivateStandardScaler
-from lethe.estimators.preprocessing.transformer import PrivateTransformer
+from lethe.estimators.preprocessing.scaler import PrivateQuantileClipper, PrivateStandardScaler, PrivateTransformer
 from lethe.mechanisms.base import Array
 from lethe.partitions.block import Block, targets_of
 from lethe.partitions.passes import total
@@ -86,8 +85,7 @@ def _candidate(estimator: Any, parameters: dict[str, Any]) -> ParameterCandidate
 def private_steps(estimator: Any) -> dict[str, Step]:
     """The private steps of an estimator in the order in which they are fitted, by the prefix of their parameters; of a model alone "".
 
-    Raises:
-        InputError: another estimator or another step; a pipeline that keeps what it fitted, or that tells how often it did.
+    Refused: another estimator or another step; a pipeline that keeps what it fitted, or that tells how often it did.
     """
     if isinstance(estimator, PrivateLinearModel):
         return {"": estimator}
@@ -191,13 +189,7 @@ class SidesInMemory:
 
 
 class SidesInBlocks:
-    """Of a table in blocks: fits are on blocks, and so are scores, one pass each. No pass is told of: how many there are is secret.
-
-    Args:
-        table: that was looked through.
-        aside: numbers of the records that score; all others train.
-        bound: as of `SidesInMemory`.
-    """
+    """Of a table in blocks: fits are on blocks, and so are scores, one pass each. No pass is told of: how many there are is secret."""
 
     def __init__(self, table: ExaminedTable, *, aside: Index, bound: float | None) -> None:
         scored = np.zeros(table.shape[0], dtype=np.bool_)
@@ -219,12 +211,7 @@ class SidesInBlocks:
 
 
 def counted(predicted: Any, targets: Any, bound: float | None) -> Array:
-    """Numbers in [0, 1], one a record: hits, or one minus the squared residual over its bound, truncated.
-
-    Args:
-        predicted, targets: shape (m,).
-        bound: r0; None: both are labels.
-    """
+    """Numbers in [0, 1], shape (m,): hits, or, with a bound r0, one minus the squared residual over it, truncated."""
     if bound is None:
         return np.asarray(predicted == targets, dtype=np.float64)
     residuals = np.abs(np.asarray(targets, dtype=np.float64) - predicted) / bound

@@ -34,7 +34,7 @@ from lethe.errors import CalibrationError, InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.options import options_of
-from lethe.estimators.preprocessing.transformer import PrivateTransformer
+from lethe.estimators.preprocessing.scaler import PrivateTransformer
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.repetitions import TruncatedNegativeBinomial
 from lethe.mechanisms.selection import selection_guarantee
@@ -75,15 +75,7 @@ def is_gaussian(model: PrivateLinearModel) -> bool:
 
 
 def one_try(budget: PrivacyBudget, repetitions: TruncatedNegativeBinomial, *, gaussian: bool) -> Try:
-    """The budget of one try: the weakest guarantee with which the best of all tries meets the total.
-
-    Args:
-        budget: of the search, nothing spent.
-        repetitions: the law of K.
-        gaussian: whether every candidate is mu-GDP.
-    Raises:
-        CalibrationError: nothing is left for one try.
-    """
+    """The budget of one try: the weakest guarantee with which the best of all tries meets the total; where all are mu-GDP by that."""
 
     def over(level: float) -> float:
         return selection_guarantee(at(level), repetitions, delta=budget.delta).epsilon(budget.delta) - budget.epsilon
@@ -120,14 +112,7 @@ _MODEL = 0.8  # of the budget, where no shares are given
 
 
 def step_tries(one: Try, gaussian: Mapping[str, bool], shares: Mapping[str, float], *, delta: float) -> dict[str, Try]:
-    """The budget of each step; a single step has the whole.
-
-    Args:
-        one: what a try may.
-        gaussian: for each step, whether a fit is mu-GDP whatever the data.
-        shares: p > 0 of each of the same steps, in proportion.
-        delta: at which Gaussian steps are calibrated, where the try is mu-GDP.
-    """
+    """The budget of each step, by proportions p > 0; a single step has the whole. Gaussian steps of a mu-GDP try count at delta."""
     if len(gaussian) == 1:
         return dict.fromkeys(gaussian, one)
     total = math.fsum(shares[step] for step in gaussian)

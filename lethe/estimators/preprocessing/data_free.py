@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, OneHotEncoder, OrdinalEncoder, PolynomialFeatures
 
-from lethe.estimators.features.random_convolutions import RandomConvolutionFeatures
+from lethe.estimators.features.images import RandomConvolutionFeatures
 from lethe.estimators.features.record_features import RandomFourierFeatures, RecordNormalizer
 from lethe.estimators.features.scattering import ScatteringFeatures
 from lethe.estimators.features.whitening import PublicWhitening

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from functools import partial
 from typing import Any, Self
 
@@ -14,16 +15,16 @@ from lethe.calculus.domains import require_count, require_positive, require_swit
 from lethe.estimators.features.whitening import Whitening, noise_floor, whitening_of
 from lethe.estimators.inputs.ranges import private_norm
 from lethe.estimators.inputs.tables import declared_norm, read_rows
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned.tables import coordinates, norms_of
-from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
+from lethe.estimators.preprocessing.scaler import PrivateTransformer, gaussian_cost
+from lethe.estimators.private_estimator import with_constructor
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.moments import channel_moments, noisy_mean, positions_of, second_moment
-from lethe.run.run import Neighbours
 
 _MEAN_SHARE = 0.2  # of the squared mu: a mean has d entries, the second moments have d(d+1)/2
 
 
+@with_constructor
 class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
     r"""Principal components of $\frac1n\sum_i x_ix_i^\top + E - \hat m\hat m^\top$: noisy second moments, less those of a noisy mean.
 
@@ -40,32 +41,12 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
     `explained_variance_ratio_` as the noisy moments have them, `mean_`, `n_components_`, `feature_norm_`.
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        feature_norm: float | str | None = "auto",
-        centre: bool = True,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        super().__init__(epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.n_components, self.feature_norm, self.centre = n_components, feature_norm, centre
+    n_components: int | None = field(default=None, kw_only=False)
+    feature_norm: float | str | None = "auto"
+    centre: bool = True
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Release a norm where none is given, a mean, and second moments.
-
-        Args:
-            X: records, shape (n, d); or a table in blocks, of which mean and second moments are two passes.
-            y: not used; of a table in blocks it may be the name of a column that is no feature.
-        Raises:
-            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
-        """
+        """Release a norm where none is given, a mean, and second moments: of a table in blocks mean and second moments are two passes."""
         centred = require_switch("centre", self.centre)
         radius, (table, budget, generator) = declared_norm(self.feature_norm), self._start(X, y)
         records, columns = table.shape
@@ -103,6 +84,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         return read_rows(X) @ self.components_ + self.mean_
 
 
+@with_constructor
 class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
     r"""Channels centred by a private mean and whitened by a private covariance, which all positions of a record share.
 
@@ -123,22 +105,9 @@ class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
         the matrix that is applied, `feature_norm_`.
     """
 
-    def __init__(
-        self,
-        channels: int | None = None,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        feature_norm: float | str | None = "auto",
-        floor: float = 0.1,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        super().__init__(epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.channels, self.feature_norm, self.floor = channels, feature_norm, floor
+    channels: int | None = field(default=None, kw_only=False)
+    feature_norm: float | str | None = "auto"
+    floor: float = 0.1
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -147,14 +116,7 @@ class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
         return tags
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Release a norm where none is given, then mean and second moments of the channels.
-
-        Args:
-            X: records, shape (n, C P); or a table in blocks, of which the moments are one pass.
-            y: not used; of a table in blocks it may be the name of a column that is no feature.
-        Raises:
-            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
-        """
+        """Release a norm where none is given, then mean and second moments of the channels: of a table in blocks one pass."""
         radius, floor = declared_norm(self.feature_norm), require_positive("floor", self.floor)
         table, budget, generator = self._start(X, y)
         records, columns = table.shape
@@ -175,9 +137,5 @@ class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Records whitened, shape (n, C P), of their own floating-point type; a table in blocks is one again.
-
-        Args:
-            X: records, shape (n, C P).
-        """
+        """Records whitened, shape (n, C P), of their own floating-point type; a table in blocks is one again."""
         return self._apply(X, lambda: Whitening(mean=self.mean_, matrix=self.whitening_).apply)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +22,8 @@ from lethe.mechanisms.tables import one_a_column
 _LARGEST = 1e100
 
 
+@answering(ABSENT)
+@dataclass(eq=False, repr=False)
 class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Columns mapped from public ranges to [-1, 1]: $x \mapsto \frac{2x - (\mathrm{low} + \mathrm{high})}{\mathrm{high} - \mathrm{low}}$.
 
@@ -35,11 +38,10 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Attributes: `n_features_in_`, `feature_names_in_`.
     """
 
-    @answering(ABSENT)
-    def __init__(self, low: Any, high: Any, *, clip: bool = True) -> None:
-        self.low = low
-        self.high = high
-        self.clip = clip
+    low: Any
+    high: Any
+    _: KW_ONLY
+    clip: bool = True
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -49,14 +51,7 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Check the ranges, and keep the columns.
-
-        Args:
-            X: records, shape (n, d), an array or a frame; a CSR table where every range is symmetric about 0.
-            y: not used.
-        Raises:
-            InputError, ValueError: a table or ranges that cannot be used.
-        """
+        """Check the ranges, and keep the columns, of records, shape (n, d); a CSR table where every range is symmetric about 0."""
         require_switch("clip", self.clip)
         self._ranges(self._rows(X, reset=True).shape[1])
         return self
@@ -117,14 +112,7 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 def ordered_bounds(name: str, low: Any, other: str, high: Any, columns: int, *, remedy: str) -> tuple[Array, Array]:
-    """Public bounds of d columns, low and high, shape (d,) each; low must be below high.
-
-    Args:
-        name, low: as a parameter, and the lower ones, a number or one a column.
-        other, high: the upper ones.
-        columns: d.
-        remedy: what to give instead.
-    """
+    """Public bounds of d columns, low and high, shape (d,) each, from a number or one a column; low must be below high."""
     lower, upper = one_a_column(name, low, columns), one_a_column(other, high, columns)
     wrong = ~((lower >= -_LARGEST) & (lower < upper) & (upper <= _LARGEST))
     if wrong.any():

@@ -1,30 +1,96 @@
-"""Columns by private quantiles: a private StandardScaler, and a clipper of columns and rows."""
+"""What private preprocessing shares; and columns by private quantiles: a StandardScaler, and a clipper of columns and rows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import OneToOneFeatureMixin
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import as_number, outside
-from lethe.calculus.guarantees import GDP
+from lethe.calculus.guarantees import GDP, Guarantee
+from lethe.calculus.rounding import round_up
 from lethe.certificates.findings import enforced
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.inputs.ranges import released_norm
-from lethe.estimators.inputs.tables import read_rows
-from lethe.estimators.options import EstimatorOptions
-from lethe.estimators.partitioned.tables import norms_of, projected, standardised
+from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.inputs.ranges import private_ranges, released_norm
+from lethe.estimators.inputs.tables import FEWEST_RECORDS, FLOATS, read_rows, read_table
+from lethe.estimators.partitioned.tables import columns_of, examined_features, norms_of, projected, standardised, transformed
 from lethe.estimators.preprocessing.public_scaler import ordered_bounds
-from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
-from lethe.mechanisms.base import Array
+from lethe.estimators.private_estimator import PrivateEstimator, with_constructor
+from lethe.mechanisms.base import Array, target_mu
 from lethe.mechanisms.standardise import standardise
-from lethe.run.run import Neighbours
+from lethe.partitions.dask_tables import table_in_blocks
+
+Generator = np.random.Generator | None
+
+
+def gaussian_cost(goal: Guarantee) -> GDP:
+    """What a Gaussian mechanism costs at most that is calibrated to a goal, whatever its sensitivity, with which rounding differs."""
+    return GDP(round_up(target_mu(goal), 1e-12))
+
+
+class PrivateTransformer(TransformerMixin, PrivateEstimator):
+    r"""A transformation of single rows whose numbers are $(\epsilon, \delta)$-differentially private.
+
+    `fit` takes records X of shape (n, d), or a table in blocks, and uses no y, which of the latter may be the name of a column that is no
+    feature; of what cannot be used nothing is released. `transform` treats every row by itself, so what is fitted afterwards on the same
+    records composes with it: `privacy_of(pipeline)` adds up.
+
+    Args: as of `PrivateEstimator`; random_state matters only with seed_noise.
+    Attributes: those of `PrivateEstimator`.
+    """
+
+    def _sparse(self) -> str | bool:
+        """What `accept_sparse` is: whether zeros would stay zeros."""
+        return False
+
+    def _start(self, X: Any, y: Any = None) -> tuple[Any, PrivacyBudget, Generator]:
+        """The table, checked, or in blocks and looked through, the whole budget, and the source of the noise; y as of `fit`."""
+        blocks = table_in_blocks(X, y if isinstance(y, str) else None, targets=False)
+        table = self._table(X, reset=True) if blocks is None else examined_features(self, blocks)
+        generator = self._randomness(table.shape[0], stored_order=blocks is not None).norm
+        return table, self._budget(table.shape[0]), generator
+
+    def _quantiles(
+        self, table: Any, *, tail: float, wider: float, share: GDP, give: str, generator: Generator
+    ) -> tuple[Array, Array, Statement]:
+        """The range between two quantiles of every column, made `wider` times as wide around its middle, and what it costs."""
+        found = private_ranges(
+            columns_of(table),
+            tail=tail,
+            share=share,
+            name=f"ranges of {table.shape[1]} columns (their {tail:g} and {1.0 - tail:g} quantiles)",
+            give=give,
+            neighbours=self.neighbours,
+            generator=generator,
+        )
+        middle, half = (found.low + found.high) / 2.0, wider * (found.high - found.low) / 2.0
+        return middle - half, middle + half, found.statement
+
+    def _apply(self, X: Any, function: Callable[[], Callable[[Any], Any]], *, width: int | None = None) -> Any:
+        """Rows transformed; a table in blocks is one again, of `width` columns, whose blocks will be transformed as they are read.
+
+        `function` makes what is asked of features, shape (m, d), once it is known that this is fitted; that must pickle.
+        """
+        check_is_fitted(self)
+        blocks = table_in_blocks(X, targets=False)
+        if blocks is None:
+            return function()(self._table(X, reset=False))
+        fitted: Any = self
+        names = tuple(getattr(self, "feature_names_in_", range(fitted.n_features_in_)))
+        return transformed(blocks, function(), names, width=width)
+
+    def _table(self, X: Any, *, reset: bool) -> Any:
+        least = FEWEST_RECORDS if reset else 1
+        return read_table(self, X, reset=reset, accept_sparse=self._sparse(), dtype=FLOATS, ensure_min_samples=least)
+
 
 _BOUNDS_SHARE = 0.5  # of the squared mu, for private bounds
 _TAIL, _WIDER = 0.05, 1.5
@@ -38,6 +104,7 @@ _NORM_SHARE = 0.2  # of the squared mu, where columns are clipped as well
 _DOWN = 1.0 - 1e-11  # what composing thousands of columns rounds up by
 
 
+@with_constructor
 class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     r"""Columns clipped to bounds, minus a private mean, over a private standard deviation.
 
@@ -50,30 +117,10 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     Attributes: those of `PrivateTransformer`, and `low_`, `high_`, `mean_`, `scale_`, `var_`, each of shape (d,).
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        bounds: Any = "auto",
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        super().__init__(epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.bounds = bounds
+    bounds: Any = "auto"
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Release bounds where they are not given, then means and scales.
-
-        Args:
-            X: records, shape (n, d); or a table in blocks, of which means and scales are one pass, and bounds three more.
-            y: not used; of a table in blocks it may be the name of a column that is no feature.
-        Raises:
-            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
-        """
+        """Release bounds where they are not given, then means and scales: in blocks these are one pass, and bounds three more."""
         table, budget, generator = self._start(X, y)
         records, columns = table.shape
         given, parts = self._declared(columns), list[Statement]()
@@ -123,6 +170,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         return read_rows(X) * self.scale_ + self.mean_
 
 
+@with_constructor
 class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
     r"""Columns clipped between two private quantiles, then rows projected on the ball of a private norm and divided by it.
 
@@ -136,21 +184,8 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
     Attributes: those of `PrivateTransformer`; `low_` and `high_`, of shape (d,), or None; `feature_norm_`, or None.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "zero_out",
-        tail: float | None = 0.05,
-        norm_quantile: float | None = None,
-        random_state: Any = None,
-        seed_noise: bool = False,
-        ledger: Any = None,
-        options: EstimatorOptions | None = None,
-    ) -> None:
-        super().__init__(epsilon, delta, neighbours, random_state, seed_noise, ledger, options)
-        self.tail, self.norm_quantile = tail, norm_quantile
+    tail: float | None = 0.05
+    norm_quantile: float | None = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -161,14 +196,7 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
         return "csr" if self.tail is None else False
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Release the quantiles.
-
-        Args:
-            X: records, shape (n, d); or a table in blocks.
-            y: not used; of a table in blocks it may be the name of a column that is no feature.
-        Raises:
-            InputError, ValueError: data or parameters that cannot be used; nothing is released then.
-        """
+        """Release the quantiles."""
         tail, level = _level("tail", self.tail, 0.5), _level("norm_quantile", self.norm_quantile, 1.0)
         if tail is None and level is None:
             raise InputError(

@@ -127,11 +127,7 @@ def audits(subject: Subject) -> Section:
 
 
 def audit_blocks(page: AuditPage, certificate: str | None = None, picture: Picture | None = None) -> list[Block]:
-    """The claim above, or the certificate that it comes from, in words; the audits; the verdict last.
-
-    Args:
-        page, certificate, picture: what is shown; the certificate in words, and the plot, where there are any.
-    """
+    """The claim above, or the certificate that it comes from, in words; the audits, and the plot, if any; the verdict last."""
     title, _, *claimed = page.stated
     claim = claimed[0].removeprefix("claimed").strip() if claimed else "nothing"
     above: list[Block] = [Text(f"Held against the claim: {claim}.")]
@@ -167,19 +163,14 @@ def crossed(page: AuditPage, result: AuditResult) -> bool:
 
 
 def audit_document(page: AuditPage, certificate: str | None, picture: Picture) -> Document:
-    """An audit as a page of its own.
-
-    Args: as `audit_blocks`.
-    """
+    """An audit as a page of its own."""
     return _bare(page.stated[0], Section("audit", "Audit", tuple(audit_blocks(page, certificate, picture)), page.to_document()))
 
 
 def account_blocks(account: dict[str, Any], *, whole: bool = False) -> list[Block]:
-    """What is counted and left of a data set, and a line for each reservation.
+    """What is counted and left of a data set (`Account.to_dict`), and a line for each reservation.
 
-    Args:
-        account: plain data, `Account.to_dict`.
-        whole: whether to say too what it rests on (declared first), and how each reservation was settled.
+    Of the `whole`, too, what it rests on (declared first), and how each reservation was settled.
     """
     title, *counted = account["title"]
     lines, head = account["reservations"], (*RESERVED, "settled", "artefact", "reason") if whole else RESERVED

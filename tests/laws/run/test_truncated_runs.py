@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import make_run
 from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,17 +27,9 @@ DELTA = 1e-5
 
 def make_cut_run(cap: int | None = 32, **changes: Any) -> lethe.Run:
     """1000 records, 10 a step, 50 steps: a cap of 32 costs some 1e-6, one of 20 some 0.1."""
-    fields: dict[str, Any] = {
-        "records": 1000,
-        "batches": lethe.batches.Poisson(10, truncate_at=cap),
-        "steps": 50,
-        "step_size": 0.1,
-        "clip_norm": 1.0,
-        "noise_multiplier": 2.0,
-        "release": "all",
-        "neighbours": "zero_out",
-    }
-    return lethe.Run(**{**fields, **changes})
+    fields: dict[str, Any] = {"batches": lethe.batches.Poisson(10, truncate_at=cap), "steps": 50, "step_size": 0.1, "noise_multiplier": 2.0}
+    facts = {"loss": {"kind": "unknown"}, "clip_norm": 1.0, "release": "all", "neighbours": "zero_out"}
+    return make_run(**{"records": 1000, **fields, **facts, **changes})
 
 
 def uncut(run: lethe.Run) -> lethe.Run:
@@ -147,18 +140,7 @@ LARGE = 1e-2
 
 
 def hostile_run(**changes: Any) -> lethe.Run:
-    fields: dict[str, Any] = {
-        "records": 1000,
-        "batches": {"design": "poisson", "size": 50, "truncate_at": 80},
-        "steps": 20,
-        "step_size": 0.1,
-        "clip_norm": 1.0,
-        "noise_multiplier": 2.0,
-        "release": "last",
-        "neighbours": "replace_one",
-        **changes,
-    }
-    return lethe.Run(**fields)
+    return make_cut_run(**{"steps": 20, "release": "last", "neighbours": "replace_one", **changes})
 
 
 LOSSES: dict[str, dict[str, Any]] = {

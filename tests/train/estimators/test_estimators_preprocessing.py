@@ -35,7 +35,7 @@ from lethe.estimators import (
 from lethe.estimators.features.images import synthetic_images
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.preprocessing.moments import noisy_mean
-from lethe.estimators.preprocessing.transformer import gaussian_cost
+from lethe.estimators.preprocessing.scaler import gaussian_cost
 from lethe.features import PublicWhitening, RecordNormalizer, ScatteringFeatures
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
 

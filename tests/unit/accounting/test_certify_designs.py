@@ -22,12 +22,6 @@ def test_the_slack_of_overfull_batches_is_part_of_the_guarantee() -> None:
     assert certificate.delta_at(1000.0) >= OVERFILL_SLACK
 
 
-def test_composition_of_fresh_orders_takes_the_worst_slot_of_each_pass() -> None:
-    noises = [4.0, 8.0, 2.0, 16.0] * 3
-    run = make_run(records=40, batches=batches("shuffled", 10), passes=3, noise_multiplier=noises, release="all")
-    assert lethe.certify(run, 1e-5).epsilon == pytest.approx(lethe.guarantees.GDP(math.sqrt(3) * 2 / 2.0).epsilon(1e-5), rel=1e-12)
-
-
 @pytest.mark.slow
 def test_poisson_sampling_end_to_end() -> None:
     # peers_accounting: q = .01, z = 1, T = 1e4, delta = 1e-5 by privacy loss distributions: 6.1877 for zero out, 10.8808 for replace one.

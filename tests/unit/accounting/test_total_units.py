@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import make_run
 
 import lethe
 from lethe.accounting.totals import Total
@@ -15,14 +16,16 @@ from lethe.errors import InputError
 
 
 def _certificate(unit: str, **changes: Any) -> Certificate:
-    fields: dict[str, Any] = {
-        "batches": lethe.batches.Full(),
+    fields = {
         "steps": 5,
         "step_size": 0.1,
-        "clip_norm": 1.0,
         "noise_multiplier": 9.0,
-    } | changes
-    return lethe.certify(lethe.Run(records=500, release="all", neighbours="replace_one", unit=unit, **fields), 1e-4)
+        "loss": {"kind": "unknown"},
+        "clip_norm": 1.0,
+        "release": "all",
+        **changes,
+    }
+    return lethe.certify(make_run(records=500, batches=lethe.batches.Full(), unit=unit, **fields), 1e-4)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
-from lethe.estimators.features.random_convolutions import RandomConvolutions2d
+from lethe.estimators.features.images import RandomConvolutions2d
 from lethe.features import RandomConvolutionFeatures, RandomFourierFeatures, RecordNormalizer, ScatteringFeatures
 
 BYTES = np.random.default_rng(0).integers(0, 256, (5, 9, 8)).astype(np.uint8)

@@ -23,14 +23,14 @@ def use_acme(folder: str, printed: Connection) -> None:
     warnings.simplefilter("error")
     with contextlib.redirect_stdout(io.StringIO()) as lines:
         runpy.run_path("use_acme.py")
-    assert sys.modules["acme"].__file__ == str(Path(folder, "acme", "__init__.py"))
+    assert sys.modules["acme"].__file__ == str(Path(folder, "acme.py"))
     printed.send(lines.getvalue())
 
 
 @pytest.mark.slow
 def test_a_package_from_outside_adds_its_parts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(HERE / "acme", tmp_path / "acme")
-    shutil.copy(HERE / "use_acme.py", tmp_path)
+    for name in ("acme.py", "use_acme.py"):
+        shutil.copy(HERE / name, tmp_path)
     mine, theirs = forking().Pipe()
     process = forking().Process(target=use_acme, args=(str(tmp_path), theirs), daemon=True)
     process.start()

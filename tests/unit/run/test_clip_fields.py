@@ -133,16 +133,8 @@ def test_a_strongly_convex_loss_has_no_bounded_gradient() -> None:
 
 def _common_quadratic(**changes: Any) -> lethe.Run:
     """Losses (x - y)^2 / 2 with |y| <= .1: two records' gradients differ by at most .2, one record's gradient is as large as x."""
-    fields: dict[str, Any] = {
-        "records": 1,
-        "batches": {"design": "full"},
-        "steps": 1,
-        "step_size": 1.0,
-        "loss": {"kind": "strongly_convex", "strong_convexity": 1.0, "smoothness": 1.0, "gradient_bound": 0.1},
-        "release": "last",
-        "neighbours": "replace_one",
-    }
-    return lethe.Run(**{**fields, **changes})
+    loss = {"kind": "strongly_convex", "strong_convexity": 1.0, "smoothness": 1.0, "gradient_bound": 0.1}
+    return make_run(**{"records": 1, "batches": {"design": "full"}, "steps": 1, "step_size": 1.0, "loss": loss, **changes})
 
 
 def test_a_common_term_is_no_one_step_bound() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,25 +13,16 @@ import lethe
 from lethe.run.precision import Precision
 
 
-def make_run(precision: Any) -> lethe.Run:
-    return lethe.Run(
-        records=10,
-        batches=lethe.batches.Full(),
-        steps=3,
-        step_size=[0.1, 0.2, 0.4],
-        clip_norm=1.0,
-        noise_multiplier=1.0,
-        release="last",
-        precision=precision,
-        neighbours="replace_one",
-    )
+def run_of(precision: Any) -> lethe.Run:
+    fields: dict[str, Any] = {"records": 10, "batches": lethe.batches.Full(), "loss": {"kind": "unknown"}, "clip_norm": 1.0}
+    return make_run(**fields, steps=3, step_size=[0.1, 0.2, 0.4], noise_multiplier=1.0, precision=precision)
 
 
 def test_a_run_tells_its_precision_and_reads_it_back() -> None:
-    run = make_run(Precision(dtype="float32", parameter_norm=2.0, gradient_error=1e-6))
+    run = run_of(Precision(dtype="float32", parameter_norm=2.0, gradient_error=1e-6))
     assert lethe.Run.from_document(run.to_document()) == run
     assert run.to_document()["precision"] == {"dtype": "float32", "parameter_norm": 2.0, "gradient_error": 1e-6, "roundings": 1.0}
-    without = make_run(None)
+    without = run_of(None)
     assert "precision" not in without.to_document()
     assert without.run_id != run.run_id
     assert without.rounding_errors is None
@@ -52,7 +44,7 @@ PARTS = [
 def test_the_update_s_roundings_the_regularisers_and_the_gradient_s_error(roundings: float | None) -> None:
     """Each count is of docs/theory.md, section 14."""
     said = {} if roundings is None else {"roundings": roundings}
-    run = make_run({"dtype": "float32", "parameter_norm": 4.0, "gradient_error": 1e-3, **said})
+    run = run_of({"dtype": "float32", "parameter_norm": 4.0, "gradient_error": 1e-3, **said})
     for parts in ((), *combinations(PARTS, 1), PARTS):
         rounded = run.replace(regulariser=[part for part, _ in parts] or None)
         expected = ((roundings or 1.0) + sum(count for _, count in parts)) * 4.0 * 2.0**-23 + 2e-3 * run.step_sizes

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import DESIGNS, batches
+from helpers import DESIGNS, batches, make_run
 from scipy.optimize import approx_fprime
 
 import lethe
@@ -19,18 +19,8 @@ from lethe.theorems.steps import step_constants
 
 
 def _run(**changes: Any) -> lethe.Run:
-    fields: dict[str, Any] = {
-        "records": 400,
-        "batches": lethe.batches.Cyclic(20),
-        "passes": 5,
-        "step_size": 0.5,
-        "clip_norm": 1.0,
-        "noise_multiplier": 2.0,
-        "release": "all",
-        "neighbours": "replace_one",
-        **changes,
-    }
-    return lethe.Run(**fields)
+    fields: dict[str, Any] = {"records": 400, "batches": lethe.batches.Cyclic(20), "loss": {"kind": "unknown"}, "clip_norm": 1.0}
+    return make_run(**{**fields, "noise_multiplier": 2.0, "release": "all", **changes})
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
