@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from lethe.accounting.recheck import recheck, recheck_statement, words_differ
 from lethe.accounting.totals import TOTAL, Total
-from lethe.calculus.large_delta import is_large, large_delta_note, require_allowed, usual_delta
+from lethe.calculus.domains import require_switch
+from lethe.calculus.large_delta import is_large, large_delta_note, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import Finding
@@ -156,7 +157,7 @@ def verify(
         MissingExtraError: the weights need PyTorch, which is not installed.
     """
     believed = key if key is None or isinstance(key, PublicKey) else PublicKey.load(key)
-    allowed = require_allowed(allow_large_delta)
+    allowed = require_switch("allow_large_delta", allow_large_delta)
     limit = None if max_epsilon is None else require_finite("max_epsilon", max_epsilon, low=0.0)
     stated = load(certificate, key=believed) if isinstance(certificate, str | os.PathLike) else certificate
     if isinstance(stated, Total):
