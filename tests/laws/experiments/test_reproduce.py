@@ -42,7 +42,6 @@ def _curve(figure: Reproduction, panel: str, name: str) -> dict[int, float]:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BOK)
 def test_published_numbers_come_out_again(tables: dict[str, Reproduction], name: str) -> None:
     """Within one of the sixth digit; the numerical composition of sampled batches is an estimate within 0.001, and agrees as well."""
@@ -66,7 +65,6 @@ def test_sampled_batches_and_ours(tables: dict[str, Reproduction]) -> None:
     assert composed["shuffled_once"] < 0.81 * composed["last_iterate"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("m", [100.0, 1000.0, 10000.0])
 def test_kong_ribero_19_is_its_formula(figure: Reproduction, m: float) -> None:
     """4 (lambda C/(b sigma))^2 [1 + E theta(1000)] with lambda C/(b sigma) = 1 and, for m = M, L^2 = 1 + 2.5 lambda m."""
@@ -132,7 +130,6 @@ def test_what_is_printed_and_false_is_below_an_exact_loss(figure: Reproduction) 
     assert all(row["rdp_over_alpha"] < exact and row["why"] for row in refuted if row["passes"] == 1)
 
 
-@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     result = runner.invoke(app, ["reproduce", "bok-table-7", "-o", str(folder)], env={"COLUMNS": "160"}, catch_exceptions=False)
@@ -155,7 +152,6 @@ def test_one_number_differs_in_the_last_digit(tables: dict[str, Reproduction]) -
     assert differing == {(name, "6.65381", "6.65382") for name in ("bok-table-1", "bok-table-4")}
 
 
-@pytest.mark.slow
 def test_the_ratios_on_the_page() -> None:
     """At 1e5 steps: rho and epsilon of theirs over ours, as docs/reproduce.md has them."""
     found = kong_ribero_figure_1(passes=(100,)).records()
@@ -170,7 +166,6 @@ def _page(result: Reproduction, width: int) -> str:
     return printed(*reproduction_tables(result.to_dict(), width), width=width)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "--list"]])
 def test_the_list(words: list[str]) -> None:
     result = runner.invoke(app, words, env={"COLUMNS": "160"}, catch_exceptions=False)

@@ -27,7 +27,6 @@ def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(stop.value.code or 0)
 
 
-@pytest.mark.slow
 def test_an_honest_claim_exits_with_0_and_writes_what_it_was_asked_for(folder: Path) -> None:
     words = ["audit", str(written(folder)), "-o", "page.yaml", "--plot", "audit.png", "--report", "audit.html"]
     result = CliRunner().invoke(app, words)
@@ -38,7 +37,6 @@ def test_an_honest_claim_exits_with_0_and_writes_what_it_was_asked_for(folder: P
     assert "consistent: no certified" in Path("audit.html").read_text()
 
 
-@pytest.mark.slow
 def test_json_is_the_documented_object(folder: Path) -> None:
     result = CliRunner().invoke(app, ["audit", str(written(folder)), "--json"])
     content = json.loads(result.stdout)
@@ -47,7 +45,6 @@ def test_json_is_the_documented_object(folder: Path) -> None:
     assert content["certificate"] is None
 
 
-@pytest.mark.slow
 def test_a_refuted_claim_exits_with_1_in_red_and_still_writes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     config = written(folder, subject_claim=LIE)
@@ -62,7 +59,6 @@ def test_a_refuted_claim_exits_with_1_in_red_and_still_writes(folder: Path, monk
     assert "\x1b[1;31m" not in honest
 
 
-@pytest.mark.slow
 def test_interrupted_it_says_how_to_go_on_and_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,7 +77,6 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
     assert AuditPage.load("page.json") == AuditJob(**described()).execute().page
 
 
-@pytest.mark.slow
 def test_interrupted_before_the_first_score_it_leaves_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,7 +86,6 @@ def test_interrupted_before_the_first_score_it_leaves_nothing(
     assert not Path("scores.jsonl").exists()
 
 
-@pytest.mark.slow
 def test_kept_scores_are_not_judged_at_another_level(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,7 +94,6 @@ def test_kept_scores_are_not_judged_at_another_level(
     assert "this was declared" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_interrupted_without_a_score_file_it_says_that_nothing_is_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

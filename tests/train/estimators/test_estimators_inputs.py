@@ -33,7 +33,6 @@ SEEDED = {"random_state": 0, "seed_noise": True}
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cyclic", "objective_perturbation"])
 @pytest.mark.parametrize("make", [sparse.csr_array, sparse.csr_matrix, sparse.coo_array])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -82,7 +81,6 @@ def test_entries_stored_twice_count_together() -> None:
     np.testing.assert_allclose(gradient, [[0.5], [0.5]])
 
 
-@pytest.mark.slow
 def test_without_noise_a_minimiser_is_scikit_learns_objective() -> None:
     X, y = two_blobs(records=100)
     quiet = {"C": 0.02, "epsilon": 1e6, "delta": 1e-5, "feature_norm": 100.0}
@@ -98,7 +96,6 @@ def test_without_noise_a_minimiser_is_scikit_learns_objective() -> None:
     np.testing.assert_allclose(np.append(model.coef_, model.intercept_), wanted, atol=0.01)
 
 
-@pytest.mark.slow
 def test_weights_scale_losses_within_their_bound() -> None:
     X, y = two_blobs()
     quiet = {"feature_norm": 4.0, "mechanism": "full_batch", "passes": 20, "epsilon": 1e8, "delta": 1e-5, "random_state": 0}
@@ -181,7 +178,6 @@ def test_columns_stored_twice_are_added_up_first(last: list[tuple[int, float]], 
 
 
 @pytest.mark.sampled(8)
-@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["cyclic", "pass_ends", "poisson", "full_batch", "objective_perturbation"])
 @pytest.mark.parametrize("last", HUGE[:2])
 def test_a_fit_does_not_tell_that_a_record_is_huge(mechanism: str, last: list[float]) -> None:
@@ -205,9 +201,8 @@ NAMES = tuple(name for name in MECHANISMS if name not in ("auto", "sgd", "adassp
 
 
 @pytest.mark.sampled(8)
-@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
-@pytest.mark.parametrize("name", [*NAMES, pytest.param("poisson", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [*NAMES, "poisson"])
 def test_every_mechanism_meets_the_target_and_declares_nothing(name: str, neighbours: str) -> None:
     model = fitted(mechanism=name, neighbours=neighbours, epsilon=0.8, delta=1e-4)
     assert model.mechanism_ == name
@@ -225,7 +220,6 @@ def test_every_mechanism_meets_the_target_and_declares_nothing(name: str, neighb
         recheck(model.certificate_)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cyclic", "objective_perturbation", "output_perturbation"])
 def test_the_private_feature_norm_is_accounted_for(name: str) -> None:
     model = fitted(mechanism=name, feature_norm="auto", epsilon=1.0)
@@ -246,7 +240,6 @@ def test_the_private_feature_norm_is_accounted_for(name: str) -> None:
         assert norm == pytest.approx(30.0 / 400.0, rel=1e-9)  # documented: n mu is 30
 
 
-@pytest.mark.slow
 def test_joining_a_minimiser_and_a_gaussian_release_is_no_less_than_numerical_composition() -> None:
     from lethe.mechanisms.minimisers.objective_perturbation import minimiser_profile
     from lethe.run.losses import Logistic, Softmax
@@ -261,7 +254,6 @@ def test_joining_a_minimiser_and_a_gaussian_release_is_no_less_than_numerical_co
             assert found == pytest.approx(numerical, rel=2e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"options": EstimatorOptions(whiten=False)}, {"C": np.inf}]
 )  # how strong a ridge is on whitened rows follows from their release

@@ -79,7 +79,6 @@ def test_without_noise_a_scaler_is_numpys() -> None:
     assert scaler.transform([[1e9, 0.0, -1e9]]) == pytest.approx(scaler.transform([[10.0, 0.0, -10.0]]))
 
 
-@pytest.mark.slow
 @given(scale=st.floats(1e-120, 1e120), quantile=st.floats(0.05, 0.95))
 def test_no_row_leaves_the_clipper_longer_than_one(scale: float, quantile: float) -> None:
     X = table(50)
@@ -202,7 +201,6 @@ def test_the_budget_is_met_and_the_statement_says_what_it_rests_on(neighbours: A
     assert stated(one) == one.statement_
 
 
-@pytest.mark.slow
 def test_synthetic_images_are_the_seed_s_and_have_edges() -> None:
     images = synthetic_images((3, 12, 10), images=20, seed=5)
     assert (images.shape, images.dtype) == ((20, 3, 12, 10), np.float32)
@@ -238,7 +236,6 @@ def _pipeline(epsilon: float, shares: list[float]) -> Any:
     return make_pipeline(scattering, free, RecordNormalizer(), paid, RecordNormalizer(), model)
 
 
-@pytest.mark.slow
 def test_a_pipeline_states_the_whole_price_and_what_is_free() -> None:
     digits: Any = load_digits()
     images, labels = digits.images / 16.0, digits.target

@@ -36,7 +36,6 @@ def fitted(make: type[PrivateRegressor] = LinearRegression, records: int = 400, 
 
 @pytest.mark.sampled(60)
 @skips
-@pytest.mark.slow
 @parametrize_with_checks(
     [
         LinearRegression(**SEEDED),
@@ -52,7 +51,6 @@ def test_every_regressor_is_an_estimator(estimator: Any, check: Callable[[Any], 
 
 
 @pytest.mark.sampled(8)
-@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in ("auto", "sgd", "poisson")])
 def test_every_mechanism_meets_the_target_and_declares_nothing(name: str, neighbours: str) -> None:
@@ -64,7 +62,6 @@ def test_every_mechanism_meets_the_target_and_declares_nothing(name: str, neighb
     assert "range of the targets" in model.privacy_report_
 
 
-@pytest.mark.slow
 def test_without_noise_ridge_is_scikit_learns() -> None:
     X, y = line(100)
     wanted = sklearn.linear_model.Ridge(alpha=30.0, fit_intercept=False).fit(X, y).coef_
@@ -74,7 +71,6 @@ def test_without_noise_ridge_is_scikit_learns() -> None:
         np.testing.assert_allclose(model.coef_, wanted, atol=0.01)
 
 
-@pytest.mark.slow
 def test_without_noise_lasso_is_scikit_learns() -> None:
     X, y = line(100)
     norm = {**NO_NOISE, "feature_norm": float(np.linalg.norm(X, axis=1).max()), "target_bound": 8.0, "epsilon": 1e8}
@@ -92,7 +88,6 @@ def test_without_noise_lasso_is_scikit_learns() -> None:
         assert ours.run_.regulariser is not None
 
 
-@pytest.mark.slow
 def test_without_noise_huber_is_its_objective_and_forgets_an_outlier() -> None:
     X, y = line(100)
     y[0] = 1e6
@@ -107,7 +102,6 @@ def test_without_noise_huber_is_its_objective_and_forgets_an_outlier() -> None:
     assert np.abs(model.coef_ - [2.0, -1.0, 0.0]).max() < 0.25
 
 
-@pytest.mark.slow
 def test_a_private_range_is_learned_and_paid_for() -> None:
     X, y = line(10_000)
     asked: dict[str, Any] = {"feature_norm": 4.0, "mechanism": "cyclic", "passes": 4}
@@ -143,7 +137,6 @@ def weights(model: PrivateRegressor, targets: np.ndarray) -> list[float]:
     return [*fitted.coef_.tolist(), fitted.intercept_]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     # By day one run and one minimiser.

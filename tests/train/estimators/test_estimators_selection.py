@@ -38,7 +38,6 @@ def generating(law: Any, shares: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("gaussian", [True, False])
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
 def test_the_stated_guarantee_holds_for_the_exact_law_of_the_best_score(epsilon: float, gaussian: bool) -> None:
@@ -76,7 +75,6 @@ class _Constant(LogisticRegression):
 
 
 @pytest.mark.nightly(by_day="test_the_stated_guarantee_holds_for_the_exact_law_of_the_best_score")
-@pytest.mark.slow
 def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
     """Where every model predicts the same, 120 searches against E[Phi^K]."""
     X, y = two_blobs(40)
@@ -94,7 +92,6 @@ def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
     assert stats.kstest(heights, "uniform").pvalue < 0.01
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("epsilon", [1e-2, 0.5, 1.0, 8.0])
 @pytest.mark.parametrize("gaussian", [True, False])
@@ -120,14 +117,12 @@ def test_what_a_fit_costs_is_compared_with_what_a_try_may() -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", sorted(GAUSSIAN - {"adassp"}))
 def test_the_mechanisms_called_gaussian_are(mechanism: str) -> None:
     model = LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism=mechanism)).fit(*two_blobs())
     assert isinstance(model.statement_.guarantee, GDP)
 
 
-@pytest.mark.slow
 def test_the_model_released_claims_no_less_than_the_search_cost() -> None:
     search = searched(epsilon=1.0, delta=1e-5)
     best = search.best_estimator_

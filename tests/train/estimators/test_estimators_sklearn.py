@@ -18,7 +18,6 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.slow
 @parametrize_with_checks(
     [LogisticRegression(feature_norm=5.0, options=EstimatorOptions(mechanism="cyclic"), **SEEDED)],
     expected_failed_checks=lambda estimator: EXCUSED,
@@ -28,7 +27,6 @@ def test_a_run_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> 
 
 
 @pytest.mark.sampled(60)
-@pytest.mark.slow
 @parametrize_with_checks(
     [
         LogisticRegression(**SEEDED),
@@ -45,7 +43,6 @@ MODEL = LogisticRegression(feature_norm=5.0, options=EstimatorOptions(mechanism=
 
 
 @pytest.mark.sampled(48)
-@pytest.mark.slow
 @parametrize_with_checks(
     [
         PrivateSearch(MODEL, {"C": [1.0]}, tries=1.5, **SEEDED),
@@ -62,7 +59,6 @@ def test_a_search_is_an_estimator(estimator: Any, check: Callable[[Any], None]) 
 # A norm released for a few per cent of the budget on 150 records is far too large by chance, one fit in thirty, and fit says so.
 @pytest.mark.nightly(by_day="test_every_classifier_is_an_estimator")
 @pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.ranges.UnscaledColumnsWarning")
-@pytest.mark.slow
 def test_fresh_noise_fails_only_what_compares_two_fits() -> None:
     """Not strict: two fits may agree by chance."""
     results = check_estimator(LogisticRegression(), on_fail=None, on_skip=None)

@@ -25,14 +25,12 @@ skips = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning",
 
 @pytest.mark.sampled(12)
 @skips
-@pytest.mark.slow
 @parametrize_with_checks([LinearSVC(**SEEDED)], expected_failed_checks=lambda estimator: EXCUSED)
 def test_it_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "objective_perturbation"])
 def test_three_classes_meet_the_target_and_declare_nothing(name: str) -> None:
     model = LinearSVC(options=EstimatorOptions(mechanism=name), epsilon=0.8, delta=1e-4, feature_norm=4.0).fit(*three_blobs())

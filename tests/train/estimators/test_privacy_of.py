@@ -26,10 +26,8 @@ from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardS
 from lethe.estimators.options import EstimatorOptions
 
 # What they warn of is refused below.
-pytestmark = []
 
 
-@pytest.mark.slow
 def test_a_pipeline_counts_every_private_step_and_refuses_others() -> None:
     first: Any = make_pipeline(
         Normalizer(), LogisticRegression(feature_norm=1.0, options=EstimatorOptions(mechanism="cyclic"), epsilon=0.5)
@@ -54,7 +52,6 @@ def searched() -> Any:
     return PrivateSearch(whole, {"logisticregression__C": [1.0]}, tries=1.5, delta=1e-5).fit(X, y)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("again", [lambda one: one, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one)), "joblib"])
 def test_the_statement_of_a_search_counts_once_wherever_it_was_kept(again: Any, tmp_path: Any) -> None:
     search = searched()
@@ -75,7 +72,6 @@ def test_the_statement_of_a_search_counts_once_wherever_it_was_kept(again: Any, 
         privacy_of(clone(search))
 
 
-@pytest.mark.slow
 def test_what_was_fitted_since_a_search_counts_beside_it() -> None:
     search = searched()
     best, spent = search.best_estimator_, search.statement_

@@ -53,7 +53,6 @@ def small(file: Path) -> Reproduction:
     return hong_figure_1(options=Options(data=file), plan=SMALL)
 
 
-@pytest.mark.slow
 def test_the_figure_in_small(small: Reproduction, file: Path) -> None:
     rows = small.records()
     assert small.columns == COLUMNS
@@ -127,7 +126,6 @@ def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(stop.value.code or 0)
 
 
-@pytest.mark.slow
 def test_the_command_gives_its_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], small: Reproduction
 ) -> None:
@@ -147,7 +145,6 @@ def test_the_command_gives_its_options(
 
 
 @pytest.mark.nightly(by_day="test_each_number_is_that_of_its_trainings")
-@pytest.mark.slow
 @pytest.mark.skipif(not MNIST.exists(), reason="needs MNIST as ../shared/data/mnist.npz")
 def test_exponential_noise_reaches_a_smaller_loss_on_mnist() -> None:
     """What the paper says, at one size and with few repeats; without noise such a network reaches 0.96 and more."""

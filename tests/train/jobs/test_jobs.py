@@ -33,7 +33,6 @@ def _config(**changes: Any) -> dict[str, Any]:
     return {"run": RUN, "privacy": {"epsilon": 1.0, "delta": 1e-5}, "seed": 0, **changes}
 
 
-@pytest.mark.slow
 def test_train_writes_weights_run_certificate_and_report(tmp_path: Path) -> None:
     config, folder = tmp_path / "config.yaml", tmp_path / "out"
     write_document(config, _config(seed=None))
@@ -101,7 +100,6 @@ def test_classes_are_public_or_said_to_be(tmp_path: Path) -> None:
         trained("rare", ["u", "v"])
 
 
-@pytest.mark.slow
 def test_a_seeded_certificate_says_that_it_is_no_release(tmp_path: Path) -> None:
     fields = _config(privacy={"delta": 1e-5}, run={**RUN, "noise_multiplier": 30.0})
     seeded = Job(**fields).train(tmp_path / "seeded")
@@ -139,7 +137,6 @@ def test_the_weights_file_is_enough_to_predict(tmp_path: Path) -> None:
     assert labels.tolist() == [str(number) for number in outcome.trained.model.predict(table.features)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
     [

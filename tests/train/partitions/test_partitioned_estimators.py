@@ -25,7 +25,6 @@ from lethe.partitions import array_table
 from lethe.run.losses import LeastSquares, Logistic
 
 
-@pytest.mark.slow
 def test_a_certificate_of_secret_batches_rests_on_workers_that_are_told_them() -> None:
     model = LogisticRegression(options=EstimatorOptions(mechanism="poisson", passes=3), feature_norm=2.0, epsilon=1.0)
     assert "workers" in {one.name for one in model.fit(in_blocks(2, "label"), None).certificate_.findings if one.evidence == "declared"}
@@ -34,7 +33,6 @@ def test_a_certificate_of_secret_batches_rests_on_workers_that_are_told_them() -
     assert "workers" not in {one.name for one in model.fit(features, labels).certificate_.findings}
 
 
-@pytest.mark.slow
 def test_more_weights_than_are_factored_are_found_by_passes_that_multiply() -> None:
     rng = np.random.default_rng(0)
     features, labels = rng.standard_normal((600, 40)).astype(np.float32), rng.integers(0, 6, 600)
@@ -51,7 +49,6 @@ def test_more_weights_than_are_factored_are_found_by_passes_that_multiply() -> N
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=5.0)])
 def test_of_mechanisms_of_nearly_the_same_risk_a_large_table_takes_the_one_of_fewest_passes(kind: Any) -> None:
     bound = 5.0 if isinstance(kind, LeastSquares) else None
@@ -91,7 +88,6 @@ def test_what_is_not_done_in_blocks_is_refused_by_name(case: str) -> None:
         attempt()
 
 
-@pytest.mark.slow
 def test_a_faulty_block_ends_the_fit_before_it_is_paid() -> None:
     features, labels, _ = records()
     features[1400, 3] = math.nan

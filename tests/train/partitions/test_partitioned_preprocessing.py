@@ -26,7 +26,6 @@ def _features(block: Any) -> Any:
     return block.features
 
 
-@pytest.mark.slow
 def test_a_pipeline_of_three_in_blocks_is_the_one_in_memory() -> None:
     def pipeline() -> Any:
         model = LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=1.0, **SETTINGS)

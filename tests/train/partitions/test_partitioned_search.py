@@ -19,7 +19,6 @@ from lethe.partitions import array_table
 from lethe.partitions.table import chosen_records
 
 
-@pytest.mark.slow
 def test_a_pipeline_is_searched_on_files_and_nobody_is_told_how_often_it_tried(tmp_path: Path) -> None:
     def search() -> PrivateSearch:
         model = LogisticRegression(options=EstimatorOptions(mechanism="output_perturbation"), feature_norm=2.0)
