@@ -38,13 +38,6 @@ def test_the_worked_numbers_of_the_printed_proofs() -> None:
     assert error_probability(coin_divergence(10**6, 40, 0.065e-3), 2 * math.log(2)) == pytest.approx(0.256184, abs=2e-6)
 
 
-def test_moments_of_the_hard_distribution_of_strongly_convex_losses() -> None:
-    """p = 0.01, k = 2, units of d: with the printed domain (1-p)/p + 4 = 103, with one as wide as the records are short 2.2."""
-    p = 0.01
-    assert (1 - p) / p + 4 == pytest.approx(103)
-    assert p * (p**-0.5 + 1) ** 2 + (1 - p) == pytest.approx(2.2)
-
-
 def test_packings_exist() -> None:
     """Greedy packings are as large as is said."""
     for dimension in (4, 6, 8, 10) if by_night() else (4, 6, 8):

@@ -2,21 +2,18 @@
 
 import json
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from oracles import linear_gaussian_mu_same_direction
-from printed_tables import printed
 from repository import ROOT
 from typer.testing import CliRunner
 
 import lethe
-from lethe.cli.app import app, main
+from lethe.cli.app import app
 from lethe_experiments import REPRODUCTIONS, Reproduction, describe
 from lethe_experiments.kong_ribero_figure_1 import LEFT, RIGHT, kong_ribero_figure_1
-from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 BOK = [name for name in REPRODUCTIONS if name.startswith("bok")]
 PASSES = (1, 2, 7, 20)
@@ -162,22 +159,11 @@ def test_the_ratios_on_the_page() -> None:
     assert ratios == {"rdp_over_alpha": ["2.1", "2.3", "2.3", "29", "80"], "epsilon": ["1.7", "1.9", "2", "13", "26"]}
 
 
-def _page(result: Reproduction, width: int) -> str:
-    return printed(*reproduction_tables(result.to_dict(), width), width=width)
-
-
 @pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "--list"]])
 def test_the_list(words: list[str]) -> None:
     result = runner.invoke(app, words, env={"COLUMNS": "160"}, catch_exceptions=False)
     assert all(name in result.stdout and describe(name) in result.stdout for name in REPRODUCTIONS)
     assert json.loads(runner.invoke(app, [*words, "--json"]).stdout) == {name: describe(name) for name in REPRODUCTIONS}
-
-
-def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["lethe", *map(str, words)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return int(stop.value.code or 0)
 
 
 def test_the_page_names_every_one() -> None:

@@ -31,21 +31,6 @@ KAPPAS = st.floats(1.0, 1e4)
 ALPHAS = st.floats(1e-8, 10.0)
 
 
-def test_alpha_at_a_worked_point() -> None:
-    """60 * 16 / (2 R 10 10^6 2.3), R twice the rho of (4, 1e-8) by the simple conversion."""
-    log = math.log(1e8)
-    budget = 2.0 * (math.sqrt(4.0 + log) - math.sqrt(log)) ** 2
-    alpha = noise_to_gap(dimension=60, gradient_bound=4.0, budget=budget, smoothness=10.0, records=1000, initial_gap=2.3)
-    assert alpha == pytest.approx(60 * 16 / (2 * budget * 10 * 1e6 * 2.3), rel=1e-12)
-    assert alpha == pytest.approx(5.314329e-05, rel=1e-6)
-
-
-def test_the_closed_forms_at_a_worked_point() -> None:
-    assert erub_uni(20, 10.0, 1e-3) == pytest.approx(0.297261, abs=5e-7)
-    assert erub_dyn(20, 10.0, 1e-3) == pytest.approx(0.282668, abs=5e-7)
-    assert erub_dyn_min(10.0, 1e-3) == pytest.approx(0.275224, abs=5e-7)
-
-
 @given(kappa=st.floats(1.01, 1e4), alpha=ALPHAS, budget=st.floats(1e-3, 10.0), steps=st.integers(1, 60))
 def test_the_closed_forms_are_the_sum(kappa: float, alpha: float, budget: float, steps: int) -> None:
     uniform = erub(kappa=kappa, alpha=alpha, budget=budget, variances=uniform_schedule(steps, budget))
@@ -117,15 +102,6 @@ def test_the_worked_quadratic() -> None:
     assert alpha == pytest.approx(4.6875e-04, rel=1e-12)
     assert risks == pytest.approx([1.038748e-02, 5.811348e-03, 2.900257e-03], rel=5e-7)
     assert erub(kappa=10.0, alpha=alpha, budget=budget, variances=falling) == pytest.approx(1.546405e-01, rel=5e-7)
-
-
-def test_the_exact_minimisers_at_worked_points() -> None:
-    assert t_uni_exact(10.0, 1e-3) == pytest.approx(21.171122, abs=5e-7)
-    assert t_uni_printed(10.0, 1e-3) == pytest.approx(44.293960, abs=5e-7)
-    assert t_dyn_exact(10.0, 1e-3) == pytest.approx(24.490577, abs=5e-7)
-    assert t_uni_exact(2.0, 1e-4) == pytest.approx(11.755967, abs=5e-7)
-    assert t_uni_exact(100.0, 1e-6) == pytest.approx(455.107441, abs=5e-7)
-    assert t_dyn_exact(100.0, 1e-6) == pytest.approx(649.316177, abs=5e-7)
 
 
 @given(kappa=st.floats(1.0, 300.0), exponent=st.floats(-6.0, 1.0))

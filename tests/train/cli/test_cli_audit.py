@@ -77,15 +77,6 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
     assert AuditPage.load("page.json") == AuditJob(**described()).execute().page
 
 
-def test_interrupted_before_the_first_score_it_leaves_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("STOP_AT", "1")
-    assert _call(monkeypatch, "audit", written(folder, score_file="scores.jsonl")) == 130
-    assert "before the first score" in capsys.readouterr().err
-    assert not Path("scores.jsonl").exists()
-
-
 def test_kept_scores_are_not_judged_at_another_level(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,9 +85,17 @@ def test_kept_scores_are_not_judged_at_another_level(
     assert "this was declared" in capsys.readouterr().err
 
 
-def test_interrupted_without_a_score_file_it_says_that_nothing_is_left(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("stop", "changes", "words"),
+    [
+        ("1", {"score_file": "scores.jsonl"}, "before the first score"),
+        ("100", {}, "no score was kept. With score_file: scores.jsonl"),
+    ],
+)
+def test_interrupted_without_scores_it_leaves_nothing_and_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stop: str, changes: dict[str, str], words: str
 ) -> None:
-    monkeypatch.setenv("STOP_AT", "100")
-    assert _call(monkeypatch, "audit", written(folder)) == 130
-    assert "no score was kept. With score_file: scores.jsonl" in capsys.readouterr().err
+    monkeypatch.setenv("STOP_AT", stop)
+    assert _call(monkeypatch, "audit", written(folder, **changes)) == 130
+    assert words in capsys.readouterr().err
+    assert not Path("scores.jsonl").exists()

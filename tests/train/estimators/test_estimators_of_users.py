@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("sklearn")
-pytest.importorskip("torch")
-
 import lethe
 from lethe.certificates.statement import Statement
 from lethe.estimators import HuberRegressor, LinearSVC, LogisticRegression, Ridge, SoftmaxRegression, privacy_of

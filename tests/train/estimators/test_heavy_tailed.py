@@ -238,21 +238,3 @@ def test_the_error_of_a_mean_is_within_its_bound_and_not_far_below_with_noise() 
         bounds.append(model.error_bound_)
     rms = math.sqrt(np.mean(errors))
     assert 0.3 * max(bounds) < rms <= min(bounds)
-
-
-def test_noise_and_a_record_s_pull_are_what_the_phase_says() -> None:
-    """The law of what is released, from many fits: its spread, and how far one record moves its middle."""
-    rows = np.zeros((50, 1))
-    other = rows.copy()
-    rows[0], other[0] = 1e6, -1e6
-    count = 200 if by_night() else 60
-    fits = [
-        [PrivateMean(moment=1.0, centre=[0.0], random_state=seed, seed_noise=True).fit(table) for seed in range(first, first + count)]
-        for table, first in ((rows, 0), (other, 1000))
-    ]
-    (phase,) = fits[0][0].phases_
-    first, second = (np.array([model.mean_[0] for model in models]) for models in fits)
-    spread = np.std(np.concatenate([first - first.mean(), second - second.mean()]))
-    assert spread == pytest.approx(phase.release.noise_std, rel=3.0 / math.sqrt(count))  # four standard errors
-    assert first.mean() - second.mean() == pytest.approx(2.0 / 50.0, abs=5.0 * spread * math.sqrt(2.0 / count))
-    assert 2.0 / 50.0 / phase.release.noise_std == pytest.approx(mu_of(fits[0][0].statement_.planned), rel=1e-9)

@@ -134,19 +134,6 @@ def test_every_release_of_a_seeded_fit_says_so_itself(name: str, monkeypatch: py
     assert all(part.seeded and part.epsilon(1e-5) == math.inf for part in parts)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ["cyclic", "poisson", "objective_perturbation"])
-@pytest.mark.parametrize("norm", [4.0, "auto"])
-def test_seed_noise_repeats_everything_and_is_no_release(name: str, norm: float | str) -> None:
-    models = [blobs_fitted(mechanism=name, feature_norm=norm, random_state=5, seed_noise=True) for _ in range(2)]
-    assert (models[0].coef_ == models[1].coef_).all()
-    declared = {finding.name for finding in models[0].certificate_.findings if finding.evidence == "declared"}
-    assert declared == ({"secrecy"} if name == "poisson" else set())
-    assert models[0].epsilon_ == math.inf
-    assert "NOT PRIVATE: no release: " in models[0].privacy_report_
-    assert (blobs_fitted(mechanism=name, feature_norm=norm, random_state=5).coef_ != models[0].coef_).any()
-
-
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["cyclic", "objective_perturbation", "output_perturbation"])
 def test_a_pickle_is_small_and_works(name: str) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from digit_samples import TEST, TRAINING
-from printed_tables import printed
 from repository import ROOT
 from scipy import stats
 
@@ -17,7 +16,6 @@ from lethe.cli.app import main
 from lethe_experiments import EXPERIMENTS, Options, Reproduction
 from lethe_experiments.hong.figure_1 import CLIP_NORM, COLUMNS, STEP_SIZE, Plan, Schedule, hong_figure_1
 from lethe_experiments.hong.samples import COMPONENTS, Task, mnist_samples
-from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 torch = pytest.importorskip("torch")
 from lethe_experiments.hong.two_layer_network import Records, TwoLayerNetwork, descend  # noqa: E402  # after the optional torch is seen to be there
@@ -94,10 +92,6 @@ def test_each_number_is_that_of_its_trainings(small: Reproduction) -> None:
     assert difference["training_loss"] == pytest.approx(changes.mean(), rel=1e-5)
     half = stats.t.ppf(0.975, 1) * stats.sem(changes)
     assert difference["training_loss_margin"] == pytest.approx(half, rel=1e-5)  # of the differences, not of two separate means
-
-
-def _page(result: Reproduction, width: int) -> str:
-    return printed(*reproduction_tables(result.to_dict(), width), width=width)
 
 
 @pytest.mark.parametrize(

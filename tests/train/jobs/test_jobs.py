@@ -16,6 +16,7 @@ from lethe.cli.app import app
 from lethe.documents.strict import write_document
 from lethe.errors import BudgetExceededError
 from lethe.jobs.datasets import centred_digits
+from lethe.jobs.init import TASKS, task_run
 from lethe.jobs.training import Job
 
 RUN: dict[str, Any] = {
@@ -102,6 +103,8 @@ def test_classes_are_public_or_said_to_be(tmp_path: Path) -> None:
 
 def test_a_seeded_certificate_says_that_it_is_no_release(tmp_path: Path) -> None:
     fields = _config(privacy={"delta": 1e-5}, run={**RUN, "noise_multiplier": 30.0})
+    write_document(tmp_path / "train.yaml", fields)
+    assert CliRunner().invoke(app, ["train", str(tmp_path / "train.yaml"), "-o", str(tmp_path / "shut")]).exit_code == 1
     seeded = Job(**fields).train(tmp_path / "seeded")
     assert seeded.trained.run.noise_multiplier == 30.0  # the run's own, where no epsilon is asked for
     loaded = lethe.Certificate.load(tmp_path / "seeded" / "certificate.json")
@@ -166,3 +169,18 @@ def test_a_training_is_paid_and_a_second_one_refused(way: dict[str, Any], tmp_pa
             Job(**{**fields, "seed": 1}).train(tmp_path / "two", progress=False)
     assert not (tmp_path / "two").exists()
     ledger.verify()
+
+
+def _init(*words: object) -> Any:
+    return CliRunner().invoke(app, ["init", *map(str, words)])
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_is_a_run_that_can_be_certified(task: str, tmp_path: Path) -> None:
+    assert _init(task, "-o", tmp_path / "run.yaml").exit_code == 0
+    run = lethe.Run.load(tmp_path / "run.yaml")
+    assert 0 < lethe.certify(run, 1e-6).epsilon < 10
+    assert "#" in (tmp_path / "run.yaml").read_text()
+    assert f"{task} " in _init().stdout
+    assert _init(task).stdout == task_run(task)
