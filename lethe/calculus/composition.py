@@ -66,11 +66,10 @@ class _HasCurve(Protocol):
 def renyi_curve(parts: Mapping[Guarantee, int]) -> RDPCurve | None:
     r"""The sum of the Rényi curves of parts, each as often as said, order by order, rounded up; None when some part has none.
 
-    A divergence of any order is an integral of the hockey-stick divergences of both directions with positive weights, so whatever
-    dominates a mechanism there dominates it here. A mixture is dominated by the Gaussian pairs with their component revealed:
-    $\epsilon(\alpha) = \frac{1}{\alpha-1}\log\sum_j w_j e^{\alpha(\alpha-1)\mu_j^2/2}$.
-
-    Reference: Mironov 2017, arXiv:1702.07476; Zhu, Dong, Wang 2022, arXiv:2106.08567.
+    A divergence of any order is an integral of the hockey-stick divergences of both directions with positive weights, so whatever dominates
+    a mechanism there dominates it here. A mixture is dominated by the Gaussian pairs with their component revealed: $\epsilon(\alpha) =
+    \frac{1}{\alpha-1}\log\sum_j w_j e^{\alpha(\alpha-1)\mu_j^2/2}$. Reference: Mironov 2017, arXiv:1702.07476; Zhu, Dong, Wang 2022,
+    arXiv:2106.08567.
     """
     curves: dict[Guarantee, RDPCurve] = {guarantee: guarantee.renyi_curve() for guarantee in parts if isinstance(guarantee, _HasCurve)}
     listed = [*curves.values(), *(guarantee for guarantee in parts if isinstance(guarantee, RDPCurve))]

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.crossing import crossing, log_gap
-from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
+from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_pairs, require_probability, require_vector
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.rounding import above, exp_above, round_down, round_up, square_above
-from lethe.errors import InputError
 
 _EPS = float(np.finfo(np.float64).eps)
 # Orders of growth tried for a bracket: 2, 4, 16, 256, ... so that every float is within nine tries.
@@ -24,12 +23,7 @@ _TRADEOFF_LEVELS = (0.0, *np.geomspace(1e-4, 60.0, 600).tolist())
 def profile_epsilon(profile: Callable[[float], float], delta: float, *, high: float = 1.0) -> float:
     r"""Smallest $\epsilon \ge 0$ with $\delta(\epsilon) \le \delta$ for a nonincreasing profile; rounded up, and seen to hold.
 
-    Args:
-        profile: $\epsilon \mapsto \delta(\epsilon)$ on $[0, \infty]$.
-        delta: $\delta \in [0, 1)$.
-        high: a first guess for the upper end, > 0 and finite.
-    Returns:
-        $\epsilon$ with `profile(epsilon) <= delta` as evaluated, or infinity if there is none.
+    $\delta \in [0, 1)$; `high` > 0 is a first guess for the upper end. Infinity if no $\epsilon$ is seen to hold.
     """
     target = require_delta(delta)
     gap_failing = log_gap(profile(0.0), target)
@@ -59,9 +53,8 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
     $$\delta(\epsilon) = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon\,\Phi(-\mu/2 - \epsilon/\mu)$$
 
-    0 for $\mu = 0$, 1 for $\mu = \infty$, otherwise positive at every finite $\epsilon$, even where it underflows.
-
-    Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8; Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 2.13.
+    0 for $\mu = 0$, 1 for $\mu = \infty$, otherwise positive at every finite $\epsilon$, even where it underflows. Reference: Balle & Wang
+    2018, arXiv:1805.06530, Theorem 8; Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 2.13.
     """
     logarithm = float(log_gaussian_delta(require_nonnegative("mu", mu), require_nonnegative("epsilon", epsilon)))
     return min(float(exp_above(logarithm)), 1.0)
@@ -126,7 +119,6 @@ def profile_tradeoff(profile: Callable[[float], float], type_one: float) -> floa
     $$f(\alpha) \ge \max_\epsilon\max\{0,\ 1 - \delta(\epsilon) - e^\epsilon\alpha,\ e^{-\epsilon}(1 - \delta(\epsilon) - \alpha)\}$$
 
     Every $\epsilon$ gives a bound; the largest over 600 of them is returned, rounded down. $\alpha$ is the chance of a type I error.
-
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Proposition 2.5.
     """
     alpha = require_probability("type_one", type_one)
@@ -141,12 +133,7 @@ def rdp_curve(orders: ArrayLike, values: ArrayLike) -> tuple[FloatArray, FloatAr
     r"""Check a Rényi curve: orders $\alpha > 1$ finite, values $\ge 0$ (infinity allowed), as many of one as of the other."""
     alpha = require_vector("orders", orders, low=1.0, strict=True)
     bound = require_vector("values", values, low=0.0, allow_infinity=True)
-    if alpha.shape != bound.shape:
-        raise InputError(
-            f"{alpha.size} orders and {bound.size} values; a Rényi curve needs one value an order.",
-            source="the arguments orders and values",
-            remedy="give both the same length",
-        )
+    require_pairs("orders", alpha, "values", bound)
     return alpha, bound
 
 
@@ -177,11 +164,8 @@ def rdp_epsilon(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[flo
     $$\epsilon = \max\left\{0, \min_\alpha\ \epsilon(\alpha) + \log\frac{\alpha-1}{\alpha}
         - \frac{\log\delta + \log\alpha}{\alpha-1}\right\}$$
 
-    Args:
-        orders: $\alpha > 1$, shape (K,).
-        values: $\epsilon(\alpha) \ge 0$, shape (K,), infinity allowed.
-        delta: $\delta \in [0, 1)$; 0 gives infinity unless the divergence is 0.
-    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    Orders $\alpha > 1$ and values $\epsilon(\alpha) \ge 0$, infinity allowed, have shape (K,); $\delta \in [0, 1)$, where 0 gives infinity
+    unless the divergence is 0. Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     (alpha, bound), target = rdp_curve(orders, values), require_delta(delta)
     if (trivial := _trivial_rdp(alpha, bound, target)) is not None:
@@ -195,10 +179,8 @@ def rdp_delta(orders: ArrayLike, values: ArrayLike, epsilon: float) -> float:
 
     $$\delta = \min_\alpha \frac{e^{(\alpha-1)(\epsilon(\alpha)-\epsilon)}}{\alpha}\left(1-\frac1\alpha\right)^{\alpha-1}$$
 
-    Args:
-        orders, values: as `rdp_epsilon`, shape (K,).
-        epsilon: $\epsilon \in [0, \infty]$.
-    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    Orders and values have shape (K,); $\epsilon \in [0, \infty]$. Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition
+    12.
     """
     (alpha, bound), level = rdp_curve(orders, values), require_nonnegative("epsilon", epsilon)
     if np.any(bound == 0.0):
@@ -261,9 +243,8 @@ def zcdp_rho_simple(epsilon: float, delta: float) -> float:
 
     $$\rho = (\sqrt{\epsilon + l} - \sqrt l)^2 = \left(\frac{\epsilon}{\sqrt{\epsilon+l} + \sqrt l}\right)^2$$
 
-    Hong, Wang and Zhou print $\epsilon + 2l + 2\sqrt{l(\epsilon+l)}$ in this place: the sign of the root is wrong there.
-
-    Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.3, inverted.
+    Hong, Wang and Zhou print $\epsilon + 2l + 2\sqrt{l(\epsilon+l)}$ in this place: the sign of the root is wrong there. Reference: Bun &
+    Steinke 2016, arXiv:1605.02065, Proposition 1.3, inverted.
     """
     level, target = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
     if target == 0.0:
@@ -276,9 +257,8 @@ def zcdp_rho_simple(epsilon: float, delta: float) -> float:
 def zcdp_delta(rho: float, epsilon: float) -> float:
     r"""$\delta$ of $\rho$-zCDP at $\epsilon$, optimised over every real order, rounded up.
 
-    `rdp_delta` with $\epsilon(\alpha) = \rho\alpha$; the best order solves $\rho(2\alpha-1) - \epsilon + \log(1-1/\alpha) = 0$.
-
-    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    `rdp_delta` with $\epsilon(\alpha) = \rho\alpha$; the best order solves $\rho(2\alpha-1) - \epsilon + \log(1-1/\alpha) = 0$. Reference:
+    Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     budget, level = require_nonnegative("rho", rho), require_nonnegative("epsilon", epsilon)
     if budget == 0.0:

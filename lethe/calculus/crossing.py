@@ -38,16 +38,11 @@ def crossing(
 ) -> float:
     """Narrow a bracket between a point where `gap` > 0 and one where `gap` <= 0, and return the latter end.
 
-    Interpolate, truncate, project: false position pulled towards the middle of the bracket, at most one evaluation worse than
-    bisection. Where an end's value is infinite it bisects. The point returned is `passing` itself or one where `gap` <= 0 was
-    evaluated, whatever the shape of `gap`; nan counts as failing.
-
-    Args:
-        gap: a function of one number, meant to be monotone between the two ends.
-        failing, passing: points where the gap is positive and where it is at most 0, in any order.
-        resolution: stop when the ends are this close. Same units as the ends, > 0.
-        gap_failing, gap_passing: values there if known.
-    Reference: Oliveira & Takahashi 2020, "An enhancement of the bisection method average performance preserving minmax optimality".
+    Interpolate, truncate, project: false position pulled towards the middle of the bracket, at most one evaluation worse than bisection.
+    Where an end's value is infinite it bisects. The point returned is `passing` itself or one where `gap` <= 0 was evaluated, whatever the
+    shape of `gap`; nan counts as failing. The gap is meant to be monotone between the two ends, which come in any order; the resolution, >
+    0, is how close they may come. Reference: Oliveira & Takahashi 2020, "An enhancement of the bisection method average performance
+    preserving minmax optimality".
     """
     width = abs(passing - failing)
     most = int(count_above(math.log2(max(width / max(resolution, 5e-324), 1.0)), _MOST_HALVINGS)) + 1
@@ -85,14 +80,10 @@ _MOST_DOUBLINGS = 200
 def smallest(bound: Callable[[float], float], target: float, *, start: float, tolerance: float = 1e-6) -> float:
     r"""Smallest $x > 0$ with $\mathrm{bound}(x) \le \mathrm{target}$ for a nonincreasing bound, from above.
 
-    Brackets outward from `start` in factors 2, 4, 16, ..., then narrows on $\log x$ by false position kept inside the bracket, because
-    most bounds are close to a power of the noise: about ten evaluations for the default tolerance.
+    Brackets outward from `start` in factors 2, 4, 16, ..., then narrows on $\log x$ by false position kept inside the bracket, because most
+    bounds are close to a power of the noise: about ten evaluations for the default tolerance. The bound may return infinity, and nan counts
+    as infinity. Target and start are finite and > 0; the tolerance, > 0, is the relative width of the final bracket.
 
-    Args:
-        bound: a function of $x > 0$, such as the epsilon of a noise multiplier; it may return infinity. nan counts as infinity.
-        target: a finite number > 0.
-        start: a first guess, > 0 and finite.
-        tolerance: relative width of the final bracket, > 0.
     Returns:
         $x$ with $\mathrm{bound}(x) \le$ target evaluated at this very $x$, and, for a nonincreasing bound, at most $1 +$ tolerance times
         the true crossing. If every $x$ down to start $\cdot\,2^{-200}$ meets the target, that last one.

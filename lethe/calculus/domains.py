@@ -18,9 +18,7 @@ _NOT_NUMBERS: tuple[type, ...] = (str, bytes, bool, np.bool_)
 def as_number(name: str, value: object, needed: str) -> float:
     """Return `value`, called `name` in the error, as a float that is not nan, or raise InputError; text and truth values are no numbers.
 
-    Args:
-        name, needed: what the error calls the value, and the range that is allowed, in words.
-        value: anything.
+    `needed` is the range that is allowed, in words.
     """
     try:
         number = math.nan if isinstance(value, _NOT_NUMBERS) else float(cast(SupportsFloat, value))
@@ -32,11 +30,7 @@ def as_number(name: str, value: object, needed: str) -> float:
 
 
 def outside(name: str, value: object, needed: str) -> InputError:
-    """The InputError for a value of the argument `name` that is not in its range, `needed` in words.
-
-    Args:
-        name, value, needed: as `as_number`.
-    """
+    """The InputError for a value of the argument `name` that is not in its range, `needed` in words."""
     return InputError(f"{name} = {quoted(value)}; it needs {needed}.", source=f"the argument {name}", remedy=f"give {name} as {needed}")
 
 
@@ -50,12 +44,7 @@ def require_delta(delta: object) -> float:
 
 
 def require_nonnegative(name: str, value: object, *, allow_infinity: bool = True) -> float:
-    """Return a number >= 0 as a float, infinity only where it is allowed, or raise InputError.
-
-    Args:
-        name, value: as `as_number`.
-        allow_infinity: whether infinity is accepted.
-    """
+    """Return a number >= 0 as a float, infinity only where it is allowed, or raise InputError."""
     needed = "a number >= 0" if allow_infinity else "a finite number >= 0"
     number = as_number(name, value, needed)
     if number < 0.0 or (math.isinf(number) and not allow_infinity):
@@ -82,12 +71,7 @@ def require_probability(name: str, value: object) -> float:
 
 
 def require_count(name: str, value: object, *, low: int = 1, high: int = 10**12) -> int:
-    """Return a whole number from `low` to `high` as an int, or raise InputError: 20.0 is not whole, True is not 1.
-
-    Args:
-        name, value: as `as_number`.
-        low, high: the smallest and the largest number that is accepted.
-    """
+    """Return a whole number from `low` to `high` as an int, or raise InputError: 20.0 is not whole, True is not 1."""
     needed = f"a whole number from {low} to {'10^12' if high == 10**12 else high}"
     if isinstance(value, _NOT_NUMBERS):
         raise outside(name, value, needed)
@@ -107,14 +91,30 @@ def require_switch(name: str, value: object) -> bool:
     return bool(cast(bool, value))
 
 
+def require_pairs(first: str, one: FloatArray, second: str, other: FloatArray) -> None:
+    """Raise InputError unless two arrays of shape (n,) have the same length."""
+    if one.shape != other.shape:
+        raise InputError(
+            f"{one.size} {first} and {other.size} {second}; each of one needs one of the other.",
+            source=f"the arguments {first} and {second}",
+            remedy="give both the same length",
+        )
+
+
+def require_counted(name: str, values: FloatArray, counts: FloatArray) -> None:
+    """Raise InputError unless the values, shape (n,), are distinct, and the counts whole numbers, one for each of them."""
+    if values.shape != counts.shape or np.unique(values).size != values.size or np.any(counts != np.floor(counts)):
+        raise InputError(
+            f"{values.size} {name} and {counts.size} counts; each distinct one of {name} needs one whole number.",
+            source=f"the arguments {name} and counts",
+            remedy=f"list each of {name} once, with how many there are",
+        )
+
+
 def require_vector(name: str, values: object, *, low: float, strict: bool = False, allow_infinity: bool = False) -> FloatArray:
     """Return a non-empty one-dimensional float array, or raise InputError.
 
-    Args:
-        name: what the error calls the array.
-        values: anything that numpy makes an array of, shape (n,).
-        low, strict: no entry may be below it, or, with `strict`, equal to it.
-        allow_infinity: whether infinite entries are accepted.
+    Of shape (n,); no entry may be below `low`, or, with `strict`, equal to it.
     """
     needed = f"a non-empty one-dimensional list of {'' if allow_infinity else 'finite '}numbers {'>' if strict else '>='} {low:g}"
     try:

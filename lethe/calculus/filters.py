@@ -16,13 +16,14 @@ from lethe.calculus.domains import (
     require_count,
     require_delta,
     require_nonnegative,
+    require_pairs,
     require_positive,
     require_probability,
     require_vector,
 )
 from lethe.calculus.guarantees import ZCDP, Guarantee
 from lethe.calculus.rounding import round_down, round_up
-from lethe.errors import BudgetExceededError, InputError
+from lethe.errors import BudgetExceededError
 
 # A schedule that spends its budget exactly must reach its last step although its costs are rounded; the guarantee pays for this.
 TOLERANCE = 1e-12
@@ -34,9 +35,8 @@ _LARGEST = 1e300
 def gaussian_cost(noise_ratio: float) -> float:
     r"""$\rho = \tfrac12 (s/\tau)^2$ of one Gaussian step, rounded up; infinity without noise.
 
-    Args:
-        noise_ratio: $\tau/s \in [0, \infty]$: the noise's standard deviation in units of the sensitivity.
-    Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.6.
+    $\tau/s \in [0, \infty]$ is the noise's standard deviation in units of the sensitivity. Reference: Bun & Steinke 2016, arXiv:1605.02065,
+    Proposition 1.6.
     """
     ratio = require_nonnegative("noise_ratio", noise_ratio)
     if ratio in (0.0, math.inf):
@@ -53,26 +53,20 @@ class BudgetFilter:
     may have been chosen in view of what they released (docs/theory.md, Theorem 10). The guarantee is about the budget: having stopped early
     in view of the outcome does not turn it into one about what was spent, of which `Odometer` speaks.
 
-    Slots are for disjoint batches. A record sits in one slot, and a step that visits another slot has the same law with and without it,
-    so each slot has the whole budget to itself. Which slot a record sits in must not depend on what was released: fixed before
-    the first step, in public or by coins that are the same on both data sets.
-
-    Args:
-        rho: the budget, > 0, at most 1e300.
-        slots: how many disjoint batches there are.
-    Reference: Feldman & Zrnic 2021, arXiv:2008.11193 (Rényi filter); Whitehouse et al. 2023, arXiv:2203.05481 (filters for zCDP).
+    Slots are for disjoint batches. A record sits in one slot, and a step that visits another slot has the same law with and without it, so
+    each slot has the whole budget to itself. Which slot a record sits in must not depend on what was released: fixed before the first step,
+    in public or by coins that are the same on both data sets. The budget $\rho$ is > 0, and at most 1e300. Reference: Feldman & Zrnic 2021,
+    arXiv:2008.11193 (Rényi filter); Whitehouse et al. 2023, arXiv:2203.05481 (filters for zCDP).
     """
 
     __slots__ = ("_errors", "_limit", "_sums", "rho")
 
     def __init__(self, rho: float, slots: int = 1) -> None:
         self.rho = require_positive("rho", rho)
-        if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise outside("slots", slots, "an integer >= 1")
         if self.rho > _LARGEST:
             raise outside("rho", rho, f"a number at most {_LARGEST:g}")
         self._limit = round_up(self.rho, TOLERANCE)
-        self._sums = [0.0] * slots
+        self._sums = [0.0] * require_count("slots", slots)
         self._errors = [0.0] * slots
 
     def allows(self, rho: float, slot: int = 0) -> bool:
@@ -116,9 +110,7 @@ class BudgetFilter:
         return ZCDP(round_up(self._limit, 1e-15))
 
     def _place(self, slot: int) -> int:
-        if isinstance(slot, bool) or not isinstance(slot, int) or not 0 <= slot < len(self._sums):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise outside("slot", slot, f"an integer in 0..{len(self._sums) - 1}")
-        return slot
+        return require_count("slot", slot, low=0, high=len(self._sums) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +127,9 @@ class Odometer:
     $(\epsilon_0, \delta)$-DP for every $\epsilon_0$. $\delta$ and the grid must be fixed before the first step. Proof, and why
     `ZCDP(spent)` would be false: docs/theory.md, section 10.
 
-    Args:
-        levels: $\rho_k > 0$, shape (K,): budgets at which the bound shall be tightest.
-        weights: $w_k > 0$, shape (K,), sum at most 1 (1e-9 of rounding is forgiven): the share of $\delta$ each level gets.
-    Reference: Rogers et al. 2016, arXiv:1605.08294 (odometers); Whitehouse et al. 2023, arXiv:2203.05481 (by martingales).
+    Levels $\rho_k > 0$, shape (K,), are budgets at which the bound shall be tightest; weights $w_k > 0$, shape (K,), of sum at most 1 (1e-9
+    of rounding is forgiven), the share of $\delta$ each gets. Reference: Rogers et al. 2016, arXiv:1605.08294 (odometers); Whitehouse et
+    al. 2023, arXiv:2203.05481 (by martingales).
     """
 
     levels: tuple[float, ...]
@@ -147,12 +138,7 @@ class Odometer:
     def __post_init__(self) -> None:
         levels = require_vector("levels", self.levels, low=0.0, strict=True)
         weights = require_vector("weights", self.weights, low=0.0, strict=True)
-        if levels.shape != weights.shape:
-            raise InputError(
-                f"{levels.size} levels and {weights.size} weights; an odometer needs one weight a level.",
-                source="the arguments levels and weights",
-                remedy="give both the same length",
-            )
+        require_pairs("levels", levels, "weights", weights)
         total = math.fsum(weights.tolist())
         if total > 1.0 + 1e-9:
             raise outside("the sum of the weights", total, "a number at most 1")
@@ -162,10 +148,8 @@ class Odometer:
     @classmethod
     def up_to(cls, rho: float, levels: int = 10) -> Odometer:
         r"""Equal weights on $\rho, \rho/2, \rho/4, \dots$: good at every time a filter of budget $\rho$ may be looked at."""
-        budget = require_positive("rho", rho)
-        if isinstance(levels, bool) or not isinstance(levels, int) or not 1 <= levels <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise outside("levels", levels, "an integer in 1..1000")
-        return cls(levels=tuple(budget * 0.5**k for k in range(levels)), weights=(1.0 / levels,) * levels)
+        budget, count = require_positive("rho", rho), require_count("levels", levels, high=1000)
+        return cls(levels=tuple(budget * 0.5**k for k in range(count)), weights=(1.0 / count,) * count)
 
     def epsilon(self, spent: float, delta: float) -> float:
         r"""$\epsilon(S)$ at $\delta$, fixed in advance, rounded up; 0 where nothing is spent, infinity for $\delta = 0$ otherwise."""
@@ -204,14 +188,8 @@ def covering_mu(guarantee: Guarantee, slack: float, *, points: int = _POINTS) ->
 
     The right side is the profile, in both directions, of a mechanism that shows its data with probability $s$ and is otherwise exactly
     $\mu$-Gaussian. Both profiles fall, so that $\delta(\epsilon_k) \le s + (1-s)\,\delta_\mu(\epsilon_{k+1})$ at neighbouring points of a
-    grid, and $\delta(\epsilon_K) \le s$ at its end, prove the inequality between and beyond them.
-
-    Args:
-        guarantee: any.
-        slack: $s \in [0, 1]$.
-        points: K, how many points the grid has.
-    Returns:
-        $\mu$; infinity where no $\epsilon$ is proved at $\delta = s$.
+    grid, and $\delta(\epsilon_K) \le s$ at its end, prove the inequality between and beyond them. $s \in [0, 1]$ is the slack, K the number
+    of points. Infinity where no $\epsilon$ is proved at $\delta = s$.
     """
     share, count = require_probability("slack", slack), require_count("points", points, high=100_000)
     if share >= 1.0:

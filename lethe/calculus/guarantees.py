@@ -10,11 +10,18 @@ from typing import ClassVar, cast
 import numpy as np
 
 from lethe.calculus import conversions
-from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_probability, require_vector
+from lethe.calculus.domains import (
+    FloatArray,
+    outside,
+    require_delta,
+    require_nonnegative,
+    require_pairs,
+    require_probability,
+    require_vector,
+)
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.rounding import exp_above, round_down, round_up
 from lethe.calculus.upward_formatting import shown
-from lethe.errors import InputError
 
 
 class Guarantee(ABC):
@@ -217,11 +224,8 @@ class GDPMixture(Profile):
     $$\delta(\epsilon) = \sum_j w_j\,\delta_{\mu_j}(\epsilon)$$
 
     by joint convexity of the hockey-stick divergence. Weights may sum to less than 1: what is missing carries $\delta = 0$, so leave out
-    only mass that is not there. $\mu_j$ may be 0 or infinite.
-
-    Args:
-        mus: $\mu_j \ge 0$, shape (J,).
-        weights: $w_j \ge 0$, shape (J,), sum at most 1 (1e-9 of rounding is forgiven).
+    only mass that is not there. $\mu_j$ may be 0 or infinite. $\mu_j$ and $w_j \ge 0$ have shape (J,); 1e-9 of rounding in the sum is
+    forgiven.
     """
 
     mus: tuple[float, ...]
@@ -233,12 +237,7 @@ class GDPMixture(Profile):
     def __post_init__(self) -> None:
         mus = require_vector("mus", self.mus, low=0.0, allow_infinity=True)
         weights = require_vector("weights", self.weights, low=0.0)
-        if mus.shape != weights.shape:
-            raise InputError(
-                f"{mus.size} mus and {weights.size} weights; a mixture needs one weight a component.",
-                source="the arguments mus and weights",
-                remedy="give both the same length",
-            )
+        require_pairs("mus", mus, "weights", weights)
         total = math.fsum(weights.tolist())
         if total > 1.0 + 1e-9:
             raise outside("the sum of the weights", total, "a number at most 1")
@@ -295,10 +294,6 @@ class WithSlack(Guarantee):
     Formal guarantee: given an event E of probability at least $1 - s$, `guarantee` holds, and whether E happens is decided by coins
     with the same law on both data sets (batch sizes, say, and not gradients). Joint convexity over those coins gives
     $(1-s)\,\delta(\epsilon) + s$. For an event that depends on the data this is NOT enough: it would cost $(1 + e^\epsilon)s$.
-
-    Args:
-        guarantee: what holds when nothing fails.
-        slack: $s \in [0, 1]$.
     """
 
     guarantee: Guarantee

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from fractions import Fraction
 
-from lethe.calculus.domains import as_number, outside
+from lethe.calculus.domains import as_number, outside, require_switch
 from lethe.calculus.upward_formatting import shown_down
 from lethe.errors import InputError, LargeDeltaWarning
 
@@ -30,17 +30,15 @@ def open_delta(delta: object) -> float:
 def delta_for(records: int, delta: object, *, allow_large_delta: bool = False) -> float:
     r"""Return a delta that is asked for of n records as a float.
 
-    Args:
-        records: n >= 1, public.
-        delta: in (0, 1).
-        allow_large_delta: whether $\delta \ge 1/n$ was said to be meant; it is then shown with every number.
+    `allow_large_delta` says that $\delta \ge 1/n$ is meant; it is then shown with every number.
+
     Raises:
         InputError: delta is outside (0, 1), or at least 1/n and not allowed, or `allow_large_delta` is no truth value.
     Warns:
         LargeDeltaWarning: delta is above 1/(10 n), and no large one was allowed.
     """
     number = open_delta(delta)
-    if require_allowed(allow_large_delta):
+    if require_switch("allow_large_delta", allow_large_delta):
         return number
     if is_large(number, records):
         raise InputError(
@@ -63,13 +61,6 @@ def unusual_delta_warning(delta: float, records: int) -> str | None:
         f"delta = {delta:g} is above 1/(10 records) = {shown_down(_tenth(records), 3)}: the chance that something fails for one of "
         f"{records} records is not small."
     )
-
-
-def require_allowed(allow_large_delta: object) -> bool:
-    """`allow_large_delta` itself if it is a truth value, or raise InputError."""
-    if not isinstance(allow_large_delta, bool):
-        raise outside("allow_large_delta", allow_large_delta, "True or False")
-    return allow_large_delta
 
 
 def is_large(delta: float, records: int) -> bool:

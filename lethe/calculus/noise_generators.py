@@ -20,13 +20,9 @@ def fresh_numpy_generator() -> np.random.Generator:
 def noise_generator(generator: np.random.Generator | None) -> np.random.Generator:
     """The generator given, for tests and benchmarks; with None a fresh one.
 
-    What is released with a given one must say so (`seeded`): nobody can tell how it was seeded, or who could make its numbers again.
-
-    Its normal numbers are floating-point numbers: their spacing depends on what they are added to, and an adversary who sees every digit of
+    What is released with a given one must say so (`seeded`): nobody can tell how it was seeded, or who could make its numbers again. Its
+    normal numbers are floating-point numbers: their spacing depends on what they are added to, and an adversary who sees every digit of
     a release can use that. This, and that the generator is not cryptographic, is outside of what a guarantee says.
-
-    Raises:
-        InputError: it is neither; a seed is not a generator.
     """
     if generator is None:
         return fresh_numpy_generator()

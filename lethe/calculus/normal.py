@@ -80,12 +80,9 @@ def log_gaussian_delta(mu: ArrayLike, epsilon: ArrayLike) -> FloatArray:
     Lowering $x$ by its own rounding error is the exact value at a smaller $\epsilon$, so the result is an upper bound, and within
     2e-11 (relative, of the divergence) for $\mu \le 100$ and divergences down to 1e-300.
 
-    Args:
-        mu: $\mu \ge 0$, distance of the means in standard deviations; 0 gives $-\infty$ and infinity gives 0.
-        epsilon: $\epsilon \ge 0$; infinity gives $-\infty$ unless $\mu$ is infinite. Both are taken as checked by the caller.
-    Returns:
-        An array of the broadcast shape, at most 0.
-    Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8.
+    $\mu \ge 0$ is the distance of the means in standard deviations: 0 gives $-\infty$, infinity 0. $\epsilon \ge 0$; infinity gives
+    $-\infty$ unless $\mu$ is infinite. Both are taken as checked by the caller, of shapes that broadcast. Reference: Balle & Wang 2018,
+    arXiv:1805.06530, Theorem 8.
     """
     distance, level = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(epsilon, dtype=np.float64))
     shape = distance.shape

@@ -21,10 +21,8 @@ class PerturbedMinimiser(Profile):
     $$\delta(\epsilon) = \sum_j\delta_{\mu_j}(s)\ (s \ge 0),\qquad
       \delta(\epsilon) = 1 - e^s\Big(1 - \sum_j\delta_{\mu_j}(0)\Big)\ (s < 0).$$
 
-    `lethe.mechanisms.minimisers.objective_perturbation` has the mechanism and the proof.
-
-    Args:
-        cases: for each case, c and the pairs $(\mu_j, \text{how many})$; $\mu_j$ already contains the solver's $\nu$.
+    `lethe.mechanisms.minimisers.objective_perturbation` has the mechanism and the proof. Each case has c and the pairs $(\mu_j, \text{how
+    many})$; $\mu_j$ already contains the solver's $\nu$.
     """
 
     cases: tuple[tuple[float, tuple[tuple[float, int], ...]], ...]
@@ -77,13 +75,9 @@ def beside_gaussian(minimiser: PerturbedMinimiser, mu: float) -> PerturbedMinimi
 
     $$\big(1 - e^{s - \max(0, x_j) - y}\big)_+ \le \big(1 - e^{s-y}\big)_+ + \sum_j\big(1 - e^{s-x_j-y}\big)_+,$$
 
-    whose mean, for fixed $x_j$, is largest where y is the loss of a Gaussian mechanism with $\nu$. So every $\mu_j$ becomes
-    $\sqrt{\mu_j^2 + \nu^2}$, and the vertex 0 one with $\nu$: what the solver's noise does there too. Below $s = 0$ the same step as
-    there.
-
-    Args:
-        minimiser: its profile.
-        mu: $\nu \ge 0$, finite.
+    whose mean, for fixed $x_j$, is largest where y is the loss of a Gaussian mechanism with $\nu$. So every $\mu_j$ becomes $\sqrt{\mu_j^2
+    + \nu^2}$, and the vertex 0 one with $\nu$: what the solver's noise does there too. Below $s = 0$ the same step as there. $\nu \ge 0$ is
+    finite.
     """
     added = require_nonnegative("mu", mu, allow_infinity=False)
     return PerturbedMinimiser(

@@ -75,11 +75,7 @@ def exp_above(logarithms: ArrayLike, relative: float = 0.0) -> FloatArray:
 
 
 def count_above(values: ArrayLike, most: int) -> Counts:
-    """The smallest whole numbers not below `values`, at most `most`; what is larger, negative, or no number, counts as `most`.
-
-    Raises:
-        InputError: `most` is outside 0..`MOST_COUNT`.
-    """
+    """The smallest whole numbers not below `values`, at most `most`; what is larger, negative, or no number, counts as `most`."""
     if not 0 <= most <= MOST_COUNT:
         raise outside("most", most, "a whole number from 0 to 2^61")
     given = np.asarray(values, dtype=np.float64)
@@ -89,12 +85,9 @@ def count_above(values: ArrayLike, most: int) -> Counts:
 def pairwise_sum(numbers: Any) -> Any:
     r"""The sum along the last axis, off by at most $\gamma_D\sum_i|a_i|$ with $D = \lceil\log_2d\rceil$ and $\gamma_D = Du/(1-Du)$.
 
-    The second half is added to the first until one number is left, so that each number goes through D additions at most; in the orders
-    of a library's own sums it may be d.
-
-    Args:
-        numbers: $a_i$, of at least one number along the last axis; a NumPy array or a tensor, which is overwritten.
-    Reference: Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 4.2.
+    The second half is added to the first until one number is left, so that each number goes through D additions at most; in the orders of a
+    library's own sums it may be d. The NumPy array or tensor, of at least one number along the last axis, is overwritten. Reference: Higham
+    2002, "Accuracy and Stability of Numerical Algorithms", section 4.2.
     """
     size = numbers.shape[-1]
     while size > 1:

@@ -46,13 +46,7 @@ class Derivation:
 
 
 def derivation(kind: str, *parts: Any, **parameters: Any) -> Derivation:
-    """A derivation.
-
-    Args:
-        kind: the rule.
-        parts: statements that it is composed of.
-        parameters: numbers, text, lists and mappings, as JSON has them.
-    """
+    """A derivation by this rule, of these statements, with parameters as JSON has them."""
     return Derivation(kind, _line(parameters), parts)
 
 

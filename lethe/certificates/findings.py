@@ -76,47 +76,28 @@ class Finding:
 
 
 def holds(name: str, detail: str, *, evidence: Evidence = "checked") -> Finding:
-    """A hypothesis that holds.
-
-    Args: as `Finding`.
-    """
+    """A hypothesis that holds."""
     return Finding(name=name, status="holds", evidence=evidence, detail=detail)
 
 
 def holds_by_declaration(name: str, detail: str, *, evidence: Evidence) -> Finding:
-    """A hypothesis that holds because the run says so of its loss; "enforced" counts as declared, since nothing else shows it.
-
-    Args:
-        name, detail: as `Finding`.
-        evidence: what the run says of its loss.
-    """
+    """A hypothesis that holds because the run says so of its loss; "enforced" counts as declared, since nothing else shows it."""
     return Finding(name=name, status="holds", evidence="declared", detail=detail, said=SAID_BY_RUN if evidence == "enforced" else "")
 
 
 def fails(name: str, detail: str, *, source: str, remedy: str) -> Finding:
-    """A hypothesis that fails, which only a check can find.
-
-    Args: as `Finding`.
-    """
+    """A hypothesis that fails, which only a check can find."""
     return Finding(name=name, status="fails", evidence="checked", detail=detail, source=source, remedy=remedy)
 
 
 def drawn_fresh(by: str) -> Finding:
-    """The finding of code that drew all noise and all secret batches anew, and says so under its seal.
-
-    Args:
-        by: the code.
-    """
+    """The finding of this code: it drew all noise and all secret batches anew, and says so under its seal."""
     detail = "noise, and batches that are secret, came from fresh entropy of the operating system, neither kept nor shown"
     return Finding(name=FRESH_NOISE, status="holds", evidence="enforced", detail=detail, by=by)
 
 
 def not_fresh(otherwise: str = "") -> Finding:
-    """The failing finding of a run whose noise or secret batches came from a seed or generator that somebody chose.
-
-    Args:
-        otherwise: what would hold with fresh noise, in a clause.
-    """
+    """The failing finding of a run whose noise or batches somebody chose by a seed; `otherwise`: what would hold else, in a clause."""
     detail = (
         "no release: noise or secret batches came from a seed or generator that somebody chose; whoever has it can make them again and "
         "tell neighbours apart every time, and fits with the same seed share their noise"
@@ -141,13 +122,9 @@ def require_all(findings: Iterable[Finding], what: str) -> None:
 
 
 def enforced(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str = ESTIMATORS, of_run: bool = False) -> tuple[Finding, ...]:
-    """The findings, with declared ones turned into enforced ones where the training code makes them true.
+    """The findings, with declared ones turned into enforced ones where this code makes them true: `reasons` says how, by hypothesis.
 
-    Args:
-        findings: of a certificate or a statement.
-        reasons: by the name of a hypothesis, how the code makes it true. Only what holds and is declared changes.
-        by: whose code.
-        of_run: whether they are those of a run alone: then the reason is added to what the run says of it.
+    Of a run alone the reason is added to what the run says of it.
     """
     return tuple(
         replace(one, evidence="enforced", detail=f"{one.detail}; {reasons[one.name]}" if of_run else reasons[one.name], by=by, said="")

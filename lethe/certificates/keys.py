@@ -27,11 +27,7 @@ _MAKE_ONE = "make a key by `openssl genpkey -algorithm ed25519`."
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A public ed25519 key, which identifies a signer.
-
-    Args:
-        raw: the 32 bytes of an ed25519 public key.
-    """
+    """A public ed25519 key of 32 bytes, which identifies a signer."""
 
     raw: bytes
 
@@ -105,11 +101,7 @@ class SigningKey:
 
 
 def signing_key() -> SigningKey:
-    """The key to sign with: of the file that LETHE_SIGNING_KEY names, else the installation's, which is made on first use.
-
-    Raises:
-        InputError: the file cannot be read or written, others may read it, or it holds no private ed25519 key.
-    """
+    """The key to sign with: of the file that LETHE_SIGNING_KEY names, else the installation's, which is made on first use."""
     team = os.environ.get(VARIABLE)
     if team:
         return _read(Path(team), f"the key that {VARIABLE} names")
@@ -120,11 +112,7 @@ def signing_key() -> SigningKey:
 
 
 def known_keys() -> dict[PublicKey, str]:
-    """The keys whose seals are believed here without being told: this installation's, if it was ever made, and that of LETHE_SIGNING_KEY.
-
-    Returns:
-        For each the words that say whose it is.
-    """
+    """The keys whose seals are believed here without being told, and whose each is: this installation's, and that of LETHE_SIGNING_KEY."""
     found = [signing_key()] if os.environ.get(VARIABLE) else []
     path = _installation_file()
     if path.exists():

@@ -16,12 +16,7 @@ OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
-    """Where a theorem is published.
-
-    Args:
-        key: short name, such as "feldman-2018".
-        text: authors, year, title, identifier with version or theorem number.
-    """
+    """Where a theorem is published: a short name such as feldman-2018, and authors, year, title and number."""
 
     key: str
     text: str
@@ -29,12 +24,7 @@ class Citation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepConstant:
-    """The Lipschitz constant of one step and the theorem that gives it.
-
-    Args:
-        constant: the largest over the steps of the run; dimensionless.
-        certificate: why it holds, in words.
-    """
+    """The largest Lipschitz constant of one step, dimensionless, and why it holds."""
 
     constant: float
     certificate: str

@@ -223,12 +223,7 @@ class ReleaseRecord:
 
     @classmethod
     def of(cls, stated: Any, *, by: str, released: tuple[Released, ...]) -> ReleaseRecord:
-        """The record of a release that has just been carried out: what is enforced is so by `by`, which also drew the noise.
-
-        Args:
-            stated: the Statement of everything that was released.
-            by, released: as of the record.
-        """
+        """The record of a release that has just been carried out: what is enforced is so by `by`, which also drew the noise."""
         named = _by(replace(stated, seal=None), by)
         if not named.seeded and all(one.name != FRESH_NOISE for one in named.findings):
             named = replace(named, findings=(*named.findings, drawn_fresh(by)))
@@ -263,12 +258,7 @@ class ReleaseRecord:
 
     @classmethod
     def from_statement(cls, content: object, read: Callable[[Any], Any]) -> ReleaseRecord:
-        """The record that `to_statement` wrote.
-
-        Args:
-            content: plain data.
-            read: reads a Statement as the code made it, nothing in it taken back.
-        """
+        """The record that `to_statement` wrote; `read` reads a Statement as the code made it, nothing in it taken back."""
         released, predicate = _read_attestation(content, RELEASE_TYPE, {"lethe", "by", "statement", "fresh_noise"})
         stated = read(predicate["statement"])
         if predicate["fresh_noise"] is not (not stated.seeded) or predicate["lethe"] != stated.version:

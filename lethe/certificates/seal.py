@@ -28,10 +28,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 class Envelope:
     """An in-toto statement and one signature over its type and its bytes, by DSSE protocol 1.0 (github.com/secure-systems-lab/dsse).
 
-    Args:
-        payload: what is signed.
-        keyid: which key is said to have signed; a hint that nothing may rest on.
-        signature: 64 bytes.
+    Nothing may rest on the keyid. The signature has 64 bytes.
     """
 
     payload: bytes
@@ -141,13 +138,8 @@ def seal(record: Record) -> Seal[Record]:
 def read_seal(content: object, read: Callable[[object], Record], *, of: str, key: PublicKey | None = None) -> Seal[Record]:
     """The seal in a certificate or a statement, verified; an invalid one is no error but has a `flaw`.
 
-    Whether its record is of what the seal stands in, whoever reads it asks next.
-
-    Args:
-        content: what stands in the file.
-        read: makes a record of what was signed; a ValueError where that is of another kind.
-        of: what such a record is of, in words.
-        key: the only one to be believed; None: this installation's and its team's.
+    Whether its record is of what the seal stands in, whoever reads it asks next. `read` makes a record of what was signed (`of`, in words),
+    or raises a ValueError. Only `key` is believed, or without one this installation's and its team's.
     """
     if not isinstance(content, Mapping):
         raise InputError(

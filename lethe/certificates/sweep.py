@@ -37,12 +37,7 @@ def axis_of(run: Run, over: Over) -> str:
 
 
 def own_value(run: Run, over: Over, delta: float) -> float | None:
-    """The value that the run itself has of what a sweep varies; None where it has none, such as noise that is still to be planned.
-
-    Args:
-        run, over: as above.
-        delta: asked for.
-    """
+    """The value that the run itself has of what a sweep varies; None where it has none, such as noise that is still to be planned."""
     if over in _FACTORS:
         scaled = _scaled(run, over)
         return 1.0 if isinstance(scaled, Schedule) else scaled
@@ -58,13 +53,7 @@ def changes_length(run: Run, over: Over) -> bool:
 
 
 def moved(run: Run, over: Over, value: Any) -> Run:
-    """The run with another value of what is varied; delta is none of its.
-
-    Args:
-        run: the run that is varied.
-        over: what is varied.
-        value: its value; of noise and step sizes that follow a schedule, the factor that scales it.
-    """
+    """The run with another value of what is varied: a factor, where it follows a schedule. Delta is none of its."""
     if over in _FACTORS:
         name = "noise_multiplier" if over == "noise" else over
         scaled = _scaled(run, over)

@@ -41,13 +41,7 @@ BYTES = {
 
 
 class RawTensor(NamedTuple):
-    """A tensor as bytes.
-
-    Args:
-        dtype: a key of `BYTES`.
-        shape: its sizes; () for a single number.
-        data: its numbers, row-major, little-endian.
-    """
+    """A tensor as little-endian bytes, row-major; its dtype is a key of `BYTES`."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -55,11 +49,7 @@ class RawTensor(NamedTuple):
 
 
 def tensors_digest(tensors: Mapping[str, RawTensor | np.ndarray[Any, Any]]) -> str:
-    """The SHA-256 of the canonical bytes, 64 hexadecimal digits.
-
-    Args:
-        tensors: by name; at least one.
-    """
+    """The SHA-256 of the canonical bytes of at least one tensor, 64 hexadecimal digits."""
     found = hashlib.sha256()
     for chunk in canonical_chunks(tensors):
         found.update(chunk)
@@ -67,10 +57,7 @@ def tensors_digest(tensors: Mapping[str, RawTensor | np.ndarray[Any, Any]]) -> s
 
 
 def canonical_chunks(tensors: Mapping[str, RawTensor | np.ndarray[Any, Any]]) -> Iterator[Any]:
-    """The canonical bytes, piece by piece; written to a file, `sha256sum` gives the digest.
-
-    Args, Raises: as `tensors_digest`.
-    """
+    """The canonical bytes, piece by piece; written to a file, `sha256sum` gives the digest."""
     if not tensors or not all(isinstance(name, str) for name in tensors):
         raise InputError("weights: there are none, or some have no name.", remedy="give tensors by name, such as model.state_dict().")
     yield f"{FORMAT}\n".encode()

@@ -24,13 +24,7 @@ from lethe.train.planning import poisson_run, steps_per_epoch
 
 
 class PlannedTraining(NamedTuple):
-    """What is to be trained.
-
-    Args:
-        run: with its noise.
-        physical_size: records on the device at once.
-        steps_per_epoch: logical batches of an epoch.
-    """
+    """A run with its noise, how many records are on the device at once, and how many logical batches make an epoch."""
 
     run: Run
     physical_size: int
@@ -39,17 +33,9 @@ class PlannedTraining(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a trainer is asked for: (epsilon, delta), or a run.
+    """What a trainer is asked for: (epsilon, delta), or a run; `call` says in errors how the trainer is made.
 
-    Args:
-        call: how the trainer is made, for errors.
-        epsilon: what all may cost, at `delta`; None where `run` is given.
-        delta: in (0, 1).
-        run: instead of epsilon.
-        neighbours: of a run that is made here.
-        allow_large_delta: whether a delta of 1/records or more is meant.
-    Raises:
-        InputError: no delta, or neither or both of epsilon and run.
+    A run that is made here is about these neighbours. It is an error to leave out delta, or to give neither or both of epsilon and run.
     """
 
     call: str
@@ -80,20 +66,10 @@ class Target:
         users: Any = None,
         drop_last: bool = False,
     ) -> PlannedTraining:
-        """The run. Without one, a logical batch is as many records (expected) as the three sizes multiplied, and an epoch has as many steps
-        as without privacy. With users, all numbers count users.
+        """The run. Without one, a logical batch is as many records (expected) as the three sizes multiplied (records on a device at once,
+        such batches a step, processes), and an epoch has as many steps as without privacy. With users, all numbers count users.
 
-        Args:
-            records: n.
-            sizes: records on a device at once, such batches a step, processes.
-            steps: from steps an epoch to all of them.
-            rate: the first learning rate.
-            clip_norm: of a run that is made here; None: the run's.
-            users: the id of each record's user; None: a record is the unit.
-            drop_last: whether a last batch that is smaller is left out.
-        Raises:
-            InputError: no records, or users without a run of them.
-            CalibrationError: no noise meets the target.
+        `steps` goes from steps an epoch to all of them; `rate` is the first learning rate; `clip_norm` is None where a run is given.
         """
         units = records if users is None else int(owners_of(users).max()) + 1
         physical, accumulated, processes = sizes
@@ -113,12 +89,7 @@ class Target:
 
 
 class LogicalBatch:
-    """One step's records: iterating gives its micro-batches, each to be used before the next is asked for.
-
-    Args:
-        batches: of all steps, micro-batch by micro-batch.
-        engine: that knows when a logical batch is complete.
-    """
+    """One step's records: iterating gives its micro-batches, each to be used before the next is asked for."""
 
     def __init__(self, batches: Iterator[Any], engine: PrivacyEngine) -> None:
         self._batches, self._engine = batches, engine
@@ -131,12 +102,7 @@ class LogicalBatch:
 
 
 class LogicalBatches:
-    """What a loop takes for its DataLoader: logical batches, epoch by epoch; where training goes on, those that are left.
-
-    Args:
-        dataset: the records, for their number.
-        steps_per_epoch: logical batches of an epoch.
-    """
+    """What a loop takes for its DataLoader: logical batches, epoch by epoch; where training goes on, those that are left."""
 
     def __init__(self, dataset: Sized, steps_per_epoch: int) -> None:
         self.dataset, self.batch_size = dataset, None

@@ -17,17 +17,10 @@ _FORMAT = "lethe-ledger 1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry.
+    """One entry: numbers from 1 without a gap, at a time in UTC no earlier than the one before, about one data set.
 
-    Args:
-        seq: its number, from 1, without a gap.
-        kind: what it says.
-        at: when, in UTC, as ISO 8601; no earlier than the entry before.
-        data_set: the name of the data set it is about.
-        counted: what is counted as spent of this data set from here on.
-        content: what it says, as canonical JSON text.
-        previous: the digest of the entry before; of the first one `FIRST`.
-        digest: of all this, SHA-256 in hexadecimal digits.
+    `counted` is what is counted as spent of the data set from here on, `content` canonical JSON, `previous` the digest of the entry before
+    (of the first one `FIRST`), `digest` the SHA-256 of all this in hexadecimal digits.
     """
 
     seq: int

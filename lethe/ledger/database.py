@@ -41,13 +41,7 @@ _UNSPENT = "Release nothing before its reservation stands; `lethe ledger show` s
 
 
 class Database:
-    """One ledger's database.
-
-    Args:
-        where: the path of a SQLite file, or a URL (sqlite:///..., postgresql://user@host/name).
-        make: whether a SQLite file may be made.
-        timeout: how many seconds a writer waits for another one.
-    """
+    """One ledger's database: a SQLite file, or a URL (sqlite:///..., postgresql://user@host/name); a writer waits `timeout` seconds."""
 
     def __init__(self, where: str | os.PathLike[str], *, make: bool = False, timeout: float = 10.0) -> None:
         self.timeout = require_positive("timeout", timeout)
@@ -87,10 +81,7 @@ class Database:
         """A transaction that no other writer is in, from its beginning to its end; whole or not at all.
 
         SQLite: BEGIN IMMEDIATE. PostgreSQL: the table of entries is locked against other writers, and not against readers, before anything
-        is looked at; every statement looks anew.
-
-        Args:
-            make: whether the tables may not be there yet.
+        is looked at; every statement looks anew. To `make` a ledger, whose tables may not be there yet, an advisory lock is taken.
         """
         options = {"isolation_level": "READ COMMITTED"} if self.postgres else {_BEGIN: "BEGIN IMMEDIATE"}
         lock = "SELECT pg_advisory_xact_lock(5135784)" if make else "LOCK TABLE entries IN EXCLUSIVE MODE"

@@ -21,11 +21,6 @@ def presented(item: object, terms: DataSet, *, key: PublicKey | None = None) -> 
     """A certificate, statement, guarantee, dp_accounting event, or the plain data of one, that is to be about a data set's neighbours.
 
     A number that says no relation, a guarantee or an event, is taken to be about those of the data set, and so recorded as declared.
-
-    Args:
-        item: it.
-        terms: of the data set.
-        key: whose seals are believed; None: this installation's and its team's.
     """
     about: dict[str, Any] = {"count": 1, "neighbours": terms.neighbours, "unit": terms.unit, "key": key}
     part, relation = part_of(item, name="the document" if isinstance(item, dict) else "", **about)
@@ -52,13 +47,7 @@ def recorded(part: Part) -> dict[str, Any]:
 
 
 def priced(part: Part, terms: DataSet, slack: float) -> Price:
-    """Its price in the data set's filter; see `price_of`.
-
-    Args:
-        part: that was presented.
-        terms: of the data set.
-        slack: the share of delta.
-    """
+    """Its price in the data set's filter; see `price_of`."""
     if part.not_private:
         raise InputError(
             f"{part.name}: {part.not_private}",
@@ -69,12 +58,8 @@ def priced(part: Part, terms: DataSet, slack: float) -> Price:
 
 
 def needed_slack(part: Part, terms: DataSet, most: float | None) -> float:
-    """The share of delta for a release for which none was named: nothing where its price is exact, else a hundredth of what there is.
-
-    Args:
-        part: the release.
-        terms: of the data set; they were fixed before it, so that the share does not depend on a record.
-        most: that it may be; None: nothing is said.
+    """The share of delta, at most this, for a release for which none was named: nothing where its price is exact, else a hundredth of what
+    there is. The terms were fixed before it, so that the share does not depend on a record.
     """
     if part.not_private or has_exact_price(part.guarantee, terms.budget.kind):
         return 0.0
@@ -103,14 +88,7 @@ def releases_of(part: Part, artefact: str) -> list[str]:
 
 
 def too_much(terms: DataSet, counted: Price, price: Price, part: Part) -> BudgetExceededError:
-    """A reservation that does not fit, with what does.
-
-    Args:
-        terms: of the data set.
-        counted: of it so far.
-        price: of what was to be reserved.
-        part: what that was.
-    """
+    """A reservation that does not fit beside what is counted so far, with what does."""
     whole = (counted + price).cost > terms.limit.cost
     delta = part.content.get("delta") or part.content.get("target_delta")
     fits = terms.what_fits(counted, delta if isinstance(delta, float) and 0.0 < delta < 1.0 else None)

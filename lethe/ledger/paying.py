@@ -208,12 +208,7 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class PaidRelease:
-    """A release that was reserved and started.
-
-    Args:
-        spender: that paid.
-        number: of the reservation.
-    """
+    """A release that was reserved and started."""
 
     spender: Spending
     number: int

@@ -72,20 +72,12 @@ def units_below(value: float | Fraction, bits: int) -> int:
 
 
 def price_of(guarantee: Guarantee, kind: Filter, slack: float = 0.0) -> Price:
-    r"""The price of a release in a filter.
+    r"""The price in a filter of a release, whose guarantee holds given everything that was released before it.
 
     Exact are, for `gdp`, $\mu$-GDP ($\mu^2$) and pure $\epsilon$-DP; for `zcdp` $\rho$-zCDP ($\rho$), $\mu$-GDP ($\mu^2/2$) and pure DP
     ($\epsilon^2/2$); and what is composed of these. A point $(\epsilon, \delta)$ costs what pure $\epsilon$-DP does, and $\delta$ of the
     slack. Of all else (sampled Gaussian steps, profiles, Rényi curves) the price is that of a Gaussian that covers it, with chance
-    `slack` of failing openly.
-
-    Args:
-        guarantee: of the release, given everything that was released before it.
-        kind: of filter.
-        slack: the share of delta that may be spent on a guarantee without an exact price, in [0, 1).
-    Raises:
-        InputError: it has no price: nothing is proved, or it needs a slack that was not given.
-    Reference: `docs/theory.md`, section "A budget for many releases".
+    `slack` in [0, 1) of failing openly; without slack there is none. Reference: `docs/theory.md`, section "A budget for many releases".
     """
     if kind not in get_args(Filter):
         raise outside("filter", kind, "one of " + ", ".join(get_args(Filter)))

@@ -9,14 +9,7 @@ from lethe.errors import InputError, quoted
 
 
 def require_text(what: str, value: object, *, most: int = 2000, empty: bool = False) -> str:
-    """A line of printable letters, without the blanks at its ends.
-
-    Args:
-        what: how the error calls it.
-        value: it.
-        most: how many letters it may have.
-        empty: whether it may have none.
-    """
+    """A line of at most so many printable letters, without the blanks at its ends."""
     if not isinstance(value, str) or not value.isprintable() or len(value) > most or not (empty or value.strip()):
         raise _refusal(what, value, f"a line of {'at most' if empty else '1 to'} {most} printable letters")
     return value.strip()

@@ -52,12 +52,7 @@ def stored(connection: Connection) -> tuple[Sequence[Any], Rows]:
 
 
 def walked(rows: Sequence[Any], tables: Rows, *, head: str | None, key: PublicKey | None) -> Verified:
-    """Walk the chain from its first entry to its last.
-
-    Args:
-        rows, tables: what is `stored`.
-        head, key: as `Ledger.verify`.
-    """
+    """Walk the chain from its first entry to its last; arguments as of `Ledger.verify`."""
     accounts: dict[str, Account] = {}
     expected: Rows = {table.name: Counter() for table in BESIDE}
     prices: dict[str, Price] = {}

@@ -12,8 +12,7 @@ from pydantic import Field, model_validator
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck, recheck_statement
 from lethe.accounting.totals import Total
-from lethe.accounting.verification import Answer
-from lethe.accounting.verify import verify
+from lethe.accounting.verify import Answer, verify
 from lethe.audit.page import AuditPage
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import is_large, usual_delta

@@ -22,7 +22,6 @@ from lethe.run.noise import CorrelatedNoise, parse_noise, refuse_correlated, ref
 from lethe.run.participation import Participation
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.regularisers import Regulariser, parse_regulariser
-from lethe.run.run_document import run_document
 from lethe.run.schedules import as_schedule, parse_schedule
 from lethe.run.schedules.base import Array, Schedule, read_only
 
@@ -309,7 +308,7 @@ class Run(StoredSpecification):
 
     def to_document(self) -> dict[str, Any]:
         """The run as plain data, in the field order of the schema; of passes and steps only the one that was given."""
-        return run_document(self._fields_by_name())
+        return fields.run_document(self._fields_by_name())
 
     def _in_range(self) -> None:
         steps, noise = consistency.STEP_RANGES, consistency.NOISE_RANGES

@@ -6,6 +6,7 @@ Hypotheses that all theorems share are looked at here: known words, the kind of 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -24,59 +25,38 @@ from lethe.run.run import Run
 from lethe.theorems.truncation import examine_cap, truncation_slack
 
 
-def _words(run: Run, sizes: frozenset[BatchSizes]) -> tuple[Finding, ...]:
-    """A failing finding if a field of the run has an unknown value, or its batches sizes of another kind; else empty."""
-    unknown = unknown_field(run)
-    if unknown is not None:
-        return (
-            fails(
-                unknown.name,
-                f"it needs {unknown.name} to be {unknown.needed}; it is {unknown.got}",
-                source=unknown.name,
-                remedy="take one that is known; nothing is known of what this one reveals.",
-            ),
-        )
-    if run.batches.sizes not in sizes:
-        design = run.batches.design
-        return (
-            fails(
-                "batches",
-                f"it needs to know how many records a batch may hold; {design} batches hold any number",
-                source=f"batches.design = {design}",
-                remedy="use composition, which needs no batch sizes, or a design that states them.",
-            ),
-        )
-    return ()
-
-
-def _groups(run: Run) -> tuple[Finding, ...]:
-    """A failing finding, of a theorem that knows no groups, if each step draws from one public group of the records; else empty."""
-    if run.batches.participation is not Participation.DRAW_IN_PUBLIC_GROUP:
-        return ()
+def _unknown(run: Run, theorem: Theorem) -> Iterator[Finding]:
+    """What the theorem knows nothing of: a value of a field, batches of such sizes, noise of another kind, groups of records."""
     design = run.batches.design
-    return (
-        fails(
+    if (word := unknown_field(run)) is not None:
+        yield fails(
+            word.name,
+            f"it needs {word.name} to be {word.needed}; it is {word.got}",
+            source=word.name,
+            remedy="take one that is known; nothing is known of what this one reveals.",
+        )
+    elif run.batches.sizes not in theorem.sizes:
+        yield fails(
+            "batches",
+            f"it needs to know how many records a batch may hold; {design} batches hold any number",
+            source=f"batches.design = {design}",
+            remedy="use composition, which needs no batch sizes, or a design that states them.",
+        )
+    elif (run.noise is not None) != theorem.correlated:
+        got = "independent" if run.noise is None else run.noise.kind
+        yield fails(
+            "noise",
+            f"it needs {'correlated' if theorem.correlated else 'independent'} noise; this run's is {got}",
+            source=f"noise = {'null' if run.noise is None else got}",
+            remedy="use composition, or give the run a strategy." if theorem.correlated else "use correlated-noise, or drop noise.",
+        )
+    elif run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP and not theorem.record_groups:
+        yield fails(
             "batches",
             f"it is not about steps that draw from one group of the records; batches are {design}",
             source=f"batches.design = {design}",
             remedy="use composition, sampled-gaussian or a theorem on correlated noise, which know groups.",
-        ),
-    )
-
-
-def _noise(run: Run, *, correlated: bool) -> tuple[Finding, ...]:
-    """A failing finding if the run's noise is of another kind than the theorem is about; else empty."""
-    if (run.noise is not None) == correlated:
-        return ()
-    got = "independent" if run.noise is None else run.noise.kind
-    return (
-        fails(
-            "noise",
-            f"it needs {'correlated' if correlated else 'independent'} noise; this run's is {got}",
-            source=f"noise = {'null' if run.noise is None else got}",
-            remedy="use composition, or give the run a strategy." if correlated else "use correlated-noise, or drop noise.",
-        ),
-    )
+        )
 
 
 def arithmetic(run: Run) -> Finding:
@@ -116,7 +96,7 @@ Clipping = Literal["one norm", "projections", "projections and envelopes", "any"
 """The projection on one ball; groups too; these, and `lethe.run.descended`; whatever bounds the norm."""
 
 
-def _clipping(run: Run, allowed: Clipping) -> tuple[Finding, ...]:
+def _clipping(run: Run, allowed: Clipping) -> Iterator[Finding]:
     """The failing findings of a clip method that the theorem does not allow; empty where it is allowed.
 
     A projection does not bring two gradients further apart, so a step has a Lipschitz constant that follows from the loss's curvature.
@@ -125,39 +105,31 @@ def _clipping(run: Run, allowed: Clipping) -> tuple[Finding, ...]:
     product of balls, but turns gradients. The gradient of a Lipschitz envelope is that of another convex function, whose own curvature
     counts, and which is known up to the error of a search: a theorem has to know of both.
     """
-    found: list[Finding] = []
     if descends_envelope(run) and allowed in ("one norm", "projections"):
-        found.append(
-            fails(
-                "clip method",
-                "it is stated for the loss's own gradients, clipped by projection or not at all; these are of the loss's envelope, another "
-                "function, and known up to the error of a search",
-                source=f"clip_method = {run.clip_method}",
-                remedy="use one of Lethe's own theorems, or clip_method: clip, in the training too.",
-            )
+        yield fails(
+            "clip method",
+            "it is stated for the loss's own gradients, clipped by projection or not at all; these are of the loss's envelope, another "
+            "function, and known up to the error of a search",
+            source=f"clip_method = {run.clip_method}",
+            remedy="use one of Lethe's own theorems, or clip_method: clip, in the training too.",
         )
     if run.clip_method not in SHORTENING and allowed != "any":
-        found.append(
-            fails(
-                "clip method",
-                f"it needs clipping by projection; {run.clip_method} is none: it can bring two gradients further apart, and a step then "
-                "has no Lipschitz constant",
-                source=f"clip_method = {run.clip_method}",
-                remedy="use composition, which needs the bound on the norm only, or clip_method: clip, in the training too.",
-            )
+        yield fails(
+            "clip method",
+            f"it needs clipping by projection; {run.clip_method} is none: it can bring two gradients further apart, and a step then "
+            "has no Lipschitz constant",
+            source=f"clip_method = {run.clip_method}",
+            remedy="use composition, which needs the bound on the norm only, or clip_method: clip, in the training too.",
         )
     if run.clips and run.clips_in_groups and allowed == "one norm":
         assert run.clip_groups is not None
-        found.append(
-            fails(
-                "clip groups",
-                f"it is stated for one norm over all parameters; {len(run.clip_groups)} groups are clipped by themselves, which turns "
-                "gradients",
-                source=f"clip_groups = {list(run.clip_groups)}",
-                remedy="use one of Lethe's own theorems, or one clip_norm for all parameters, in the training too.",
-            )
+        yield fails(
+            "clip groups",
+            f"it is stated for one norm over all parameters; {len(run.clip_groups)} groups are clipped by themselves, which turns "
+            "gradients",
+            source=f"clip_groups = {list(run.clip_groups)}",
+            remedy="use one of Lethe's own theorems, or one clip_norm for all parameters, in the training too.",
         )
-    return tuple(found)
 
 
 Covers = Literal["last", "all"]
@@ -168,10 +140,9 @@ Soundness = Literal["sound", "dominated", "refuted", "one-sided", "proof-gap", "
 class Standing:
     """Whether what a theorem says may be relied on.
 
-    Args:
-        soundness: "sound"; "dominated": sound, and never better than another theorem here; "refuted": false; "one-sided": covers one
-            direction of the two; "proof-gap": its proof does not cover this run; "lower-bound": not an upper bound at all.
-        why: the reason, in a clause; empty for "sound".
+    `soundness` is "sound", "dominated": sound, and never better than another theorem here; "refuted": false; "one-sided": covers one
+    direction of the two; "proof-gap": its proof does not cover this run; or "lower-bound": not an upper bound at all. `why` is the reason,
+    in a clause; empty for "sound".
     """
 
     soundness: Soundness
@@ -190,9 +161,8 @@ SOUND = Standing(soundness="sound")
 class Bound:
     """The privacy bound that a theorem proves for a run.
 
-    Args:
-        guarantee: holds for what the run releases, under the run's neighbouring relation, if the theorem's standing is usable.
-        lipschitz: the step constant used, if any.
+    The guarantee holds for what the run releases, under the run's neighbouring relation, if the theorem's standing is usable; `lipschitz`
+    is the step constant used, if any.
     """
 
     guarantee: Guarantee
@@ -240,33 +210,29 @@ class Theorem(ABC):
 
     def examine(self, run: Run) -> tuple[Finding, ...]:
         """All hypotheses for this run, holding or failing; a run with a value or noise that is not known gets a single failing one."""
-        unknown = _words(run, self.sizes) or _noise(run, correlated=self.correlated)
-        unknown = unknown or (() if self.record_groups else _groups(run))
+        unknown = tuple(_unknown(run, self))
         if unknown:
             return unknown
-        unforeseen: list[Finding] = []
+        cap = examine_cap(run, given_the_others=self.given_the_others)
+        return (*self._unforeseen(run), *_clipping(run, self.clipping), *cap, *self._examine(run))
+
+    def _unforeseen(self, run: Run) -> Iterator[Finding]:
         if run.pass_weights is not None and not self.averages:
-            unforeseen.append(
-                fails(
-                    "pass averages",
-                    "it is about the last iterate of a pass; this run's passes end at an average",
-                    source="pass_weights",
-                    remedy="use optimal-shift, which takes the average for a part of the pass, or drop pass_weights.",
-                )
+            yield fails(
+                "pass averages",
+                "it is about the last iterate of a pass; this run's passes end at an average",
+                source="pass_weights",
+                remedy="use optimal-shift, which takes the average for a part of the pass, or drop pass_weights.",
             )
         if run.noise_budget is not None and not self.adaptive:
-            unforeseen.append(
-                fails(
-                    "noise known in advance",
-                    "it needs noise that was fixed before training; this run's was chosen along the way",
-                    source="noise_budget",
-                    remedy="use budget-filter, or fix the noise in advance and drop noise_budget.",
-                )
+            yield fails(
+                "noise known in advance",
+                "it needs noise that was fixed before training; this run's was chosen along the way",
+                source="noise_budget",
+                remedy="use budget-filter, or fix the noise in advance and drop noise_budget.",
             )
         if run.precision is not None and self.covers == "last" and not self.counts_rounding:
-            unforeseen.append(_precision(run.precision))
-        cap = examine_cap(run, given_the_others=self.given_the_others)
-        return (*unforeseen, *_clipping(run, self.clipping), *cap, *self._examine(run))
+            yield _precision(run.precision)
 
     @abstractmethod
     def _examine(self, run: Run) -> tuple[Finding, ...]:

@@ -82,9 +82,7 @@ def _guarantee(run: Run) -> Guarantee:
 def averaged_over_slots(mus: Array, slots: int) -> Guarantee:
     r"""The guarantee of a record whose slot is uniform and secret: $\delta \le \frac1\ell\sum_j\delta_{\mu_j}$.
 
-    Args:
-        mus: of each slot that some step reaches, shape (min(l, T),).
-        slots: l.
+    `mus` are of each slot that some step reaches, shape (min(l, T),).
     """
     if mus.size == slots and mus.min() == mus.max():
         return GDP(float(mus.max()))
@@ -97,11 +95,7 @@ def averaged_over_slots(mus: Array, slots: int) -> Guarantee:
 def slot_mus(touches: Array, slots: int) -> Array:
     r"""$\mu_j$ of a record whose batch is the j-th of every pass: the root of the sum of squares over its touches.
 
-    Args:
-        touches: $s_t/\tau_t$, shape (T,).
-        slots: $\ell$, batches in a pass.
-    Returns:
-        Rounded up, one for each slot that some step reaches, shape (min(l, T),).
+    Touches $s_t/\tau_t$ have shape (T,). Rounded up, one for each slot that some step reaches, shape (min(l, T),).
     """
     return compose_gdp_columns(_by_slot(touches, slots))
 

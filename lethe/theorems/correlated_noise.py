@@ -250,12 +250,7 @@ class CorrelatedBinsTheorem(Theorem):
 def bins_apart(mus: Array, slots: int, bins: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
     r"""Costs of m bins that, by rank, no m bins exceed that lie $\lfloor\ell/m\rfloor$ slots or more apart.
 
-    Args:
-        mus: of each slot that some step reaches, shape (min(l, T),).
-        slots: l.
-        bins: m.
-    Returns:
-        Distinct costs, and how many bins have each.
+    `mus` are of each slot that some step reaches, shape (min(l, T),). Distinct costs, and how many bins have each.
     """
     gap = slots // bins
     every = np.zeros(slots)

@@ -124,9 +124,7 @@ class HolderPath:
     def solve(self, at: Array, touched: Touched | None) -> shift.Shift:
         """The engine with the tangents at these distances; at infinity the line z + 2 lambda G.
 
-        Args:
-            at: distances, shape (steps,).
-            touched: where the record is touched; None: at every step.
+        `at` has shape (steps,); the record is touched where `touched` says; None: at every step.
         """
         lipschitz, height = self._tangents(at)
         with np.errstate(over="ignore", invalid="ignore"):  # what the step before was rounded by goes through this one
@@ -231,9 +229,7 @@ def every_step_mu(path: HolderPath) -> float:
 def position_mus(path: HolderPath, *, afresh: bool) -> tuple[Array, Array]:
     r"""$\mu$ of a record that takes part once a pass: one for each stretch of positions, with the number of positions in it.
 
-    Args:
-        path: the run's last steps.
-        afresh: whether each pass has an order of its own: then only the place in the last pass is told apart.
+    `afresh`: each pass has an order of its own, so that only the place in the last pass is told apart.
     """
     everywhere, at_every_step = _best(path, None)
     stretches = _stretches(path)

@@ -27,16 +27,10 @@ def plain_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Arra
 
     Exact: attained by a quadratic. Below 1 for strongly convex losses with $h < 2$; exactly 1 for convex losses with $h \le 2$.
 
-    Args:
-        step_size: $\lambda \ge 0$.
-        weak_convexity: $m \ge -M$; negative means $|m|$-strongly convex, 0 convex.
-        smoothness: $M \ge 0$.
-
-    Returns:
-        $L$, rounded up. The mean of such steps over a batch has the same constant.
-
-    Reference: Nesterov 2004, Introductory Lectures on Convex Optimization, for convex losses; for weakly convex losses it improves
-    the constant $L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237, and needs no condition on the step size.
+    $\lambda \ge 0$; $m \ge -M$, negative for $|m|$-strongly convex losses, 0 for convex ones; $M \ge 0$. Rounded up. The mean of such steps
+    over a batch has the same constant. Reference: Nesterov 2004, Introductory Lectures on Convex Optimization, for convex losses; for
+    weakly convex losses it improves the constant $L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237, and needs no condition on the step
+    size.
     """
     low, high, _, _ = _ends(step_size, weak_convexity, smoothness)
     return _result(np.maximum(low, high))
@@ -50,9 +44,6 @@ def generalised_linear_step(step_size: ArrayLike, weak_convexity: ArrayLike, smo
     Clipping truncates $g'$ and keeps its direction, so the clipped loss has curvature between $-m$ and $M$ still, 0 included.
 
     $L \ge 1$ is rounded up, whatever the clip norm. Reference: proved in docs/theory.md.
-
-    Args:
-        step_size, weak_convexity, smoothness: as `plain_step`; numbers or arrays.
     """
     low, high, _, _ = _ends(step_size, weak_convexity, smoothness)
     return _result(np.maximum(np.maximum(low, high), 1.0))
@@ -66,13 +57,8 @@ def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Ar
     with $\sqrt\Lambda$ only where $0 < g < 4$ and its angle $y = \frac12 - \frac{(2 - g)(a + h)}{2 g (4 - g)}$ lies in $(0, 1)$.
     For convex losses and $h \le 2$ it is $1/\sqrt{1 - h/4}$.
 
-    Clipping is a projection, so the step's differences are $(I - \lambda P H)(x - y)$ with $0 \preceq P \preceq I$; the norm is largest
-    where P and H have extreme eigenvalues only, and two projections split into blocks of size at most 2, where it is computed
-    exactly. Attained for dimensions $\ge 2$. It holds for flat and per-group clipping alike, not for normalisation $v/\|v\|$.
-
-    Args:
-        step_size, weak_convexity, smoothness: as `plain_step`; numbers or arrays.
-    Reference: proved in docs/theory.md; it replaces the constant $\sqrt2 L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237.
+    Attained for dimensions $\ge 2$. It holds for flat and per-group clipping alike, not for normalisation $v/\|v\|$. Reference: proved in
+    docs/theory.md; it replaces the constant $\sqrt2 L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237.
     """
     low, high, a, h = _ends(step_size, weak_convexity, smoothness)
     with np.errstate(over="ignore"):
@@ -97,9 +83,8 @@ def ridge_contraction(step_size: ArrayLike, strength: ArrayLike) -> Any:
     r"""Lipschitz constant $c = 1/(1 + \lambda\kappa)$ of the proximal step of a regulariser that contains $\frac\kappa2\|x\|^2$, rounded
     up.
 
-    The noise is added before the proximal step, so c multiplies the constant of the next step.
-
-    Reference: Bauschke & Combettes 2017, Convex Analysis and Monotone Operator Theory in Hilbert Spaces, chapter 23.
+    The noise is added before the proximal step, so c multiplies the constant of the next step. Reference: Bauschke & Combettes 2017, Convex
+    Analysis and Monotone Operator Theory in Hilbert Spaces, chapter 23.
     """
     step, weight = _checked("step_size", step_size, 0.0), _checked("strength", strength, 0.0)
     with np.errstate(over="ignore"):

@@ -99,10 +99,7 @@ def solvable_length(run: Run) -> tuple[Finding, ...]:
 def design(run: Run, designs: Sequence[str], detail: str) -> Finding:
     """The batch design must be one of those given.
 
-    Args:
-        run: is looked at.
-        designs: the designs that will do.
-        detail: what the design means for the theorem, if it is one of them.
+    `detail` says what the design means for the theorem, if it is one of them.
     """
     got = run.batches.design
     if got in designs:
@@ -114,11 +111,7 @@ def design(run: Run, designs: Sequence[str], detail: str) -> Finding:
 def other_batches(run: Run, name: str, needs: str, remedy: str) -> Finding:
     """The failing finding about a batch design that will not do.
 
-    Args:
-        run: has the design.
-        name: of the hypothesis.
-        needs: what the theorem needs, as a sentence without its end.
-        remedy: what to do.
+    `needs` is a sentence without its end.
     """
     got = run.batches.design
     return fails(name, f"{needs}; batches are {got}", source=f"batches.design = {got}", remedy=remedy)
@@ -303,11 +296,7 @@ def two_over_smoothness(run: Run) -> float:
 def step_at_most(run: Run, limit: float, name: str, *, strictly: bool = False) -> Finding:
     """No step size may exceed a limit.
 
-    Args:
-        run: is looked at.
-        limit: the largest step size that is allowed.
-        name: the limit as a formula.
-        strictly: whether a step size equal to the limit fails.
+    `name` is the limit as a formula; with `strictly` a step size equal to it fails too.
     """
     largest, sign = float(run.step_sizes.max()), "<" if strictly else "<="
     if largest < limit or (largest == limit and not strictly):

@@ -23,14 +23,8 @@ from lethe.theorems.composition import slot_mus
 class SampledGaussianMechanism(Theorem):
     """The sampled Gaussian mechanism, composed over steps numerically.
 
-    Poisson batches: the privacy loss of $(1-q)N(0, z^2) + qN(1, z^2)$ against $N(0, z^2)$, both directions; replace one: against
-    $(1-q)N(0, z^2) + qN(-1, z^2)$. Batches without replacement, where a batch without the record holds another one in its place: for
-    replace_one the trade-off function $C_q(f)$ of Dong, Roth and Su; for zero_out the pair $(1-q)N(-1, z^2) + qN(1, z^2)$ against
-    $(1-q)N(-1, z^2) + qN(0, z^2)$ (docs/theory.md, Lemma 6). Beside each loss distribution stands the Rényi curve that follows from the
-    same pairs: it reaches every delta.
-
-    Poisson batches of one of g public groups at each step: a record is drawn at one step in g, with g times the probability. Of each g
-    steps in turn the one with the least noise counts.
+    `SampledGaussian` has the pairs of each design and relation (docs/theory.md, Lemma 6). Poisson batches of one of g public groups at each
+    step: a record is drawn at one step in g, with g times the probability. Of each g steps in turn the one with the least noise counts.
     """
 
     name: ClassVar[str] = "sampled-gaussian"
@@ -57,9 +51,7 @@ class SampledGaussianMechanism(Theorem):
 def sampled(run: Run, noise: Array) -> Guarantee:
     """The guarantee of a record that is drawn afresh at each step, or at each of its group.
 
-    Args:
-        run: whose batches are `drawn_afresh`.
-        noise: of each step, in units of the record's bound, shape (T,).
+    The noise of each step, in units of the record's bound, has shape (T,).
     """
     groups = run.batches.groups_of_records
     turns = np.full(-(-noise.size // groups) * groups, np.inf)
@@ -76,11 +68,8 @@ _MOST_LEVELS = 16
 class BallsInBinsTheorem(Theorem):
     r"""A record thrown into one of $\ell$ bins, which are visited in turn: the bin is kept for all passes, and nobody learns it.
 
-    $$P = \frac1\ell\sum_{j=1}^\ell N(\mu_je_j, I_\ell), \qquad \mu_j^2 = \sum_{t \in A_j} (G/\tau_t)^2,$$
-
-    $A_j$ the visits of bin j, against $Q = N(0, I_\ell)$ in both directions when the record is zeroed out, added or removed, and against
-    $Q = \frac1\ell\sum_j N(-\mu_je_j, I_\ell)$ when it is replaced. Gradients of full norm that no iterate changes attain these pairs.
-    Their divergences are bounded from above numerically, by convolving laws that are larger in the convex order.
+    `BallsInBinsGaussian` has the pairs, with $\mu_j^2 = \sum_{t \in A_j} (G/\tau_t)^2$ over the visits $A_j$ of bin j. Gradients of full
+    norm that no iterate changes attain them.
     """
 
     name: ClassVar[str] = "balls-in-bins"

@@ -25,13 +25,11 @@ OVERFILL_SLACK = 1e-18
 class Steps:
     """The contraction data of a run, one entry a step.
 
-    Args:
-        lipschitz: of step t's map from where the shift of step t-1 is measured (before its proximal step), shape (T,).
-        diameter: how large that shift can be at all, shape (T,), or None when the domain is unbounded.
-        constant: the largest of `lipschitz`, with its reason.
-        errors: $e_t$, by how much more than `lipschitz` says step t may bring two iterates apart, because gradients are known up to an
-            error only and iterates are rounded, shape (T,), in parameter units; None: both are exact.
-        slack: the probability that some batch holds more, to be added to delta; what a cap on batches costs comes on top.
+    `lipschitz` is of step t's map from where the shift of step t-1 is measured (before its proximal step); `diameter` says how large that
+    shift can be at all, None when the domain is unbounded; `constant` is the largest of `lipschitz`, with its reason. `errors` $e_t$ say by
+    how much more step t may bring two iterates apart, because gradients are known up to an error only and iterates are rounded, in
+    parameter units; None: both are exact. All have shape (T,). `slack` is the probability that some batch holds more, to be added to delta;
+    what a cap on batches costs comes on top.
     """
 
     lipschitz: Array
@@ -48,9 +46,8 @@ def step_constants(run: Run) -> Steps | None:
     the *next* step's constant, and a domain of diameter $D$ bounds the shift, measured before the proximal step, by
     $D(1+\lambda_t\kappa)$ only.
 
-    A batch of random size (poisson, balls_in_bins) is still divided by the nominal $b$: with $K$ records in it the step is that of a
-    step size $\lambda K/b$. The constants hold for every batch of at most `largest` records, and `slack` bounds the chance of a larger one.
-
+    A batch of random size (poisson, balls_in_bins) is still divided by the nominal $b$: with $K$ records in it the step is that of a step
+    size $\lambda K/b$. The constants hold for every batch of at most `largest` records, and `slack` bounds the chance of a larger one.
     Reference: docs/theory.md, "The Lipschitz constant of one step".
     """
     curvature = descended_curvature(run)

@@ -36,11 +36,7 @@ def truncation_slack(run: Run) -> float:
     cap, then the run with the cap is $(\epsilon, \delta + s)$-DP (docs/theory.md, Theorem 7a). A guarantee over all draws together is not
     enough: it would cost $(1 + e^\epsilon)s$.
 
-    Returns:
-        s in [0, 1], rounded up; 0 where nothing is ever cut, and where the other records are fewer than the cap.
-    Raises:
-        InputError: it is no run, or its batches are cut and it is not known how many records they may hold.
-    Reference: the hockey-stick divergence and its joint convexity: Balle, Barthe, Gaboardi 2018, arXiv:1807.01647.
+    Rounded up; 0 where nothing is ever cut, and where the other records are fewer than the cap.
     """
     if not isinstance(run, Run):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.")
@@ -57,9 +53,7 @@ def truncation_slack(run: Run) -> float:
 def examine_cap(run: Run, *, given_the_others: bool) -> tuple[Finding, ...]:
     """A theorem's finding about a cap on batch sizes; empty if there is none.
 
-    Args:
-        run: the run.
-        given_the_others: whether the theorem's bound holds given the other records' draws, as `truncation_slack` needs.
+    `given_the_others`: the theorem's bound holds given the other records' draws, as `truncation_slack` needs.
     """
     cap = run.batches.cap
     if cap is None:

@@ -106,13 +106,8 @@ def shift_mus(lipschitz: Array, noise_std: Array, distances: Array, lengths: Len
 
     $$\mu_R = \frac{z_R \prod_{t>T-R} L_t}{\sqrt{\sum_{t>T-R} (\prod_{i>t} L_i)^2\tau_t^2}}$$
 
-    Args:
-        lipschitz: $L_t \ge 0$, shape (T,).
-        noise_std: $\tau_t \ge 0$, shape (T,), > 0 in every window.
-        distances: $z_R \ge 0$ at the start of each window, parameter units, shape (W,).
-        lengths: $R \ge 1$, shape (W,), ascending, at most T.
-    Returns:
-        $\mu_R$, shape (W,), rounded up.
+    $L_t \ge 0$ and $\tau_t \ge 0$, > 0 in every window, have shape (T,); the distances $z_R \ge 0$ at the start of each window and the
+    lengths, ascending from 1 to T at most, shape (W,). Rounded up.
     """
     longest = int(lengths[-1])
     with np.errstate(divide="ignore"):

@@ -55,17 +55,8 @@ def planned(
     r"""The run that was given, or the one that the words stand for, with the smallest noise that meets the target.
 
     Poisson batches, every iterate released, one record added or removed. An epoch has as many steps as without privacy, $k = \lceil
-    n/b\rceil$; a step expects $\lceil n/k\rceil$ records, so that ten epochs are ten. Of several processes b is of each.
-
-    Args:
-        run: None: the words say all; else they say nothing.
-        words: epsilon, delta, epochs, batch_size (None: that of a DataLoader) and clip_norm (None: 1, or none of a linear model).
-        data, users: as of `fit`; with users the numbers count them.
-        rate, loss: the learning rate, of a linear model the step size; and its loss, None: of a network, of whose loss nothing is known.
-        allow_large_delta: as of `lethe.plan`.
-    Raises:
-        InputError: neither or both are given, words are missing, or the records cannot be counted.
-        CalibrationError: no noise meets the target.
+    n/b\rceil$; a step expects $\lceil n/k\rceil$ records, so that ten epochs are ten. Of several processes b is of each. With a run the
+    words say nothing; with users the numbers count them. `rate` is the learning rate, of a linear model the step size.
     """
     if run is not None:
         for name, value in words._asdict().items():
@@ -94,9 +85,7 @@ def planned(
 def steps_per_epoch(units: int, physical: int, accumulated: int = 1, *, drop_last: bool = False) -> int:
     """How many steps an epoch has without privacy.
 
-    Args:
-        units, physical: records, or users; and of them on the devices of all processes at once.
-        accumulated, drop_last: how many such batches are a step; whether a last batch that is smaller is left out.
+    `physical` of the units are on the devices of all processes at once; `accumulated` such batches are a step.
     """
     batches = units // physical if drop_last else math.ceil(units / physical)
     return max(1, math.ceil(batches / accumulated))
@@ -115,12 +104,7 @@ def poisson_run(
 ) -> Run:
     """The run of a training that was told no more than how large and how many its batches are; its noise is still to be planned.
 
-    Args:
-        units, of_users: records, or users.
-        size, steps: of a batch without privacy, the expected number is that of batches of equal size; and T.
-        rate: the first learning rate, which the certificate of every iterate does not depend on.
-        clip_norm, loss: C, None: the loss bounds gradients; and None: unknown.
-        neighbours: what two data sets differ by; None: as of `Run`.
+    `rate` is the first learning rate, which the certificate of every iterate does not depend on.
     """
     usable = isinstance(rate, float | int) and 0 < rate < math.inf
     return Run(

@@ -81,9 +81,12 @@ def _quadratic() -> list[Exact]:
 
 
 def _averaged() -> list[Exact]:
-    """Linear losses, passes that end at the mean of their iterates: the record of the first batch has moved every one of them."""
-    run = make_run(loss=LINEAR, noise_at="pass_ends", pass_weights=1.0)
-    return [Exact("averaged-linear", run, _gaussian(math.sqrt(5) * run.sensitivities[0] / run.noise_stds[-1]))]
+    """Linear losses, passes that end at the last or at a mean of their iterates: the record of the first batch has moved every one."""
+    runs = [make_run(loss=LINEAR, noise_at="pass_ends", pass_weights=weights) for weights in (None, 1.0, [0.2] * 5 + [0.8] * 5)]
+    return [
+        Exact(f"averaged-linear-{place}", run, _gaussian(math.sqrt(5) * run.sensitivities[0] / run.noise_stds[-1]))
+        for place, run in enumerate(runs)
+    ]
 
 
 def _projected() -> list[Exact]:

@@ -14,6 +14,7 @@ from lethe.train.clip.clipper import Clipper
 
 F64 = torch.float64
 RECORDS, CLIP = 7, 0.7
+Losses = Callable[[Tensor], Tensor]
 
 
 class Escaping(torch.autograd.Function):
@@ -63,33 +64,31 @@ def batch_of(records: int = RECORDS, seed: int = 1) -> Tensor:
     return torch.randint(9, (records, 5), generator=torch.Generator().manual_seed(seed))
 
 
-def losses_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    def losses(tokens: Tensor) -> Tensor:
-        outputs = model(tokens)
-        return (
-            -outputs.log_softmax(-1).gather(2, tokens.roll(1, 1)[..., None]).mean((1, 2)).to(F64 if outputs.dtype == F64 else outputs.dtype)
-        )
-
-    return losses
+def losses_of(model: nn.Module) -> Losses:
+    return lambda tokens: -model(tokens).log_softmax(-1).gather(2, tokens.roll(1, 1)[..., None]).mean((1, 2))
 
 
 def flat(sums: dict[nn.Parameter, Tensor]) -> Tensor:
     return torch.cat([tensor.flatten() for tensor in sums.values()])
 
 
-def truth(model: nn.Module, batch: Tensor, units: Sequence[Sequence[int]] | None = None) -> Tensor:
+def truth(model: nn.Module, batch: Tensor, units: Sequence[Sequence[int]] | None = None, losses: Losses | None = None) -> Tensor:
     """The gradients of records alone, or of units: shape (B, numbers)."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    losses = losses_of(model)
+    losses = losses or losses_of(model)
     rows: list[Tensor] = []
     for unit in units or [[record] for record in range(len(batch))]:
         loss = torch.stack([losses(batch[record : record + 1]).sum() for record in unit]).mean()
-        rows.append(torch.cat([gradient.flatten().double() for gradient in torch.autograd.grad(loss, trained)]))
+        model.zero_grad()
+        loss.backward()
+        rows.append(torch.cat([(torch.zeros_like(one) if one.grad is None else one.grad).flatten().double() for one in trained]))
+    model.zero_grad()
     return torch.stack(rows)
 
 
 def clipped(rows: Tensor, clip: float = CLIP) -> Tensor:
-    return (rows * (clip / rows.norm(dim=1)).clamp(max=1)[:, None]).sum(0)
+    """The sum of rows that are clipped; a row of zeros adds nothing."""
+    return (rows * (clip / rows.norm(dim=1).clamp(min=1e-300)).clamp(max=1)[:, None]).sum(0)
 
 
 def added(model: nn.Module, *batches: Tensor, clip: Any = CLIP, way: str | None = None, **options: Any) -> Tensor:

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from doors import arguments
 from helpers import batches as batches_of
 from torch import Tensor, nn
 
 from lethe.run.run import Run
+from lethe.train import Fitted, fit
 from lethe.train.core.samplers import draw_batches
 
 RECORDS, COLUMNS, CLASSES = 23, 4, 3
@@ -51,6 +53,11 @@ def make_network_run(design: str = "poisson", **changes: Any) -> Run:
 def make_users_run(design: str = "poisson", **changes: Any) -> Run:
     """The same in batches of 3 users."""
     return make_network_run(design, **{"records": USERS, "batches": batches_of(design, 3), "unit": "user", **changes})
+
+
+def fit_network(run: Run, model: nn.Module | None = None, loss: Any = CROSS_ENTROPY, data: Any = None, **options: Any) -> Fitted[Any]:
+    """`fit` of the network or another model, with its options flat beside its own arguments."""
+    return fit(make_network() if model is None else model, loss, make_data() if data is None else data, run, **arguments(options))
 
 
 def flat(model: nn.Module) -> Tensor:

@@ -39,7 +39,8 @@ class Loop:
     ) -> None:
         self.run = make_network_run(noise_multiplier=1.0) if run is None else run
         self.given = make_network() if model is None else model
-        options = {"batch_generator": torch.Generator().manual_seed(3), "noise_generator": np.random.default_rng(0), **options}
+        if not options.keys() & {"seed", "secure"}:
+            options = {"batch_generator": torch.Generator().manual_seed(3), "noise_generator": np.random.default_rng(0), **options}
         self.model = self.given
         self.optimizer = torch.optim.SGD(self.given.parameters(), lr=0.5) if optimizer is None else optimizer(self.given.parameters())
         losses, data = losses_of(self.given) if losses is None else losses, make_data() if data is None else data

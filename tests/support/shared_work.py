@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from doors import arguments
-from networks import CLASSES, COLUMNS, CROSS_ENTROPY, make_data, make_network_run
+from networks import CLASSES, COLUMNS, CROSS_ENTROPY, fit_network, make_data, make_network_run
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -69,7 +69,7 @@ def trained(rank: int, how: str, run: Run, make: Any, options: dict[str, Any], d
     """`fit` of the model in shards; `make` is an optimiser's class."""
     model = sharded(network(dtype), how)
     optimizer = None if make is None else make(model.parameters(), lr=0.5)
-    fitted = fit(model, CROSS_ENTROPY, make_data(dtype), run, optimizer=optimizer, **arguments(options))
+    fitted = fit_network(run, model, data=make_data(dtype), optimizer=optimizer, **options)
     state = {name: whole(entry) for name, entry in fitted.model.state_dict().items()}
     assert fitted.record.released[0].sha256 == tensors_digest(raw_state(state))
     return everything(model), fitted.run, fitted.checked
@@ -141,7 +141,7 @@ def loudest(rank: int, how: str, private: bool) -> tuple[dict[str, float], int]:
     with Largest() as largest:
         if private:
             optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-            fit(model, CROSS_ENTROPY, data, make_network_run("full", steps=2), optimizer=optimizer)
+            fit_network(make_network_run("full", steps=2), model, data=data, optimizer=optimizer)
         else:
             CROSS_ENTROPY(model(data[0]), data[1]).sum().backward()
     return largest.sizes, len(reduced)
@@ -214,7 +214,7 @@ def wrong(rank: int, what: str) -> Any:
     }
     made = makers.get(what, lambda: fully_shard(model, mesh=mesh))()
     run = make_network_run("shuffled", **{"noise_multiplier": 1.0, **changes.get(what, {})})
-    return fit(made, CROSS_ENTROPY, make_data(), run, **arguments(options.get(what, {})))
+    return fit_network(run, made, **options.get(what, {}))
 
 
 def written(rank: int, what: str, folder: str) -> None:
@@ -250,11 +250,6 @@ def written(rank: int, what: str, folder: str) -> None:
     )
 
 
-def state_of_a_shard(rank: int) -> None:
-    """The digest of a state dict that holds shards is refused."""
-    raw_state(sharded(network()).state_dict())
-
-
 def journaled(folder: str) -> int:
     """The last step in the journal; 0: none."""
     path = Path(folder) / "journal"
@@ -278,7 +273,7 @@ def kept(rank: int, run: Run, folder: str, stop: int | None, end: str = "raise",
         "batch_generator": torch.Generator().manual_seed(3),
     }
     optimizer = None if make is None else make(model.parameters(), lr=0.1)
-    fitted = fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, **arguments(options))
+    fitted = fit_network(run, model, optimizer=optimizer, **options)
     return everything(model), fitted.run
 
 
@@ -302,6 +297,6 @@ def root_dies(rank: int, run: Run, folder: str, at: int, written: bool) -> None:
 
     NetworkNoise.add, Journal.release = add, dying  # type: ignore[method-assign]
     try:
-        fit(sharded(network()), CROSS_ENTROPY, make_data(), run, options=TrainOptions(checkpoints=folder))
+        fit_network(run, sharded(network()), checkpoints=folder)
     finally:
         NetworkNoise.add, Journal.release = drawn, release  # type: ignore[method-assign]

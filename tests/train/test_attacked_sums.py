@@ -7,17 +7,18 @@ The clipper's own sums, of every kind of layer, are attacked in tests/laws/train
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import pytest
 import torch
-from doors import arguments
+from networks import fit_network
+from private_loops import Loop, losses_of
 from processes import Processes
 from torch import Tensor, nn
 
 import lethe
-from lethe.train import PrivacyEngine, fit
 from lethe.train.network import plan
 
 COUNTED = 1.001  # of what is counted: rounding of the weights, after the noise, is post-processing, and averages out over coordinates
@@ -50,17 +51,12 @@ def trained(rank: int, door: str, sign: float, run: lethe.Run, part: int, proces
     nn.init.zeros_(model.weight)
     targets = torch.zeros(run.records)
     targets[: run.records // processes] = targets_of(run.records // processes, part, sign)
-    data, options = (torch.ones(run.records, 8), targets), arguments({"seed": 1, "physical_size": part})
+    data, options = (torch.ones(run.records, 8), targets), {"seed": 1, "physical_size": part}
     if door == "fit":
-        fit(model, loss, data, run, **options)
+        fit_network(run, model, loss, data, **options)
     else:
-        optimizer = torch.optim.SGD(model.parameters(), lr=run.step_size)  # pyright: ignore[reportArgumentType]
-        engine = PrivacyEngine(model, optimizer, lambda batch: loss(model(batch[0]), batch[1]), data, run, **options)
-        for batch in engine.batches():
-            engine.backward(batch)
-            optimizer.step()
-            optimizer.zero_grad()
-        engine.recorded_run()
+        plain = functools.partial(torch.optim.SGD, lr=run.step_size)
+        Loop(run, model=model, losses=losses_of(model, loss), data=data, optimizer=plain, **options).whole()
     return model.weight.detach().double()
 
 
@@ -89,15 +85,6 @@ def test_every_door_clips_to_so_much_less(door: str, monkeypatch: pytest.MonkeyP
     run = run_of(64)
     assert moved([trained(0, door, sign, run, 8) for sign in (1.0, -1.0)], run) == pytest.approx(0.75, rel=1e-4)
     assert seen == [(8, 1)] * 2
-
-
-@pytest.mark.nightly(by_day="test_micro_batches_move_by_no_more_than_is_counted")
-@pytest.mark.parametrize("part", [16, 64])
-@pytest.mark.parametrize("door", ["fit", "loop"])
-def test_sixty_thousand_records_move_by_no_more_than_is_counted(door: str, part: int) -> None:
-    """It was 1.9 and 1.3 times as much, and 2.65 and 1.41 of what was made for it with more care."""
-    run = run_of(59_776)
-    assert 0.99 < moved([trained(0, door, sign, run, part) for sign in (1.0, -1.0)], run) <= COUNTED
 
 
 def test_two_processes_move_by_no_more_than_is_counted(processes: Processes) -> None:

@@ -261,19 +261,3 @@ def test_a_gradient_is_off_by_no_more_than_is_stated(dtype: torch.dtype, width: 
     assert stated <= gradient_rounding(run, SQUARES, width, norm, in_blocks=False)
     coarse = rows.astype(np.float32) @ parameters.astype(np.float32)
     assert np.abs(coarse - rows @ parameters).max() > 10 * stated
-
-
-def test_a_batch_of_random_size_adds_up_the_errors_of_all_its_records() -> None:
-    """A hundred records alike in a batch of nominal size 1: their scores are off alike."""
-    generator = np.random.default_rng(0)
-    records, width = 100, 700
-    row = generator.normal(size=width)
-    row /= 2.0 ** np.ceil(np.log2(np.linalg.norm(row)))
-    parameters = generator.normal(size=width) * 100.0
-    parameters -= row * (row @ parameters) / (row @ row)
-    rows, targets = np.tile(row, (records, 1)), np.zeros(records)
-    run = make_run(records=records, batches=lethe.batches.Poisson(1), loss=SQUARES)
-    full = run.replace(batches=lethe.batches.Full())
-    stated, of_full = (gradient_rounding(one, SQUARES, width, 1e4, in_blocks=True) for one in (run, full))
-    assert records * rounding_of(rows, targets, parameters) <= stated
-    assert stated == pytest.approx(100 * of_full, rel=1e-12, abs=0.0)

@@ -124,15 +124,6 @@ def test_a_scheduled_policy_trains_as_the_schedule_does() -> None:
     assert (planned.model.weights == asked.model.weights).all()
 
 
-def test_sixty_epochs_of_the_printed_decay_fit_a_budget_of_theirs() -> None:
-    """schedules.md section 12, test 10: 60 epochs of exp k = .0138 cost rho = 0.757264 where a step costs 1/(2 sigma^2)."""
-    schedule = {"schedule": "exponential", "first": 10.0, "ratio": math.exp(-0.0138)}
-    run = make_run(release="all", noise_budget=0.7572645, noise_multiplier=None, passes=100, neighbours="zero_out")
-    trained = fit(run, scheduled(schedule, every="pass"))
-    assert trained.diagnostics.steps == 60 * 4
-    assert trained.spent == pytest.approx(0.757264, abs=5e-7)
-
-
 def test_a_list_ends_with_an_error_and_words_are_checked() -> None:
     policy = scheduled([2.0, 3.0], every="pass")
     assert [policy(look(step)) for step in (1, 4, 5, 8)] == [2, 2, 3, 3]

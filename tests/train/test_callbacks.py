@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 from convex_heads import make_backbone, make_head, make_records
-from doors import arguments, fit_head, fit_linear
+from doors import fit_head, fit_linear
 from helpers import as_planned
-from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
+from networks import CROSS_ENTROPY, fit_network, flat, make_data, make_network, make_network_run
 from private_loops import Loop
 from problems import make_problem, make_run
 
 from lethe.errors import CallbackWarning
 from lethe.run.run import Run
-from lethe.train import Checkpoints, Fitted, fit
+from lethe.train import Checkpoints, Fitted
 from lethe.train.callbacks.callback import Callback, StepEnd, TrainingEnd
 from lethe.train.core.samplers import draw_batches
 
@@ -64,7 +64,7 @@ class Failing(Callback):
 
 def network(run: Run, **options: Any) -> Fitted[Any]:
     options = {"batch_generator": torch.Generator().manual_seed(3), "noise_generator": np.random.default_rng(0), **options}
-    return fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments(options))
+    return fit_network(run, **options)
 
 
 def in_a_loop(run: Run, **options: Any) -> Loop:
@@ -157,7 +157,7 @@ def test_a_callback_that_fails_at_the_beginning_ends_the_training_before_its_fir
     model, heard = make_network(), Heard()
     before = flat(model).clone()
     with pytest.raises(OSError, match="disk is full"):
-        fit(model, CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0), callbacks=[heard, Failing("begin")])
+        fit_network(make_network_run(noise_multiplier=1.0), model, callbacks=[heard, Failing("begin")])
     assert torch.equal(flat(model), before)
     assert heard.steps == heard.ends == []
     assert heard.failed == ["OSError"]
@@ -199,13 +199,3 @@ def test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step(
     assert [done for _, done in heard.begun] == [0, 4]
     assert heard.steps == of_run(run)
     assert as_planned(fitted.run) == run
-
-
-def test_a_policys_noise_is_told_as_it_was_used() -> None:
-    """Every iterate is released, and the noise is a function of them; what is spent is what the filter says."""
-    run = make_run(release="all", noise_multiplier=None, noise_budget=1.0)
-    heard = Heard()
-    fitted = linear(run, noise_policy=lambda observed: 4.0 + observed.step, callbacks=heard)
-    assert [step.noise_multiplier for step in heard.steps] == pytest.approx([5.0 + place for place in range(len(heard.steps))], rel=1e-15)
-    assert [step.noise_std for step in heard.steps] == pytest.approx(fitted.run.noise_stds.tolist(), rel=1e-15)
-    assert heard.steps[-1].spent == heard.ends[0].spent == fitted.spent

@@ -196,42 +196,7 @@ def test_a_backbone_that_keeps_its_first_batch_is_refused(physical_size: int, wh
         fitted(Fitting(mean_of), data=(inputs, make_records()[1]), physical_size=physical_size)
 
 
-class Overridden(nn.Linear):
-    """Not a plain linear layer."""
-
-
-def undefined() -> nn.Linear:
-    head = make_head()
-    nn.init.constant_(head.weight, float("nan"))
-    return head
-
-
-def _doubled(module: nn.Module, inputs: Any, outputs: Tensor) -> Tensor:
-    return outputs * 2
-
-
-def hooked() -> nn.Linear:
-    head = make_head()
-    head.register_forward_hook(_doubled)
-    return head
-
-
 def test_a_head_that_is_part_of_the_backbone_is_refused() -> None:
     head = make_head().requires_grad_(False)
     with pytest.raises(InputError, match="shares memory with the backbone"):
         fitted(nn.Sequential(nn.Linear(INPUTS, FEATURES).double().requires_grad_(False), head), head)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"head": lambda: Overridden(FEATURES, 3).double()}, "plain torch.nn.Linear"),
-        ({"head": hooked}, "plain torch.nn.Linear"),
-        ({"head": undefined}, "needs a finite number"),
-        ({"backbone": lambda: Bare(lambda x: x[:, :, None])}, "one vector of 5 real numbers"),
-        ({"backbone": lambda: Fitting(mean_of, copied=False)}, "cannot be copied"),
-    ],
-)
-def test_heads_and_backbones_of_other_kinds_are_refused(options: dict[str, Callable[[], Any]], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fitted(**{name: make() for name, make in options.items()})

@@ -178,9 +178,3 @@ def test_another_strategy_is_refused(tmp_path: Path) -> None:
     strategies._read.cache_clear()  # another process
     with pytest.raises(InputError, match="has the hash"):
         Run(**document)
-
-
-def test_independent_noise_keeps_nothing_of_itself(tmp_path: Path) -> None:
-    run = make_network_run("cyclic", noise_multiplier=1.0)
-    trained(tmp_path / "kept", run)
-    assert torch.load(tmp_path / "kept" / "checkpoint.pt", weights_only=True)["noise"] is None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from doors import arguments
-from networks import CROSS_ENTROPY, IDS, RECORDS, by_hand, flat, make_data, make_network, make_network_run, make_users_run
+from networks import CROSS_ENTROPY, IDS, RECORDS, by_hand, fit_network, flat, make_data, make_network, make_network_run, make_users_run
 from processes import Processes
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -58,7 +58,7 @@ def listed() -> list[dict[str, Tensor]]:
 
 
 def of_tuples(run: Run, **options: Any) -> Tensor:
-    return flat(fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments({"seed": 5, "isolation": "declared", **options})).model)
+    return flat(fit_network(run, **{"seed": 5, "isolation": "declared", **options}).model)
 
 
 def of_mappings(run: Run, data: Any = None, **options: Any) -> Tensor:

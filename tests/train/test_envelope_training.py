@@ -14,14 +14,10 @@ from hypothesis import strategies as st
 from problems import make_problem, make_run
 
 import lethe
-from lethe.audit import AuditConfig, Claim, TwoWorldGame
-from lethe.audit.trainers import LinearTraining, audit
 from lethe.run.losses import Softmax
 from lethe.run.losses.linear import LinearLoss
 from lethe.train.linear.gradients import LinearModel
 from lethe.train.linear.models import prepare_targets
-
-KINDS = ("softmax_regression", "logistic_regression", "least_squares", "huber", "truncated_logistic_regression", "smoothed_hinge")
 
 
 def model_of(
@@ -72,20 +68,6 @@ def test_a_step_brings_no_two_models_apart(seed: int, clip_norm: float, size: fl
     assert float((moved(weights) - moved(other)).norm()) <= float((weights - other).norm()) * (1 + 1e-12) + 2 * step * clip_norm * 1e-9
 
 
-def test_one_pair_of_models_that_a_clipped_step_brings_apart() -> None:
-    """One record, three classes, C = .9, step size 2/M of the loss: apart by 3.9 %, and not by the envelope."""
-    rows, labels, loss = np.array([[1.0]]), np.array([0]), Softmax(feature_norm=1.0, classes=3)
-    one = torch.tensor([[0.0, 1.15394, -0.05652]])
-    pair = one.to(torch.float64), one.to(torch.float64) + 1e-3 * torch.tensor([[1.0, -0.7864, -0.282]], dtype=torch.float64)
-    ratios = {}
-    for method in ("clip", "envelope"):
-        model = model_of(rows, labels, loss, 0.9, method)
-        after = [point - 4.0 * model.clipped_gradient_sum(point, slice(None)) for point in pair]
-        ratios[method] = float((after[0] - after[1]).norm() / (pair[0] - pair[1]).norm())
-    assert ratios["clip"] == pytest.approx(1.039, abs=1e-3)
-    assert ratios["envelope"] <= 1.0 - 1e-6
-
-
 def test_at_the_loss_s_own_bound_nothing_is_searched_or_cut() -> None:
     """The clip norm is the bound itself, rounded inward in training: still no envelope of another bound."""
     problem, bound = make_problem("softmax_regression"), Softmax(feature_norm=1.5).derived_gradient_bound
@@ -115,17 +97,3 @@ def test_a_record_moves_the_model_by_its_bound_and_no_more() -> None:
     assert one.run.rounding_errors is not None
     assert moved <= 3 * run.sensitivities[0] + one.run.rounding_errors.sum()
     assert run.sensitivities[0] == 2.0 * 0.2 / 4
-
-
-def test_audits_stay_below_the_certificate_and_see_noise_that_is_missing() -> None:
-    run = lethe.Run(
-        records=12, batches={"design": "cyclic", "size": 4}, passes=2, step_size=6.0, clip_norm=0.25, clip_method="envelope",
-        noise_multiplier=4.0, noise_at="pass_ends", loss=Softmax(feature_norm=1.0, evidence="enforced"), release="last",
-        neighbours="zero_out",
-    )  # fmt: skip
-    data = np.zeros((12, 4)), np.zeros(12, dtype=int)
-    config = AuditConfig(delta=0.01, threat="final_model", game=TwoWorldGame(runs=30, workers=1), level=1e-2)
-    epsilon = lethe.certify(run, 0.01, allow_large_delta=True).epsilon
-    claim = Claim(epsilon=epsilon, delta=0.01, neighbours="zero_out", release="last", source="the run")
-    for noise, verdict in ((1.0, "consistent"), (0.1, "refuted")):
-        assert audit(LinearTraining(run=run.with_noise_scaled(noise), classes=3), data, config, claim=claim).verdict == verdict

@@ -4,17 +4,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from doors import arguments
 from helpers import DESIGNS, EXACT_SLOT_DESIGNS, as_planned
 from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run
+from networks import CROSS_ENTROPY, RECORDS, by_hand, fit_network, flat, make_data, make_network, make_network_run
 from scipy import stats
 from torch import nn
 
 from lethe.run.run import Run
-from lethe.train import Group, TrainOptions, fit
+from lethe.train import Group
 from lethe.train.core.samplers import draw_batches
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
@@ -26,13 +25,7 @@ def batches(seed: int) -> torch.Generator:
 
 def fitted(run: Run, **options: Any) -> torch.Tensor:
     model = make_network()
-    fit(
-        model,
-        CROSS_ENTROPY,
-        make_data(),
-        run,
-        **arguments({"batch_generator": batches(3), "noise_generator": np.random.default_rng(0), **options}),
-    )
+    fit_network(run, model, **{"batch_generator": batches(3), "noise_generator": np.random.default_rng(0), **options})
     return flat(model)
 
 
@@ -75,7 +68,7 @@ def test_empty_batches_get_noise_and_are_recorded() -> None:
             finished.append(step)
 
         options = {"batch_generator": batches(3), "physical_size": physical_size, "progress": note}
-        recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments(options))
+        recorded = fit_network(run, **options)
         assert as_planned(recorded.run) == run
         assert finished == list(range(1, 13))
 
@@ -102,7 +95,7 @@ def test_the_noise_of_a_run_is_the_planned_noise(changes: dict[str, Any], secure
     run = make_network_run(noise_multiplier=[1.0, 2.0, 0.5], **changes)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5) if given_optimizer else None
     data = torch.zeros(RECORDS, 400), torch.zeros(RECORDS, dtype=torch.long)
-    recorded = fit(model, CROSS_ENTROPY, data, run, optimizer=optimizer, options=TrainOptions(secure=secure))
+    recorded = fit_network(run, model, data=data, optimizer=optimizer, secure=secure)
     variance = sum((0.5 * multiplier * 0.4 / 5) ** 2 for multiplier in (1.0, 2.0, 0.5))
     low, high = stats.chi2.interval(1 - 1e-9, model.weight.numel())
     assert low < float(model.weight.detach().double().square().sum()) / variance < high
@@ -116,14 +109,7 @@ def test_an_optimiser_gets_the_noisy_mean_gradient(make: Callable[..., torch.opt
     run = make_network_run(noise_multiplier=1.0)
     model, twin = make_network(), make_network()
     optimizer, twins = make(model.parameters(), lr=0.05), make(twin.parameters(), lr=0.05)
-    recorded = fit(
-        model,
-        CROSS_ENTROPY,
-        make_data(),
-        run,
-        optimizer=optimizer,
-        options=TrainOptions(batch_generator=batches(3), noise_generator=np.random.default_rng(0)),
-    )
+    recorded = fit_network(run, model, optimizer=optimizer, batch_generator=batches(3), noise_generator=np.random.default_rng(0))
     noise = NetworkNoise(np.random.default_rng(0))
     features, targets = make_data()
     for batch in draw_batches(run, batches(3)):
@@ -154,9 +140,7 @@ def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(method: str,
 
     def moved(rows: torch.Tensor) -> torch.Tensor:
         model = make_network()
-        fit(
-            model, CROSS_ENTROPY, (rows, targets), run, options=TrainOptions(method=method, clip_groups=groups, physical_size=physical_size)
-        )
+        fit_network(run, model, data=(rows, targets), method=method, clip_groups=groups, physical_size=physical_size)
         return flat(model)
 
     reached = []

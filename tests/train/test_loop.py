@@ -139,30 +139,6 @@ def test_shapes_and_report(kind: str, intercept: bool) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["softmax_regression", "logistic_regression"])
-def test_it_learns_what_can_be_learned(kind: str) -> None:
-    """Classes in well separated clusters; noiseless full-batch training separates them."""
-    random = np.random.default_rng(0)
-    classes = 3 if kind == "softmax_regression" else 2
-    targets = np.arange(60) % classes
-    features = np.eye(3)[targets] + 0.05 * random.normal(size=(60, 3))
-    run = Run(
-        records=60,
-        batches={"design": "full"},
-        passes=200,
-        step_size=1.0,
-        noise_multiplier=0.0,
-        loss={**make_loss(kind), "intercept": True},
-        release="last",
-        neighbours="replace_one",
-    )
-    trained = fit_linear(run, features, targets, classes=classes, seed=0)
-    assert trained.model.accuracy(features, targets) == trained.model.score(features, targets) == 1.0
-    assert trained.model.score_name == "accuracy"
-    assert trained.model.predict(features).tolist() == targets.tolist()
-    assert trained.model.mean_loss(features, targets) < 0.3 < np.log(classes)  # the loss at zero weights
-
-
 def test_prediction_projects_as_training_did() -> None:
     trained = fit(make_run("least_squares", loss=make_loss("least_squares", intercept=True)))
     row = np.array([[3.0, 0.0, 0.0, 4.0]])  # norm 5, projected to 1.5
@@ -173,17 +149,3 @@ def test_prediction_projects_as_training_did() -> None:
         trained.model.predict(np.zeros((2, 3)))
     with pytest.raises(InputError, match=r"features\[0, 0\]"):
         trained.model.predict(np.full((1, 4), np.nan))
-
-
-def test_progress_tells_steps_and_nothing_else_and_an_interrupt_propagates() -> None:
-    seen: list[tuple[int, int]] = []
-
-    def progress(step: int, steps: int) -> None:
-        seen.append((step, steps))
-        if len(seen) == 17:
-            raise KeyboardInterrupt
-
-    fit(make_run(), progress=progress)
-    assert seen == [(step, 12) for step in range(1, 13)]
-    with pytest.raises(KeyboardInterrupt):
-        fit(make_run(), progress=progress)

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from networks import CLASSES, CROSS_ENTROPY, make_data, make_network, make_network_run
+from networks import CLASSES, CROSS_ENTROPY, fit_network, make_data, make_network, make_network_run
 from private_loops import Loop, losses_of
 from torch import Tensor, nn
 from torch.nn import functional
 
 import lethe
 from lethe.errors import LetheError
-from lethe.train import fit
 from lethe.train.core.training_records import CONSTANTS, LOOP, STATE
 from lethe.train.data.sources import TensorSource
 
@@ -145,24 +144,24 @@ def test_what_is_not_seen_is_declared() -> None:
     assert LOOP.detail in loop.engine.declared  # what a loop mixes before backward
     loop.use(next(iter(loop.loader)))
     assert LOOP.detail in lethe.certify(loop.engine.record(), 1e-3).explain()
-    done = fit(make_network(), CROSS_ENTROPY, Rows(*make_data()), RUN).declared
+    done = fit_network(RUN, data=Rows(*make_data())).declared
     assert "these rows are apart" in done
     assert CONSTANTS.detail in done
     assert not any("engine.backward" in statement or ".fetch" in statement for statement in done)
-    assert any("Unknown.fetch" in statement for statement in fit(make_network(), CROSS_ENTROPY, Unknown(*make_data()), RUN).declared)
+    assert any("Unknown.fetch" in statement for statement in fit_network(RUN, data=Unknown(*make_data())).declared)
 
 
 def test_training_to_which_nothing_contributed_says_so_and_not_how_many_did() -> None:
     features, targets = make_data()
     with pytest.warns(UserWarning, match="private: no record contributed to any step"):
-        done = fit(make_network(), CROSS_ENTROPY, (torch.full_like(features, torch.nan), targets), RUN)
+        done = fit_network(RUN, data=(torch.full_like(features, torch.nan), targets))
     assert done.diagnostics.contributed is False
     nan = features.clone()
     nan[1:] = torch.nan
-    assert fit(make_network(), CROSS_ENTROPY, (nan, targets), RUN).diagnostics.contributed is True
+    assert fit_network(RUN, data=(nan, targets)).diagnostics.contributed is True
     masked = torch.full_like(targets, -100)  # PyTorch's label of what does not count: the loss is 0
     with pytest.warns(UserWarning, match="private: no record contributed to any step .* every gradient was 0.* all masked") as said:
-        assert fit(make_network(), CROSS_ENTROPY, (features, masked), RUN).diagnostics.contributed is False
+        assert fit_network(RUN, data=(features, masked)).diagnostics.contributed is False
     assert not any(str(len(masked)) in str(one.message) for one in said)
     loop = Loop(RUN)
     assert loop.engine.diagnostics is None

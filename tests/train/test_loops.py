@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import DESIGNS, with_fresh_noise
-from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
+from networks import CROSS_ENTROPY, fit_network, flat, make_data, make_network, make_network_run
 from private_loops import Loop, losses_of
 from torch import nn
 
 import lethe
 from lethe.errors import InputError
-from lethe.train import PrivacyEngine, TrainOptions, fit
+from lethe.train import PrivacyEngine, TrainOptions
 
 
 @pytest.mark.sampled(14)
@@ -28,13 +28,12 @@ def test_a_loop_of_one_s_own_is_fit(design: str, physical_size: int | None, make
     names = list(loop.model.state_dict())
     assert with_fresh_noise(loop.whole()) == run
     twin = make_network()
-    fit(
-        twin,
-        CROSS_ENTROPY,
-        make_data(),
+    fit_network(
         run,
+        twin,
         optimizer=make(twin.parameters(), lr=0.05),
-        options=TrainOptions(batch_generator=torch.Generator().manual_seed(3), noise_generator=np.random.default_rng(0)),
+        batch_generator=torch.Generator().manual_seed(3),
+        noise_generator=np.random.default_rng(0),
     )
     assert float((flat(loop.model) - flat(twin)).abs().max()) < 1e-9
     assert list(loop.model.state_dict()) == names == list(make_network().state_dict())
@@ -80,8 +79,6 @@ def test_forgetting_zero_grad_does_no_harm_and_steps_of_half_batches_change_noth
 
 
 RUN_OF_ALL = make_network_run(noise_multiplier=1.0)
-LABELS = make_data()[1]
-TOKENS = torch.randint(1, 7, (len(LABELS), 2), generator=torch.Generator().manual_seed(0))
 
 
 def parts_of(model: nn.Module) -> list[torch.optim.Optimizer]:
@@ -96,7 +93,7 @@ def test_several_optimisers_take_the_steps_of_each() -> None:
         model = make_network()
         parts = parts_of(model)
         if way == "fit":
-            fit(model, CROSS_ENTROPY, make_data(), RUN_OF_ALL, optimizer=parts, options=TrainOptions(seed=3))
+            fit_network(RUN_OF_ALL, model, optimizer=parts, seed=3)
         else:
             engine = PrivacyEngine(model, parts, losses_of(model), make_data(), RUN_OF_ALL, options=TrainOptions(seed=3))
             for batch in engine.batches():

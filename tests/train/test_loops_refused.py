@@ -50,14 +50,6 @@ def step_left_out(loop: Loop) -> None:
         loop.engine.backward(batch)
 
 
-def unfrozen() -> Loop:
-    model = make_network()
-    model[0].requires_grad_(False)
-    loop = Loop(model=model, optimizer=lambda own: torch.optim.SGD(own, lr=0.5))
-    model[0].requires_grad_(True)
-    return loop
-
-
 def out_of_memory(*_: object) -> None:
     raise torch.OutOfMemoryError
 
@@ -90,7 +82,6 @@ REFUSED: dict[str, tuple[Callable[[Loop], Any], str]] = {
     "the loop again": (lambda loop: (loop.whole(), loop.whole()), "those of all 9 steps were delivered"),
     "a record in the middle of a step": (lambda loop: (backward(loop), loop.engine.recorded_run()), "of step 1 was not used"),
     "a record of nothing": (lambda loop: loop.engine.recorded_run(), "no step was executed"),
-    "layers that were frozen": (lambda _: unfrozen().whole(), "are not those that training began with"),
     "an error in the middle of a batch": (an_error_within, "interrupted within step 1"),
 }
 
@@ -153,38 +144,6 @@ def clipped(model: nn.Module, losses: Callable[[Tensor, Tensor], Tensor], rows: 
         gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
         total += gradient * min(1.0, CLIP / float(gradient.norm()))
     return total
-
-
-def in_a_loop(within: Callable[[Tensor], Tensor], *, rows: Tensor | None = None, run: lethe.Run = RUN, calls: int = 1) -> None:
-    """A loop whose function of the batch does something to the records before they go into the model."""
-    records = numbers()[0] if rows is None else rows
-    model = nn.Sequential(nn.Flatten(), network(records[0].numel()))
-
-    def losses(batch: Any) -> Tensor:
-        return CROSS_ENTROPY(torch.stack([model(within(batch[0])) for _ in range(calls)]).sum(0), batch[1])
-
-    loop = Loop(run, model=model, losses=losses, data=(records, numbers()[1]), optimizer=lambda own: torch.optim.SGD(own, lr=0.0))
-    assert loop.whole().total_steps == loop.engine.steps == run.total_steps
-
-
-PICTURES = torch.rand(RECORDS, 4, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-BYTES = (torch.arange(1, 1 + RECORDS)[:, None, None, None] * PICTURES * 10).to(torch.uint8)
-MIXING: dict[str, tuple[Tensor | None, Callable[[Tensor], Tensor]]] = {
-    "mixup": (None, lambda rows: 0.7 * rows + 0.3 * rows[torch.randperm(len(rows))]),
-    "cutmix": (None, lambda rows: torch.cat([rows[:, :10], rows.flip(0)[:, 10:30], rows[:, 30:]], dim=1)),
-    "over the largest": (None, lambda rows: rows / rows.abs().max()),
-    "mixup of pictures": (PICTURES, lambda rows: (0.7 * rows + 0.3 * rows.flip(0)).movedim(-1, 1)),
-    "bytes over the largest": (BYTES, lambda rows: rows.movedim(-1, 1).double() / rows.max()),
-}
-
-
-@pytest.mark.filterwarnings("ignore:std\\(\\).*degrees of freedom")
-@pytest.mark.parametrize("kind", MIXING)
-def test_records_that_a_function_of_the_batch_mixes_are_refused(kind: str) -> None:
-    torch.manual_seed(0)
-    rows, within = MIXING[kind]
-    with pytest.raises(LetheError):
-        in_a_loop(within, rows=rows)
 
 
 def masking(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -108,11 +108,9 @@ def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
 class Epochs:
     """A loop over the epochs of a DataLoader, of 5 steps each."""
 
-    def __init__(self, folder: Path | None = None, *, scheduled: bool = False) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self.model = make_network()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
-        self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9) if scheduled else None
-        also = {"scheduler": self.scheduler} if scheduled else {}
         self.dataset = TensorDataset(*make_data())
         self.engine = PrivacyEngine(
             self.model,
@@ -122,7 +120,7 @@ class Epochs:
             epsilon=8.0,
             delta=1e-3,
             epochs=2,
-            options=TrainOptions(checkpoints=None if folder is None else Checkpoints(folder=folder, every=1, also=also)),
+            options=TrainOptions(checkpoints=None if folder is None else Checkpoints(folder=folder, every=1)),
         )
         self.loader, self.numbers = self.engine.batches(), self.engine.epochs()
 
@@ -130,8 +128,6 @@ class Epochs:
         self.engine.backward(batch)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        if self.scheduler is not None:
-            self.scheduler.step()
 
     def epoch(self) -> int:
         next(self.numbers, None)
@@ -156,16 +152,6 @@ def test_a_batch_that_was_only_looked_at_is_delivered_again(physical_size: int |
     assert list(kept) == []
     assert looked.engine.recorded_run() == plain.engine.recorded_run()
     assert torch.equal(flat(looked.model), flat(plain.model))
-
-
-def test_one_epoch_more_names_its_own_way() -> None:
-    loop = Epochs()
-    for _ in range(2):
-        loop.epoch()
-    with pytest.raises(InputError, match="more would cost more than was planned") as refused:
-        loop.epoch()
-    assert "passes()" not in str(refused.value)
-    assert "another engine" in str(refused.value)
 
 
 def test_what_a_loader_says_of_itself() -> None:
@@ -194,13 +180,3 @@ def test_epochs_after_a_kill_are_those_left_and_a_schedule_that_begins_again_say
     with pytest.warns(LetheWarning, match=r"after step 5, and the learning rate's scheduler begins again.*also="):
         assert again.epoch() == 5
     assert next(again.numbers, None) is None
-
-
-def test_a_schedule_that_was_saved_goes_on_without_a_word(tmp_path: Path) -> None:
-    for resumed in (0, 5):
-        loop = Epochs(tmp_path, scheduled=True)
-        assert loop.engine.resumed == resumed
-        loop.epoch()
-        loop.engine.close()
-    assert loop.scheduler is not None
-    assert loop.scheduler.last_epoch == 10

@@ -6,17 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from doors import arguments, fit_linear
 from helpers import DESIGNS
-from networks import CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run
-from problems import make_problem
+from networks import fit_network, flat, make_network, make_network_run
 from torch import nn
 
 from lethe.errors import BudgetExceededError, LetheError
 from lethe.run.run import Run
-from lethe.train import Fitted, fit
+from lethe.train import Fitted
 from lethe.train.core.budgeted_noise import NoisePolicy, Observed
-from lethe.train.network.noise.gaussian import NetworkNoise
 
 SLOTTED = ("cyclic", "shuffled_once")
 
@@ -30,7 +27,7 @@ def budgeted_run(budget: float, design: str = "cyclic", **changes: Any) -> Run:
 
 def fitted(run: Run, policy: NoisePolicy | None = None, model: nn.Module | None = None, **options: Any) -> Fitted[nn.Module]:
     model = make_network() if model is None else model
-    return fit(model, CROSS_ENTROPY, make_data(), run, **arguments({"seed": 2, "noise_policy": policy, "isolation": "declared", **options}))
+    return fit_network(run, model, **{"seed": 2, "noise_policy": policy, "isolation": "declared", **options})
 
 
 def accounts(run: Run) -> list[float]:
@@ -54,20 +51,6 @@ def test_the_run_stops_before_the_first_step_that_would_overspend(design: str, p
     assert max(accounts(result.run)) == pytest.approx(1.0)
     plain = fitted(budgeted_run(1.0, design).replace(noise_budget=None, steps=steps), physical_size=physical_size)
     assert torch.equal(flat(result.model), flat(plain.model))  # the filter changes no number, and the refused step nothing
-
-
-def test_it_stops_where_fit_linear_stops_and_records_the_same() -> None:
-    loss = {"kind": "softmax_regression", "feature_norm": 1.5, "evidence": "declared"}
-    run = budgeted_run(0.9, noise_multiplier=None, loss=loss)
-
-    def policy(observed: Observed) -> float:
-        return 2.0 + 1 / observed.step
-
-    problem = make_problem("softmax_regression")
-    linear = fit_linear(run, problem.features, problem.targets, classes=3, seed=0, noise_policy=policy)
-    network = fitted(run, policy, nn.Linear(4, 3).double())
-    assert network.run == linear.run.replace(loss=run.loss)
-    assert network.spent == linear.spent
 
 
 def test_nothing_is_trained_when_the_first_step_costs_too_much() -> None:
@@ -133,18 +116,6 @@ def test_the_policy_sees_released_iterates_and_its_noise_is_what_is_recorded(by_
     for steps_before in (1, 3, 6):  # trained for that long with the noise that was recorded
         short = recorded.replace(noise_budget=None, steps=steps_before, step_size=0.5, noise_multiplier=multipliers[:steps_before])
         assert observed[steps_before].parameters == pytest.approx(flat(again(short).model).numpy(), rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize("multiplier", [1.5, 6.0])
-def test_the_noise_that_is_added_is_the_policys(multiplier: float) -> None:
-    """One full batch and one step of size 1/2 on 23 records: the noise of the sum is the multiplier times the norm, 0.4."""
-    run = budgeted_run(100.0, "full", steps=1, noise_multiplier=None)
-    still = by_hand(make_network(), make_data(), run.replace(noise_budget=None, noise_multiplier=0.0), torch.Generator())
-    noise = [torch.zeros_like(parameter) for parameter in make_network().parameters()]
-    NetworkNoise(np.random.default_rng(6)).add_to(noise, multiplier * 0.4)
-    drawn = torch.cat([part.reshape(-1) for part in noise])
-    got = flat(fitted(run, lambda observed: multiplier, seed=None, noise_generator=np.random.default_rng(6)).model)
-    assert float((got - (still - 0.5 / 23 * drawn)).abs().max()) < 1e-9
 
 
 def test_an_overflow_is_not_shown_to_the_policy() -> None:

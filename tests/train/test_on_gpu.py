@@ -13,11 +13,11 @@ import pytest
 import torch
 from doors import arguments
 from interrupted import Spy, make_kept_run, trained
-from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run
+from networks import RECORDS, by_hand, fit_network, flat, make_data, make_network, make_network_run
 from repository import ROOT
 from torch import Tensor, nn
 
-from lethe.train import Fitted, TrainOptions, fit
+from lethe.train import Fitted, fit
 from lethe.train.clip.clipper import Clipper
 from lethe.train.core.generators import fresh_generator
 from lethe.train.network.noise.gaussian import NetworkNoise
@@ -41,13 +41,7 @@ def test_fit_takes_the_steps_written_out_by_hand(design: str, where: str) -> Non
     run, data = make_network_run(design), make_data()
     expected = by_hand(make_network(), data, run, torch.Generator().manual_seed(3))
     given = data if where == "records on the CPU" else on_gpu(*data)
-    fitted = fit(
-        make_network().to(GPU),
-        CROSS_ENTROPY,
-        given,
-        run,
-        options=TrainOptions(batch_generator=torch.Generator().manual_seed(3), physical_size=4),
-    )
+    fitted = fit_network(run, make_network().to(GPU), data=given, batch_generator=torch.Generator().manual_seed(3), physical_size=4)
     assert flat(fitted.model).is_cuda
     assert float((flat(fitted.model).cpu() - expected).abs().max()) < 1e-12
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
+from networks import fit_network, make_network_run
 from processes import Processes, plain_fit
 from shared_work import in_a_loop
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.ledger import Budget, Ledger, Spending, spending
 from lethe.run.run import Run
-from lethe.train import Callback, TrainOptions, fit
+from lethe.train import Callback
 from lethe.train.callbacks.callback import StepEnd, TrainingEnd
 from lethe.train.distributed.collectives import StoppedElsewhere
 
@@ -116,14 +116,7 @@ class Heard(Callback):
 def heard_in_fit(rank: int, fail_at: int | None = None) -> tuple[list[StepEnd], int]:
     heard = Heard(fail_at)
     try:
-        fit(
-            make_network(),
-            CROSS_ENTROPY,
-            make_data(),
-            make_network_run(noise_multiplier=1.0),
-            callbacks=heard,
-            options=TrainOptions(seed=5),
-        )
+        fit_network(make_network_run(noise_multiplier=1.0), callbacks=heard, seed=5)
     except KeyboardInterrupt:
         raise RuntimeError("interrupted") from None  # the tests' processes hand on what is an Exception
     return heard.steps, heard.ends

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from doors import arguments, fit_head, fit_linear
+from doors import fit_head, fit_linear
 from helpers import make_run, with_fresh_noise
 from interrupted import Spy, make_kept_run, trained
-from networks import CLASSES, COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run
+from networks import CLASSES, COLUMNS, fit_network, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import nn
 
@@ -21,7 +21,6 @@ import lethe
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import HypothesisError
 from lethe.run.run import Run
-from lethe.train import TrainOptions, fit
 from lethe.train.clip.groups import Group
 from lethe.train.clip.rules.registry import per_layer
 from lethe.train.core.samplers import draw_batches
@@ -33,11 +32,11 @@ CUT = {"design": "poisson", "size": 5, "truncate_at": 7}
 
 def by_fit(run: Run, **options: Any) -> tuple[Run, nn.Module]:
     model = make_network()
-    return fit(model, CROSS_ENTROPY, make_data(), run, **arguments({"seed": 3, **options})).run, model
+    return fit_network(run, model, **{"seed": 3, **options}).run, model
 
 
 def by_engine(run: Run, **options: Any) -> tuple[Run, nn.Module]:
-    loop = Loop(run, seed=3, batch_generator=None, noise_generator=None, **options)
+    loop = Loop(run, seed=3, **options)
     recorded = loop.whole()
     loop.engine.close()
     return recorded, loop.model
@@ -105,13 +104,13 @@ def test_fit_and_the_engine_record_the_norms_of_the_layers() -> None:
     run = make_network_run(noise_multiplier=1.0)
     model = make_network()
     norms = tuple(group.clip_norm for group in per_layer(model, run.clip_norm or 0.0))
-    fitted = fit(model, CROSS_ENTROPY, make_data(), run, options=TrainOptions(clip_groups="per_layer", seed=3))
+    fitted = fit_network(run, model, clip_groups="per_layer", seed=3)
     assert fitted.run.clip_groups == norms
     assert len(norms) > 1
     certificate = lethe.certify(with_fresh_noise(fitted.run), 0.999, allow_large_delta=True)
     assert f"clipped, in {len(norms)} groups of parameters" in certificate.explain()
     again = make_network()
-    fit(again, CROSS_ENTROPY, make_data(), run.replace(clip_groups=norms), options=TrainOptions(clip_groups="per_layer", seed=3))
+    fit_network(run.replace(clip_groups=norms), again, clip_groups="per_layer", seed=3)
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
     own, _ = by_engine(run, clip_groups="per_layer")
     assert own.clip_groups == norms
@@ -138,7 +137,7 @@ def head(run: Run, **randomness: Any) -> Run:
 
 
 def network(run: Run, **randomness: Any) -> Run:
-    return fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments(randomness)).run
+    return fit_network(run, **randomness).run
 
 
 def loop(run: Run, **randomness: Any) -> Run:

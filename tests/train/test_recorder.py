@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from networks import make_network_run
 from problems import executed, make_loss, make_problem, make_run
-from scipy import stats
 
 from lethe.errors import HypothesisError
 from lethe.run.losses.linear import require_linear_loss
@@ -210,35 +209,6 @@ def test_every_fixed_design_is_averaged(design: str) -> None:
     run = averaging_run(design=design)
     assert (fit(run).model.weights == written_out(run)).all()
     assert not np.array_equal(fit(run).model.weights, fit(run.replace(pass_weights=None)).model.weights)
-
-
-@pytest.mark.parametrize("regulariser", [None, BOTH])
-def test_all_weight_on_the_last_iterate_is_the_plain_recursion(regulariser: Any) -> None:
-    """But for rounding: the noise is added to the average there, and to the move here."""
-    averaged = averaging_run(weights=[0.0, 0.0, 0.0, 3.0], regulariser=regulariser)
-    plain = fit(averaged.replace(pass_weights=None))
-    assert plain.run.rounding_errors is not None
-    apart = np.linalg.norm(fit(averaged).model.weights - plain.model.weights)
-    assert apart <= plain.run.rounding_errors.sum()
-
-
-def test_the_noise_is_not_averaged_away() -> None:
-    """Features 0: the last iterate is the sum of the pass ends' noises, whatever the weights; 200 000 coordinates."""
-    run = Run(
-        records=8,
-        batches={"design": "cyclic", "size": 2},
-        passes=3,
-        step_size=0.5,
-        noise_multiplier=3.0,
-        noise_at="pass_ends",
-        pass_weights=1.0,
-        loss={"kind": "softmax_regression", "feature_norm": 1.0},
-        release="last",
-        neighbours="replace_one",
-    )
-    trained = fit_linear(run, np.zeros((8, 1000)), np.zeros(8), classes=200, seed=4)
-    low, high = stats.chi2.interval(1 - 1e-9, 200_000)
-    assert low < float((trained.model.weights**2).sum()) / (3 * run.noise_stds[3] ** 2) < high
 
 
 def test_other_noise_at_pass_ends_is_recorded_and_noise_inside_a_pass_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

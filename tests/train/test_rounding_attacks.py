@@ -5,17 +5,19 @@ All weights begin at 1, the other records together move each of them by half a u
 which side all of them are rounded. Both worlds have the same noise, so their difference is what a record does.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from doors import fit_linear
+from doors import fit_head, fit_linear
+from networks import fit_network
+from private_loops import Loop
 from torch import nn
 
 import lethe
 from lethe.run.run import Run
-from lethe.train import Head, PrivacyEngine, TrainOptions, fit
 
 RECORDS, WIDTH, SIDE, MULTIPLIER, LOUD = 64, 1024, 256, 100.0, 0.99
 SEEDS = range(4)
@@ -58,33 +60,18 @@ def rows(run: Run, dtype: torch.dtype, sign: float) -> torch.Tensor:
 def by_fit(run: Run, dtype: torch.dtype, sign: float, seed: int) -> Trained:
     model = nn.Linear(SIDE, SIDE, bias=False, dtype=dtype)
     nn.init.ones_(model.weight)
-    fitted = fit(
-        model,
-        lambda out, t: out.sum(1) * t,
-        (rows(run, dtype, sign), torch.ones(RECORDS, dtype=dtype)),
-        run,
-        options=TrainOptions(seed=seed),
-    )
+    data = rows(run, dtype, sign), torch.ones(RECORDS, dtype=dtype)
+    fitted = fit_network(run, model, lambda out, t: out.sum(1) * t, data, seed=seed)
     return Trained(model.weight.detach().double(), fitted.run)
 
 
 def by_engine(run: Run, dtype: torch.dtype, sign: float, seed: int) -> Trained:
     model = nn.Linear(SIDE, SIDE, bias=False, dtype=dtype)
     nn.init.ones_(model.weight)
-    optimizer = torch.optim.SGD(model.parameters(), lr=float(run.step_sizes[0]))
-    engine = PrivacyEngine(
-        model,
-        optimizer,
-        lambda batch: model(batch[0]).sum(1),
-        (rows(run, dtype, sign), torch.ones(RECORDS)),
-        run,
-        options=TrainOptions(seed=seed),
-    )
-    loader = engine.batches()
-    for batch in loader:
-        engine.backward(batch)
-        optimizer.step()
-    return Trained(model.weight.detach().double(), engine.recorded_run())
+    plain = functools.partial(torch.optim.SGD, lr=float(run.step_sizes[0]))
+    loop = Loop(run, model=model, losses=lambda batch: model(batch[0]).sum(1), data=rows(run, dtype, sign), optimizer=plain, seed=seed)
+    recorded = loop.whole()
+    return Trained(model.weight.detach().double(), recorded)
 
 
 def linear_data(run: Run, dtype: torch.dtype, sign: float) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +97,7 @@ def by_head(run: Run, dtype: torch.dtype, sign: float, seed: int) -> Trained:
     nn.init.ones_(head.weight)
     features, targets = linear_data(run, dtype, sign)
     data = torch.from_numpy(features).to(dtype), torch.from_numpy(targets).to(dtype)
-    fitted = fit(Head(nn.Identity(), head), None, data, run, options=TrainOptions(seed=seed))
+    fitted = fit_head(nn.Identity(), head, data, run, seed=seed)
     return Trained(head.weight.detach().double(), fitted.run)
 
 
@@ -182,7 +169,7 @@ def test_what_a_model_rounds_before_its_gradients_is_counted(dtype: torch.dtype)
         pulled = torch.zeros((RECORDS, WIDTH), dtype=dtype)
         pulled[:32], pulled[0] = half, sign * half
         model = Quadratic(dtype)
-        fitted = fit(model, lambda out, t: out.sum(1) * t, (pulled, torch.ones(RECORDS, dtype=dtype)), run, options=TrainOptions(seed=seed))
+        fitted = fit_network(run, model, lambda out, t: out.sum(1) * t, (pulled, torch.ones(RECORDS, dtype=dtype)), seed=seed)
         return Trained(model.weight.detach().double(), fitted.run)
 
     pairs = [(trained(1.0, seed), trained(-1.0, seed)) for seed in SEEDS]

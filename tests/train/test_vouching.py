@@ -12,12 +12,13 @@ torch = pytest.importorskip("torch")
 
 import helpers  # noqa: E402
 from doors import fit_head, fit_linear  # noqa: E402
+from private_loops import Loop  # noqa: E402
 from torch import nn  # noqa: E402
 
 import lethe  # noqa: E402
 from lethe.accounting.recheck import recheck  # noqa: E402
 from lethe.accounting.verify import Verification  # noqa: E402
-from lethe.train import PrivacyEngine, TrainOptions, fit  # noqa: E402
+from lethe.train import TrainOptions, fit  # noqa: E402
 from lethe.train.core.training_records import network_record  # noqa: E402
 
 DELTA = 1e-3
@@ -69,14 +70,9 @@ def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
 
 def test_an_engine_seals_the_weights_of_the_moment_it_is_asked(tmp_path: Path) -> None:
     model = make_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    engine = PrivacyEngine(model, optimizer, lambda batch: entropy()(model(batch[0]), batch[1]), (FEATURES, CLASSES), make_run())
-    loader = engine.batches()
-    for batch in loader:
-        engine.backward(batch)
-        optimizer.step()
-        optimizer.zero_grad()
-    record = engine.record()
+    loop = Loop(make_run(), model=model, data=(FEATURES, CLASSES), batch_generator=None, noise_generator=None)
+    loop.whole()
+    engine, record = loop.engine, loop.engine.record()
     assert record.run == engine.recorded_run()
     assert verified(lethe.certify(record, DELTA), model.state_dict(), tmp_path).yes
     engine.close()

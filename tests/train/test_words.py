@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run
+from networks import CROSS_ENTROPY, RECORDS, fit_network, flat, make_data, make_network, make_network_run
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -121,7 +121,7 @@ class TestValidation:
     def test_what_it_cannot_use_is_refused(self) -> None:
         last = make_network_run("cyclic", noise_multiplier=1.0, release="last")
         with pytest.raises(HypothesisError, match="validation_data"):
-            fit(make_network(), CROSS_ENTROPY, make_data(), last, options=TrainOptions(validation_data=make_data()))
+            fit_network(last, validation_data=make_data())
         with pytest.raises(InputError, match="patience: got 2, and no validation data"):
             fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS, options=TrainOptions(patience=2))
         narrow = make_data()[0][:, :2], make_data()[1]
@@ -150,15 +150,9 @@ def test_a_linear_model_takes_the_words_and_the_step_size() -> None:
 
 
 def test_a_run_has_no_delta() -> None:
-    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0))
+    fitted = fit_network(make_network_run(noise_multiplier=1.0))
     with pytest.raises(InputError, match=r"(?s)certificate: this training was planned by a run.*lethe\.certify\(fitted, delta=1e-5\)"):
         _ = fitted.certificate
-
-
-@pytest.mark.nightly(by_day="test_a_run_has_no_delta")
-def test_a_report_is_a_page(tmp_path: Path) -> None:
-    fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS).report(tmp_path / "report.html")
-    assert "What must be believed" in (tmp_path / "report.html").read_text()
 
 
 def test_a_bar_shows_the_loss_and_epsilon_and_is_not_declared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,10 +31,8 @@ Parts = tuple[tuple[Guarantee, int], ...]
 class Composition(Guarantee):
     """Several mechanisms on the same data, kept as what they are: see `together`.
 
-    A composition of compositions is that of all their parts, so what is added to it later loses nothing.
-
-    Args:
-        parts: guarantees, each with how many independent mechanisms have it, >= 1; all for one relation.
+    A composition of compositions is that of all their parts, so what is added to it later loses nothing. `parts` are guarantees, all for
+    one relation, each with how many independent mechanisms have it, >= 1.
     """
 
     parts: Parts
@@ -72,10 +70,7 @@ def _flat(parts: Sequence[tuple[Guarantee, int]]) -> Iterator[tuple[Guarantee, i
 
 
 def joined(parts: Sequence[tuple[Guarantee, int]]) -> Guarantee:
-    """`together`, as one guarantee of its parts' kind where there is one, and otherwise as a `Composition`, which a file can hold.
-
-    Args: as `together`.
-    """
+    """`together`, as one guarantee of its parts' kind where there is one, and otherwise as a `Composition`, which a file can hold."""
     flat = tuple(_flat(parts))
     found = _together_once(flat)
     return Composition(flat) if _has_losses(found) else found
@@ -96,11 +91,9 @@ def together(parts: Sequence[tuple[Guarantee, int]]) -> Guarantee:
       losses of pairs that dominate the parts (`dominating_losses`), which every part has; and, where every part is a point
       $(\epsilon_i, \delta_i)$, the point of their sums, which no grid rounds up.
 
-    Args:
-        parts: guarantees of mechanisms on the same data under the same relation, with how many independent ones there are, >= 1.
-    Returns:
-        One guarantee; `GDP(0)` for no parts.
-    Reference: Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10; Mironov 2017, arXiv:1702.07476, Proposition 1.
+    Parts are guarantees of mechanisms on the same data under the same relation, with how many independent ones there are, >= 1; without
+    any, the result is `GDP(0)`. Reference: Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10; Mironov 2017, arXiv:1702.07476, Proposition
+    1.
     """
     merged = _merged(parts)
     if any(isinstance(guarantee, NotPrivate) for guarantee in merged):

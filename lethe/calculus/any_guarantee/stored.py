@@ -28,10 +28,8 @@ _KINDS = {each.kind: each for each in _CLASSES}
 def guarantee_from_dict(data: Mapping[str, object]) -> Guarantee:
     """Rebuild the guarantee that `to_dict` wrote.
 
-    Args:
-        data: a mapping with a known `kind` and exactly that kind's fields.
-    Returns:
-        A guarantee equal to the one written, so with the same numbers bit for bit.
+    The data has a known `kind` and exactly the fields of that kind; the guarantee equals the one written, bit for bit.
+
     Raises:
         InputError: the kind is unknown, a field is missing or unknown, or a value is outside its range.
     """
@@ -58,14 +56,7 @@ def _decode(value: object) -> object:
 
 
 def require_relation(guarantee: Guarantee, neighbours: str) -> None:
-    """Refuse a guarantee that is about other neighbours: of batches sampled at random each relation has its own.
-
-    Args:
-        guarantee: any; most kinds name no relation.
-        neighbours: what it is said to be about.
-    Raises:
-        InputError: it, or one within it, names another.
-    """
+    """Refuse a guarantee that is about other neighbours: of batches sampled at random each relation has its own."""
     for relation in _relations(guarantee):
         if relation != neighbours:
             raise InputError(

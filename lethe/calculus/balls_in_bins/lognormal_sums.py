@@ -64,14 +64,9 @@ class Grid(NamedTuple):
 def grid_for(terms: Terms, threshold: float, intervals: int, share: float) -> Grid | None:
     """A grid of so many intervals for the sum of the terms near the threshold and above, or None if floating point has none.
 
-    A ceiling should be so high that one term at it brings the sum above the threshold, but for what is rare, because what a term has
-    above its ceiling is counted in full; and no higher, because the tilt makes much of what is there.
-
-    Args:
-        terms: the independent terms.
-        threshold: where the sum's excess begins.
-        intervals: of the whole grid.
-        share: of the usual height of ceilings above the middle of a term. Where terms have a long tail below as well, less is better.
+    A ceiling should be so high that one term at it brings the sum above the threshold, but for what is rare, because what a term has above
+    its ceiling is counted in full; and no higher, because the tilt makes much of what is there. `share` is of the usual height of ceilings
+    above the middle of a term: where terms have a long tail below as well, less is better.
     """
     counts = np.array([float(term.copies) for term in terms])
     values = np.array([_values(term, _NODES) for term in terms])
@@ -188,12 +183,8 @@ _TIE = 1e-6
 def log_mean_excess(terms: Terms, threshold: float, intervals: int) -> float:
     r"""Logarithm of $E(\sum_j V_j - D)_+$, rounded up; infinity where floating point would not carry it.
 
-    Args:
-        terms: the independent terms, equal ones together: $\mu \in [10^{-4}, 25]$, $a, b \in [0, 1]$ and not both 0.
-        threshold: D.
-        intervals: how many the grid has, a power of two; fewer only make the answer larger.
-    Returns:
-        A number, $-\infty$ or infinity, never nan.
+    Equal terms stand together, with $\mu \in [10^{-4}, 25]$, $a, b \in [0, 1]$ and not both 0. `intervals` is a power of two; fewer only
+    make the answer larger, which may be $-\infty$ and is never nan.
     """
     if any(term.up == 0.0 or term.down == 0.0 for term in terms):
         return _on_grid(terms, threshold, intervals, 1.0)
@@ -287,12 +278,7 @@ def mean_excess(term: Term, levels: FloatArray, scale: float) -> tuple[FloatArra
     r"""$C(k) = E(V-k)_+$ at many k, and by how much rounding may have moved each.
 
     With g where $V = k$: $C(k) = a\Phi(\mu - g) - b\Phi(-\mu - g) - k\Phi(-g)$. This is largest at the exact g, so an error in g enters
-    squared.
-
-    Args:
-        term: $\mu$, a and b.
-        levels: k, of any shape, each off by a unit of itself and of `scale`.
-        scale: see above.
+    squared. The levels k have any shape, each off by a unit of itself and of `scale`.
     """
     mu, up, down = term.mu, term.up, term.down
     if down == 0.0:

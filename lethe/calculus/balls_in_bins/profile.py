@@ -25,11 +25,10 @@ import numpy as np
 from lethe.calculus.balls_in_bins.lognormal_sums import Term, log_mean_excess
 from lethe.calculus.composition import renyi_curve
 from lethe.calculus.crossing import crossing
-from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_vector
+from lethe.calculus.domains import FloatArray, outside, require_counted, require_delta, require_nonnegative, require_vector
 from lethe.calculus.guarantees import GDP, GDPMixture, Profile, RDPCurve, freeze
 from lethe.calculus.rounding import count_above, exp_above
 from lethe.calculus.upward_formatting import shown
-from lethe.errors import InputError
 
 Relation = Literal["replace_one", "zero_out", "add_or_remove"]
 _Direction = Literal["with against without", "without against with", "one against the other"]
@@ -53,12 +52,8 @@ class BallsInBinsGaussian(Profile):
     (root of the sum of squares over its visits), measured from what is released without it.
 
     Never more than the average over bins of $\delta_{\mu_j}(\epsilon)$ ($2\mu_j$ for replace one), which holds for whoever knows the bin.
-
-    Args:
-        mus: distinct $\mu_j \ge 0$, finite.
-        counts: how many bins have each, >= 1.
-        relation: replace_one, zero_out or add_or_remove.
-    Reference: Chua et al. 2024, arXiv:2412.16802 (the pair of zero out); docs/theory.md.
+    `mus` are distinct $\mu_j \ge 0$, finite; `counts` says how many bins have each, >= 1. Reference: Chua et al. 2024, arXiv:2412.16802
+    (the pair of zero out); docs/theory.md.
     """
 
     mus: tuple[float, ...]
@@ -73,12 +68,7 @@ class BallsInBinsGaussian(Profile):
     def __post_init__(self) -> None:
         mus = require_vector("mus", self.mus, low=0.0)
         counts = require_vector("counts", self.counts, low=1.0)
-        if mus.shape != counts.shape or np.unique(mus).size != mus.size or np.any(counts != np.floor(counts)):
-            raise InputError(
-                f"mus has {mus.size} entries and counts {counts.size}; each distinct mu needs one whole number of bins.",
-                source="the arguments mus and counts",
-                remedy="list every mu once, with how many bins have it",
-            )
+        require_counted("mus", mus, counts)
         if self.relation not in get_args(Relation):
             raise outside("relation", self.relation, "one of " + ", ".join(get_args(Relation)))
         distance = 2.0 if self.relation == "replace_one" else 1.0

@@ -125,11 +125,8 @@ def binary_tree(steps: int) -> FloatArray:
 def blt_column(scales: ArrayLike, decays: ArrayLike, steps: int) -> FloatArray:
     r"""The first column of a buffered linear Toeplitz matrix: $c_0 = 1$, $c_k = \sum_i \omega_i\theta_i^{k-1}$, shape (T,).
 
-    Args:
-        scales: $\omega_i \ge 0$, shape (d,).
-        decays: $\theta_i \in [0, 1)$, shape (d,).
-        steps: T.
-    Reference: McMahan, Xu, Zhang 2024, arXiv:2408.08868; Dvijotham et al. 2024, arXiv:2404.16706.
+    Scales $\omega_i \ge 0$ and decays $\theta_i \in [0, 1)$ have shape (d,). Reference: McMahan, Xu, Zhang 2024, arXiv:2408.08868;
+    Dvijotham et al. 2024, arXiv:2404.16706.
     """
     steps = require_count("steps", steps)
     omegas, thetas = require_vector("scales", scales, low=0.0), require_vector("decays", decays, low=0.0)

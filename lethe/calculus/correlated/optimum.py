@@ -19,9 +19,7 @@ _HOPELESS = 1e30
 class Buffers(NamedTuple):
     r"""A buffered linear Toeplitz strategy: $c_0 = 1$, $c_k = \sum_i \omega_i\theta_i^{k-1}$.
 
-    Args:
-        scales: $\omega_i \ge 0$.
-        decays: $\theta_i \in [0, 1)$.
+    Scales $\omega_i \ge 0$, decays $\theta_i \in [0, 1)$.
     """
 
     scales: tuple[float, ...]
@@ -33,14 +31,9 @@ def banded_toeplitz(steps: int, slots: int, bands: int, *, workload: FloatArray 
 
     Never worse than independent noise and than the square root of the prefix sums cut to as many bands: these are tried too.
 
-    Args:
-        steps: T.
-        slots: steps of a pass; a record takes part in one of them, the same in every pass.
-        bands: p <= T: each step's noise depends on the p - 1 before it.
-        workload: a Toeplitz column, shape (T,); None: prefix sums.
-    Returns:
-        $c_0..c_{p-1}$, shape (p,).
-    Reference: McKenna 2024, arXiv:2405.15913; Choquette-Choo et al. 2023, arXiv:2306.08153 (banded strategies).
+    T steps; a record takes part in one of the `slots` steps of a pass, the same in every pass; with p <= T bands each step's noise depends
+    on the p - 1 before it. The workload is a Toeplitz column, shape (T,), by default the prefix sums. The result has shape (p,). Reference:
+    McKenna 2024, arXiv:2405.15913; Choquette-Choo et al. 2023, arXiv:2306.08153 (banded strategies).
     """
     steps, slots = require_count("steps", steps), require_count("slots", slots)
     bands = require_count("bands", bands, high=steps)
@@ -67,13 +60,7 @@ def banded_toeplitz(steps: int, slots: int, bands: int, *, workload: FloatArray 
 def buffered_toeplitz(steps: int, slots: int, buffers: int, *, workload: FloatArray | None = None) -> Buffers:
     r"""The buffered linear Toeplitz strategy of the smallest `mean_squared_error` that L-BFGS finds; noise then needs d buffers.
 
-    Never worse than independent noise.
-
-    Args:
-        steps: T.
-        slots: steps of a pass; a record takes part in one of them, the same in every pass.
-        buffers: d, at most 10.
-        workload: a Toeplitz column, shape (T,); None: prefix sums.
+    Never worse than independent noise. At most 10 buffers, d; the workload, shape (T,), and the slots are as for `banded_toeplitz`.
     Reference: McMahan, Xu, Zhang 2024, arXiv:2408.08868.
     """
     steps, slots = require_count("steps", steps), require_count("slots", slots)
@@ -167,14 +154,8 @@ def dense(
     and its result is never worse than the identity, the square root of the prefix sums, and the binary tree (the first two of them cut to
     `bands`, the third only without).
 
-    Args:
-        steps: T <= 4096.
-        slots: steps of a pass; a record takes part in one of them, the same in every pass.
-        workload: A, shape (T,) or (T, T); None: prefix sums.
-        bands: p: each step's noise depends on the p - 1 before it; None: on all.
-        iterations: of L-BFGS; None: at most 400, and as many as take about a minute.
-    Returns:
-        C, shape (T, T).
+    T <= 4096 steps; slots and bands, None for all steps, are as for `banded_toeplitz`; the workload has shape (T,) or (T, T), by default
+    the prefix sums. Iterations are those of L-BFGS; None: at most 400, and as many as take about a minute. The result has shape (T, T).
     Reference: Choquette-Choo et al. 2023, arXiv:2211.06530; Denisov et al. 2022, arXiv:2202.08312 (one participation).
     """
     steps, slots = require_count("steps", steps, high=MOST_DENSE), require_count("slots", slots)

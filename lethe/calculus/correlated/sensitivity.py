@@ -24,12 +24,9 @@ def slot_sensitivities(strategy: ArrayLike, slots: int) -> FloatArray:
 
     the first of which is attained, by equal contributions, where no entry of $X$ on $S_j$ is negative.
 
-    Args:
-        strategy: C, shape (T,) or (T, T) as `require_strategy` takes it.
-        slots: $\ell$, the steps of a pass; 1: the record takes part in every step.
-    Returns:
-        Rounded up, one for each slot that some step reaches, shape (min(l, T),).
-    Reference: Choquette-Choo, McMahan, Rush, Thakurta 2023, arXiv:2211.06530 (vector contributions and non-negative $X$).
+    C has shape (T,) or (T, T); $\ell$ is the steps of a pass, and with 1 a record takes part in every step. Rounded up, one for each slot
+    that some step reaches, shape (min(l, T),). Reference: Choquette-Choo, McMahan, Rush, Thakurta 2023, arXiv:2211.06530 (vector
+    contributions and non-negative $X$).
     """
     given, slots = require_strategy(strategy), require_count("slots", slots)
     return _of_column(given, slots) if given.ndim == 1 else _of_matrix(given, slots)
@@ -97,15 +94,9 @@ def separated_sensitivity(strategy: ArrayLike, separation: int, participations: 
     """How far one record moves $CG$ if it takes part in at most k steps, any two of them b or more apart, with norm at most 1.
 
     Exact of falling Toeplitz columns and of at most b bands, else an upper bound (docs/theory.md, "Steps that lie apart"). The steps may be
-    chosen along the way, in view of all that was released. No batch design of a Run has records meet such steps and no others; fixed
-    slots, a special case, have `slot_sensitivities`.
+    chosen along the way, in view of all that was released. No batch design of a Run has records meet such steps and no others; fixed slots,
+    a special case, have `slot_sensitivities`. C has shape (T,) or (T, T); None for k: as many as there can be, ceil(T / b). Rounded up.
 
-    Args:
-        strategy: C, shape (T,) or (T, T) as `require_strategy` takes it.
-        separation: b; 1: any steps.
-        participations: k; None: as many as there can be, ceil(T / b).
-    Returns:
-        Rounded up.
     Raises:
         InputError: more than 4096 steps of a column that is neither narrow nor falling.
     Reference: Choquette-Choo et al. 2023, arXiv:2306.08153; Kalinin & Lampert 2024, arXiv:2405.13763 (falling columns).
@@ -206,10 +197,7 @@ def mean_squared_error(strategy: ArrayLike, workload: ArrayLike, slots: int) -> 
     r"""$\frac1T\|A C^{-1}\|_F^2\,\mathrm{sens}(C)^2$: the squared error of an output, a coordinate, in the mean over the T outputs, at
     $\mu = 1$ and contributions of norm at most 1.
 
-    Args:
-        strategy: C, shape (T,) or (T, T).
-        workload: A, shape (T,) or (T, T).
-        slots: steps of a pass; a record takes part in one of them, the same in every pass.
-    Reference: Choquette-Choo et al. 2023, arXiv:2211.06530.
+    C and A have shape (T,) or (T, T); a record takes part in one of the `slots` steps of a pass, the same in every pass. Reference:
+    Choquette-Choo et al. 2023, arXiv:2211.06530.
     """
     return noise_squares(strategy, workload) * sensitivity(strategy, slots) ** 2 / len(np.asarray(strategy))

@@ -3,10 +3,9 @@ r"""Noise correlated step by step: $w = C^{-1} z$ solved forward, for NumPy arra
 The result that rounding leaves solves $C w = z + e$ with $e$ as small as the rounding of the products in its row, however badly
 conditioned C is: what is released is as private as with the noise $z + e$.
 
-**What is kept** is a memory of a few rows, each as long as the noise, of which every step takes one weighted sum.
-
-**Forgotten steps.** A step that is forgotten has 0 in the memory: the rows of later steps then act as rows of a C whose entries in that
-column are 0. With $C \ge 0$ that C is no larger, entry by entry, and so no more sensitive.
+What is kept is a memory of a few rows, each as long as the noise, of which every step takes one weighted sum. A step that is forgotten has
+0 in the memory: the rows of later steps then act as rows of a C whose entries in that column are 0. With $C \ge 0$ that C is no larger,
+entry by entry, and so no more sensitive.
 """
 
 from __future__ import annotations
@@ -24,10 +23,8 @@ from lethe.errors import InputError
 class Row(NamedTuple):
     """A row of C as a stream needs it.
 
-    Args:
-        weights: of the first rows of the memory.
-        diagonal: the entry on the diagonal.
-        kept_in: the row of the memory that keeps this step; None: none does, or each a share of it.
+    The weights are of the first rows of the memory. `kept_in` is the row of the memory that keeps this step; None: none does, or each a
+    share of it.
     """
 
     weights: FloatArray
@@ -38,8 +35,7 @@ class Row(NamedTuple):
 class Stream(ABC):
     r"""Turns independent draws, one a step, into correlated noise. One object serves one run, once, from its first step on.
 
-    Args:
-        product: to make $y_t = \sum_s C_{ts} g_s$ of what it is given instead, keeping that.
+    With `product` it makes $y_t = \sum_s C_{ts} g_s$ of what it is given instead, keeping that.
     """
 
     def __init__(self, *, product: bool = False) -> None:
@@ -59,11 +55,9 @@ class Stream(ABC):
     def part(self, fresh: Any, start: int, size: int) -> Any:
         """Some coordinates of $w_t$; `forward` ends the step once all were asked for, each once.
 
-        Args:
-            fresh: those of $z_t$, shape (m,). What is returned stands in its place: an array of its own for each piece would take as long
-                as the sum.
-            start: number of the first.
-            size: how many there are in all.
+        Those of $z_t$, shape (m,), begin at coordinate `start` of `size`. What is returned stands in their place: an array of its own for
+        each piece would take as long as the sum.
+
         Raises:
             InputError: the strategy has no row for this step.
         """
@@ -110,12 +104,7 @@ class Stream(ABC):
 
 
 class BandedStream(Stream):
-    r"""$w_t = \big(z_t - \sum_{k=1}^{p-1} c_k w_{t-k}\big)/c_0$: keeps the last p - 1 outputs, each in the place of the oldest.
-
-    Args:
-        coefficients: $c_0 > 0, c_1, \ldots, c_{p-1}$.
-        product: see `Stream`.
-    """
+    r"""$w_t = \big(z_t - \sum_{k=1}^{p-1} c_k w_{t-k}\big)/c_0$: keeps the last p - 1 outputs, each in the place of the oldest."""
 
     def __init__(self, coefficients: Sequence[float], *, product: bool = False) -> None:
         super().__init__(product=product)
@@ -136,13 +125,7 @@ class BandedStream(Stream):
 
 
 class BufferedStream(Stream):
-    r"""$w_t = z_t - \sum_i \omega_i m_i$, then $m_i \leftarrow \theta_i m_i + w_t$: keeps d buffers.
-
-    Args:
-        scales: $\omega_i$.
-        decays: $\theta_i$, as many.
-        product: see `Stream`.
-    """
+    r"""$w_t = z_t - \sum_i \omega_i m_i$, then $m_i \leftarrow \theta_i m_i + w_t$: keeps d buffers."""
 
     def __init__(self, scales: Sequence[float], decays: Sequence[float], *, product: bool = False) -> None:
         super().__init__(product=product)
@@ -166,9 +149,7 @@ class BufferedStream(Stream):
 class MatrixStream(Stream):
     r"""$w_t = \big(z_t - \sum_{s<t} C_{ts} w_s\big)/C_{tt}$: keeps every output that a later row still uses.
 
-    Args:
-        matrix: C, lower-triangular with a positive diagonal, shape (T, T).
-        product: see `Stream`.
+    C is lower-triangular with a positive diagonal, shape (T, T).
     """
 
     def __init__(self, matrix: FloatArray, *, product: bool = False) -> None:

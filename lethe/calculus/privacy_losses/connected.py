@@ -26,9 +26,7 @@ _EPS = float(np.finfo(np.float64).eps)
 class Dots(NamedTuple):
     r"""Upper bounds of a hockey-stick divergence at $\epsilon = k_ih$.
 
-    Args:
-        places: $k_i$, whole numbers that grow from 0, shape (n,), n >= 2.
-        deltas: the bounds, shape (n,).
+    The places $k_i$ are whole numbers that grow from 0, shape (n,), n >= 2, and so many are the bounds.
     """
 
     places: NDArray[np.int64]
@@ -43,13 +41,8 @@ def even_dots(deltas: FloatArray) -> Dots:
 def connected_losses(above: Dots, below: Dots, interval: float) -> tuple[Losses, Losses]:
     r"""The losses, in both directions, of a discrete pair that dominates (P, Q) at every order.
 
-    Args:
-        above: upper bounds of $H_{e^\epsilon}(P\|Q)$.
-        below: upper bounds of $H_{e^\epsilon}(Q\|P)$.
-        interval: $h > 0$.
-    Returns:
-        Losses of P against Q, and of Q against P. Each has mass 1 up to rounding, never less.
-    Reference: module docstring.
+    `above` bounds $H_{e^\epsilon}(P\|Q)$ and `below` $H_{e^\epsilon}(Q\|P)$; the interval is $h > 0$. Losses of P against Q, and of Q
+    against P, each of mass 1 up to rounding, never less.
     """
     both = max(float(above.deltas.max()), float(below.deltas.max()))
     up, down = _chords(above, both, interval), _chords(below, both, interval)

@@ -37,10 +37,7 @@ class Law(NamedTuple):
 class Tilted(NamedTuple):
     r"""Laws multiplied by $e^{sx}$ and made to weigh 1, with the logarithms of their masses.
 
-    Args:
-        laws: the masses, each law of which `log_scale` = $K(s)$ was divided out, for all copies together.
-        logs: their logarithms.
-        log_scale: $K(s)$, rounded up by what the masses may be off.
+    `log_scale` is $K(s)$ of all copies together, which was divided out, rounded up by what the masses may be off.
     """
 
     laws: tuple[Law, ...]
@@ -117,13 +114,7 @@ def sum_ends(parts: Tilted, tail: float) -> tuple[int, int]:
 
     and the same below with $u < 0$, half of the tail on either side. Every order $u$ gives a valid bound; that of the best one is taken,
     which is found by walking downhill: $(\sum_jT_j\log\sum_i p_{ji} e^{ui} + \log(2/\text{tail}))/u$ has one minimum, as the logarithm is
-    convex.
-
-    Args:
-        parts: whose masses weigh 1.
-        tail: in (0, 1).
-
-    Reference: Chernoff 1952.
+    convex. The masses weigh 1; the tail is in (0, 1). Reference: Chernoff 1952.
     """
     share, variance = math.log(2.0 / tail), 0.0
     grids = [np.arange(float(law.masses.size)) for law in parts.laws]
@@ -157,10 +148,7 @@ def _least(value: Callable[[float], float], best: float) -> float:
 def summed(laws: Sequence[Law], first: int, size: int) -> FloatArray:
     """The masses of the sum at `size` places from the first one on; what lies beside them is added somewhere on them.
 
-    Args:
-        laws: of independent places, at least one, each with its copies.
-        first: the place that comes first.
-        size: how many there are, >= 1.
+    The laws, at least one, are of independent places.
     """
     length = fft.next_fast_len(max(size, *(law.masses.size for law in laws)), real=True)
     spectrum = _power(fft.rfft(laws[0].masses, length), laws[0].copies)

@@ -62,13 +62,9 @@ class Losses(NamedTuple):
 class Factor:
     """Equal mechanisms in a composition.
 
-    Args:
-        width: tail -> how wide the losses of one are but for about this mass, > 0. With `deviation` it only chooses the grid: every grid is
-            sound.
-        deviation: about the standard deviation of one's loss.
-        count: how many there are.
-        losses: interval, tail -> losses of a discrete pair that dominates one mechanism: both directions, or one if they are the same.
-            About the tail may be at infinity.
+    `width` maps a tail to how wide the losses of one are but for about this mass, > 0, and `deviation` is about the standard deviation of
+    one's loss: both only choose the grid, and every grid is sound. `losses` maps an interval and a tail to losses of a discrete pair that
+    dominates one mechanism: both directions, or one if they are the same. About the tail may be at infinity.
     """
 
     width: Callable[[float], float]
@@ -132,9 +128,6 @@ class LossProfile(Profile):
 
     For $\delta$ from 1e-3 to 1e-13 one tilt serves, for smaller and larger ones others are composed when they are first asked for. Each is
     a bound at every $\epsilon$, and they are put together so that $\delta(\epsilon)$ never rises.
-
-    Args:
-        factors: what is composed, at least one.
     """
 
     factors: tuple[Factor, ...]
@@ -183,8 +176,6 @@ class LossProfile(Profile):
 def compose_losses(factors: Sequence[Factor]) -> LossProfile | None:
     """The profile of the adaptive composition, or None where there are too many mechanisms.
 
-    Args:
-        factors: at least one.
     Reference: Doroshenko et al. 2022, arXiv:2207.04380; Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10.
     """
     if sum(factor.count for factor in factors) > MOST_STEPS:

@@ -57,10 +57,8 @@ def _widest(guarantee: Guarantee, tail: float) -> float:
 def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> Losses:
     r"""The privacy losses of a discrete pair that dominates everything with this guarantee, the same in both directions.
 
-    Args:
-        guarantee: its `delta` must bound both directions, as the contract of a guarantee says.
-        interval: losses are multiples of it, > 0.
-        widest: the largest finite loss wanted; a smaller one is sound, because what is beyond counts as infinite.
+    The guarantee's `delta` bounds both directions. Losses are multiples of the interval, > 0; `widest` is the largest finite one wanted,
+    and a smaller one is sound, because what is beyond counts as infinite.
     """
     last = max(1, int(count_above(widest / interval, MOST_INTERVALS)))
     knots = np.unique(np.round(np.linspace(0, last, min(last, _knots(guarantee)) + 1)).astype(np.int64))

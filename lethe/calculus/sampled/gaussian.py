@@ -1,7 +1,5 @@
 r"""Random batches, every iterate released: the sampled Gaussian mechanism, composed numerically.
 
-Noise levels $z$ are noise multipliers: the standard deviation of the noise on the batch SUM is $z$ times one record's gradient bound.
-
 Several bounds are computed and the smallest counts, since each of them holds by itself:
 
 - the Gaussian mechanism without sampling: tell the adversary which batches hold the record, and only Gaussian pairs are left;
@@ -24,7 +22,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from lethe.calculus.composition import compose_gdp
-from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
+from lethe.calculus.domains import FloatArray, require_counted, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.guarantees import GDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, freeze
 from lethe.calculus.normal import log_mixture
 from lethe.calculus.privacy_losses.distributions import (
@@ -40,7 +38,6 @@ from lethe.calculus.rounding import above, count_above, raised, round_up
 from lethe.calculus.sampled.profiles import step_losses, step_width
 from lethe.calculus.sampled.renyi import ORDERS, WEAKEST_NOISE, Design, Relation, distance, renyi_values, require_design
 from lethe.calculus.upward_formatting import shown
-from lethe.errors import InputError
 
 _EPS = float(np.finfo(np.float64).eps)
 # A Renyi curve takes 40 to 150 microseconds a level.
@@ -63,18 +60,11 @@ class SampledGaussian(Guarantee):
     Formal guarantee: the batches are drawn afresh each step and kept secret. Poisson: each record enters independently with
     probability q. Without replacement: every batch of its size is equally likely, q being its share of the records.
 
-    Args:
-        sampling_probability: $q \in [0, 1]$.
-        noise: distinct noise multipliers, > 0, relative to one record's gradient bound, of the sum.
-        counts: how many steps at each, >= 1.
-        relation: replace_one, zero_out or add_or_remove (Poisson only).
-        design: poisson or without_replacement.
-        levels_before_rounding: how many distinct levels there were before they were rounded down to `noise`; 0 if they were not.
-        gaussian_mu: $\mu \ge 0$, finite: a $\mu$-GDP Gaussian mechanism composed with the steps, on its own coins; 0 if there is none.
-    Raises:
-        InputError: an argument is outside its range, or add_or_remove meets batches of fixed size.
-    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530; Doroshenko et al. 2022, arXiv:2207.04380;
-        Dong, Roth, Su 2022, arXiv:1905.02383, Theorem 4.2.
+    $q \in [0, 1]$. `noise` has distinct noise multipliers > 0, of the sum, relative to one record's gradient bound; `counts`, how many
+    steps run at each, >= 1. add_or_remove is for Poisson batches only. `levels_before_rounding` is how many distinct levels there were
+    before they were rounded down to `noise`; 0 if they were not. `gaussian_mu` is $\mu \ge 0$, finite: a $\mu$-GDP Gaussian mechanism
+    composed with the steps, on its own coins; 0 if there is none. Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530; Doroshenko et
+    al. 2022, arXiv:2207.04380; Dong, Roth, Su 2022, arXiv:1905.02383, Theorem 4.2.
     """
 
     sampling_probability: float
@@ -92,12 +82,7 @@ class SampledGaussian(Guarantee):
         noise = require_vector("noise", self.noise, low=WEAKEST_NOISE)
         counts = require_vector("counts", self.counts, low=1.0)
         require_design(self.design, self.relation)
-        if noise.shape != counts.shape or np.unique(noise).size != noise.size or np.any(counts != np.floor(counts)):
-            raise InputError(
-                f"noise has {noise.size} levels and counts {counts.size} entries; each distinct level needs one whole number of steps.",
-                source="the arguments noise and counts",
-                remedy="list every level once, with how many steps run at it",
-            )
+        require_counted("noise", noise, counts)
         before = int(require_nonnegative("levels_before_rounding", self.levels_before_rounding, allow_infinity=False))
         mu = require_nonnegative("gaussian_mu", self.gaussian_mu, allow_infinity=False)
         freeze(self, sampling_probability=probability, levels_before_rounding=before, gaussian_mu=mu)
@@ -195,19 +180,14 @@ def merged_levels(noise: FloatArray, counts: Sequence[int]) -> tuple[tuple[float
 def sampled_gaussian(sampling_probability: float, noise_multipliers: ArrayLike, relation: Relation, design: Design) -> Guarantee:
     r"""The guarantee of T sampled Gaussian steps, all outputs released, from their noise multipliers.
 
-    Equal levels are grouped. More than 20 000 distinct ones are rounded DOWN to at most as many, equally spaced in logarithm (less
-    noise, so sound), and `describe()` says so. The privacy loss distribution, one bound of several, takes 128 at most.
+    Equal levels are grouped. More than 20 000 distinct ones are rounded DOWN to at most as many, equally spaced in logarithm (less noise,
+    so sound), and `describe()` says so. The privacy loss distribution, one bound of several, takes 128 at most. $q$ is each record's chance
+    to enter a batch, or the share of the records in one; $z_t \ge 0$, shape (T,), the noise of the batch sum relative to one record's
+    gradient bound.
 
-    Args:
-        sampling_probability: $q \in [0, 1]$: each record's chance to enter a batch, or the share of the records in one.
-        noise_multipliers: $z_t \ge 0$, shape (T,), noise of the batch sum relative to one record's gradient bound.
-        relation: replace_one, zero_out or add_or_remove (Poisson only).
-        design: poisson or without_replacement.
     Returns:
         `SampledGaussian` in general; exactly the `GDP` of composition for q = 1; `GDP(0)` for q = 0; `NotPrivate` if q > 0 and some
         step has no noise.
-    Raises:
-        InputError: an argument is outside its range, or add_or_remove meets batches of fixed size.
     Reference: as for `SampledGaussian`.
     """
     probability = require_probability("sampling_probability", sampling_probability)
@@ -238,10 +218,7 @@ _SMALLEST_MU = SMALLEST_LOSS
 def round_levels_down(noise: FloatArray, counts: FloatArray, most: int = MOST_LEVELS) -> tuple[FloatArray, FloatArray]:
     """At most `most` noise levels: equal bins of the logarithm, each bin at its smallest level. Less noise is sound.
 
-    Args:
-        noise: noise multipliers > 0, shape (levels,).
-        counts: numbers of steps, shape (levels,).
-        most: the largest number of levels to return, >= 1.
+    Noise and counts have shape (levels,).
     """
     if noise.size <= most:
         return noise, counts
@@ -259,7 +236,7 @@ def loss_profile(
 ) -> LossProfile | None:
     """The privacy profile of the composition of `sampled_factors`, or None where it would not fit in floating point.
 
-    Args: as `sampled_factors`.
+    Shapes as `sampled_factors`.
     """
     factors = sampled_factors(probability, noise, counts, relation, design, gaussian_mu)
     return None if factors is None else compose_losses(factors)
@@ -270,14 +247,8 @@ def sampled_factors(
 ) -> list[Factor] | None:
     r"""One factor a noise level, and one for the Gaussian; None where a step's losses are too narrow or too wide for floating point.
 
-    Args:
-        probability: $q \in (0, 1)$.
-        noise: $z > 0$, shape (levels,); more than 128 are rounded down to at most 128.
-        counts: whole numbers of steps, shape (levels,).
-        relation: replace_one, zero_out or add_or_remove.
-        design: poisson or without_replacement.
-        gaussian_mu: $\mu \ge 0$ of one Gaussian mechanism composed with the steps.
-    Reference: Doroshenko et al. 2022, arXiv:2207.04380.
+    $q \in (0, 1)$. Noise $z > 0$ and whole numbers of steps have shape (levels,); more than 128 levels are rounded down to at most 128.
+    `gaussian_mu` $\ge 0$ is of one Gaussian mechanism composed with the steps. Reference: Doroshenko et al. 2022, arXiv:2207.04380.
     """
     levels, steps = round_levels_down(noise, counts)
     factors = [_factor(probability, float(level), int(count), relation, design) for level, count in zip(levels, steps, strict=True)]

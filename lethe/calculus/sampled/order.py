@@ -28,11 +28,8 @@ _MOST_NOISE = 1e100
 def order_allowed(probability: float, noise: ArrayLike, order: ArrayLike) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     r"""Whether $D_\alpha \le 2\alpha q^2/z^2$ is proved for one sampled Gaussian step, elementwise over noise and order.
 
-    Args:
-        probability: $q \in (0, 1]$, each record's chance to enter the batch; a number.
-        noise: $z > 0$, standard deviation of the noise on the sum in units of one record's influence, of any shape.
-        order: $\alpha > 1$; of a shape that broadcasts with it.
-    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Theorem 11.
+    $q \in (0, 1]$ is each record's chance to enter the batch; $z > 0$, the standard deviation of the noise on the sum in units of one
+    record's influence, and $\alpha > 1$ have shapes that broadcast. Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Theorem 11.
     """
     q = require_probability("probability", probability)
     z, alpha = np.broadcast_arrays(np.asarray(noise, dtype=np.float64), np.asarray(order, dtype=np.float64))

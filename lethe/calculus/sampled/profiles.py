@@ -42,14 +42,8 @@ _EPS = float(np.finfo(np.float64).eps)
 def fixed_size_delta(probability: float, noise: float, epsilon: ArrayLike, relation: Relation = "replace_one") -> FloatArray:
     r"""The profile of one step at any real $\epsilon$, rounded up; elementwise.
 
-    Args:
-        probability: $q \in (0, 1)$.
-        noise: $z > 0$, the noise multiplier.
-        epsilon: real numbers.
-        relation: replace_one or zero_out.
-    Returns:
-        $\delta$, same shape: above the exact value by at most 1e-14 q plus a few units in the last place.
-    Reference: module docstring.
+    $q \in (0, 1)$ and $z > 0$, the noise multiplier, are numbers. Above the exact value by at most 1e-14 q plus a few units in the last
+    place.
     """
     level = np.asarray(epsilon, dtype=np.float64)
     size = np.abs(level)
@@ -98,14 +92,8 @@ _LARGE = 700.0
 def removed_delta(probability: float, noise: float, epsilon: FloatArray) -> FloatArray:
     r"""The profile of removing a record at $\epsilon \ge 0$, rounded up; elementwise.
 
-    Args:
-        probability: $q \in (0, 1)$.
-        noise: $z > 0$, the noise multiplier.
-        epsilon: real numbers >= 0.
-    Returns:
-        $\delta$, same shape: above the exact value by at most 5e-12 q at z = 0.05, 2e-13 q from z = 0.3 on, and a few units in the last
-        place.
-    Reference: module docstring.
+    $q \in (0, 1)$ and $z > 0$ are numbers. Above the exact value by at most 5e-12 q at z = 0.05, 2e-13 q from z = 0.3 on, and a few units
+    in the last place.
     """
     return fixed_size_delta(probability, 2.0 * noise, epsilon)
 
@@ -113,7 +101,7 @@ def removed_delta(probability: float, noise: float, epsilon: FloatArray) -> Floa
 def added_delta(probability: float, noise: float, epsilon: FloatArray) -> FloatArray:
     """The profile of adding a record, rounded up; elementwise.
 
-    Args, Returns: as `removed_delta`.
+    Shape and error as `removed_delta`.
     """
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         mu, log_rest = _distance(noise), math.log1p(-probability)
@@ -131,7 +119,7 @@ def added_delta(probability: float, noise: float, epsilon: FloatArray) -> FloatA
 def replaced_delta(probability: float, noise: float, epsilon: FloatArray) -> FloatArray:
     """The profile of replacing a record, in either direction, rounded up; elementwise.
 
-    Args, Returns: as `removed_delta`.
+    Shape and error as `removed_delta`.
     """
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         mu = _distance(noise)
@@ -163,14 +151,8 @@ _Profile = Callable[[float, float, FloatArray], FloatArray]
 def step_losses(probability: float, noise: float, relation: Relation, design: Design, interval: float, tail: float) -> tuple[Losses, ...]:
     r"""The losses of a discrete pair on multiples of `interval` that dominates one step.
 
-    Args:
-        probability: $q \in (0, 1)$.
-        noise: $z > 0$, relative to one record's gradient bound.
-        relation, design: as `require_design`.
-        interval: $h > 0$.
-        tail: at most about this mass is at infinity, in (0, 1/2).
-    Returns:
-        Removing and adding; one direction where both are the same.
+    $q \in (0, 1)$; $z > 0$ relative to one record's gradient bound; at most about the tail, in (0, 1/2), is at infinity. Removing and
+    adding; one direction where both are the same.
     """
     dots = [
         even_dots(profile(probability, noise, interval * np.arange(max(2, int(count_above(widest / interval, MOST_INTERVALS))) + 1.0)))
@@ -180,10 +162,7 @@ def step_losses(probability: float, noise: float, relation: Relation, design: De
 
 
 def step_width(probability: float, noise: float, relation: Relation, design: Design, tail: float) -> float:
-    """How wide the losses of one step are, but for a mass of about `tail`.
-
-    Args: as `step_losses`.
-    """
+    """How wide the losses of one step are, but for a mass of about `tail`."""
     directions = _directions(probability, noise, relation, design, tail)
     return directions[0][1] + directions[-1][1]
 

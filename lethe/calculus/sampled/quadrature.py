@@ -47,15 +47,8 @@ _LARGEST_LOSS = 600.0
 def pair_log_moments(probability: float, noise: FloatArray, orders: FloatArray, pair: Pair) -> FloatArray:
     r"""$\log A_\alpha$ of P against Q, rounded up.
 
-    Args:
-        probability: $q \in (0, 1)$.
-        noise: $z > 0$, shape (levels,).
-        orders: $1 < \alpha \le 2048$, shape (orders,).
-        pair: which one.
-    Returns:
-        Shape (levels, orders), above the exact value by at most 1e-9 of it; infinity where it would take too many nodes: high orders with
-        little noise.
-    Reference: module docstring.
+    $q \in (0, 1)$, $z > 0$ of shape (levels,), $1 < \alpha \le 2048$ of shape (orders,). Shape (levels, orders), above the exact value by
+    at most 1e-9 of it; infinity where it would take too many nodes: high orders with little noise.
     """
     result = np.full((noise.size, orders.size), np.inf)
     ranks = np.searchsorted(_BANDS, orders, side="left")
@@ -164,12 +157,7 @@ def _log_density(q: float, mean: FloatArray, nodes: FloatArray) -> tuple[FloatAr
 def replaced_excess(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
     r"""By how much a step's moment may exceed $A_\alpha(M\|N_0)$, where a record of a fixed-size batch is replaced; rounded up.
 
-    Args:
-        probability: $q \in (0, 1)$.
-        noise: $z > 0$, shape (levels,).
-        orders: $\alpha > 1$, shape (orders,).
-    Returns:
-        Shape (levels, orders), >= 0.
+    $q \in (0, 1)$, $z > 0$ of shape (levels,), $\alpha > 1$ of shape (orders,). Shape (levels, orders), >= 0.
     """
     distance = (2.0 / noise * (1.0 + 2.0 * _EPS))[:, None]
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -180,7 +168,7 @@ def replaced_excess(probability: float, noise: FloatArray, orders: FloatArray) -
 def zeroed_excess(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
     """By how much a step's moment may exceed that of the dominating pair, where a record is zeroed out; rounded up.
 
-    Args, Returns: as `replaced_excess`.
+    Shapes as `replaced_excess`.
     """
     distance = (1.0 / noise * (1.0 + 2.0 * _EPS))[:, None]
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):

@@ -155,21 +155,12 @@ def distance(relation: Relation) -> float:
 def renyi_values(probability: float, noise_multipliers: ArrayLike, relation: Relation, design: Design) -> FloatArray:
     r"""Rényi divergence of one step at `ORDERS`, the worse of both directions, rounded up.
 
-    Poisson, zero_out or add_or_remove: exact, `poisson_renyi`. Poisson, replace_one: exact, the pair of +1 and -1.
-    Without replacement: from the profiles that dominate a step (`quadrature`). Where those would take too long (high orders
-    with little noise), and where it is smaller: joint convexity, $\log(1 - q + q e^{2\alpha(\alpha-1)/z^2})/(\alpha-1)$. More than 256
-    levels are rounded down. Never above the step without sampling, $\alpha d^2/(2z^2)$ with $d = 2$ for replace_one and else 1.
-
-    Args:
-        probability: $q \in [0, 1]$: each record's chance to enter a batch, or the share of the records in one.
-        noise_multipliers: $z \ge 0$, finite, shape (levels,).
-        relation: replace_one, zero_out or add_or_remove (Poisson only).
-        design: poisson or without_replacement.
-    Returns:
-        Shape (levels, len(ORDERS)); 0 for q = 0, infinity for q > 0 = z, never nan.
-    Raises:
-        InputError: an argument is outside its range, or add_or_remove meets batches of fixed size.
-    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530; docs/theory.md, section 7.
+    Poisson, zero_out or add_or_remove: exact, `poisson_renyi`. Poisson, replace_one: exact, the pair of +1 and -1. Without replacement:
+    from the profiles that dominate a step (`quadrature`). Where those would take too long (high orders with little noise), and where it is
+    smaller: joint convexity, $\log(1 - q + q e^{2\alpha(\alpha-1)/z^2})/(\alpha-1)$. More than 256 levels are rounded down. Never above the
+    step without sampling, $\alpha d^2/(2z^2)$ with $d = 2$ for replace_one and else 1. $q \in [0, 1]$ is each record's chance to enter a
+    batch, or the share of the records in one; $z \ge 0$, finite, has shape (levels,). Shape (levels, len(ORDERS)); 0 for q = 0, infinity
+    for q > 0 = z, never nan. Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530; docs/theory.md, section 7.
     """
     sampling, noise = require_probability("probability", probability), require_vector("noise_multipliers", noise_multipliers, low=0.0)
     require_design(design, relation)
@@ -199,15 +190,10 @@ def poisson_renyi(probability: float, noise_multipliers: ArrayLike, orders: Arra
     $$D_\alpha\{(1-q)N(0,z^2) + qN(1,z^2) \,\|\, N(0,z^2)\} = \frac{\log A_\alpha}{\alpha-1},$$
 
     never below the other direction. Whole orders: the binomial sum. Others: quadrature, up to 2048 levels, where it fits in floating point
-    (z at least 0.15 up to order 11); elsewhere $\log A_\alpha$, convex in $\alpha$, is bounded by its chord between whole orders.
-
-    Args:
-        probability: $q \in [0, 1]$.
-        noise_multipliers: $z \ge 0$, finite, shape (levels,).
-        orders: $\alpha > 1$, at most 8192, shape (orders,).
-    Returns:
-        Shape (levels, orders): above the exact value by at most 1e-9 of it, except on chords; infinity for q > 0 = z; never nan.
-    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Section 3.3 and Theorem 5.
+    (z at least 0.15 up to order 11); elsewhere $\log A_\alpha$, convex in $\alpha$, is bounded by its chord between whole orders. $q \in
+    [0, 1]$; $z \ge 0$, finite, has shape (levels,), $1 < \alpha \le 8192$ shape (orders,). Shape (levels, orders), above the exact value by
+    at most 1e-9 of it, except on chords; infinity for q > 0 = z; never nan. Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530,
+    Section 3.3 and Theorem 5.
     """
     sampling, noise = require_probability("probability", probability), require_vector("noise_multipliers", noise_multipliers, low=0.0)
     alphas = require_vector("orders", orders, low=1.0, strict=True)

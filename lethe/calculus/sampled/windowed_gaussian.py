@@ -33,19 +33,12 @@ class WindowedGaussian(Guarantee):
 
     $$\epsilon(\alpha) = \min_{w,\,\beta} \sum_{i} n_{w,i}\, S_\alpha(q, \sqrt\beta z_i) + \frac{\alpha \mu_w^2}{2(1-\beta)}$$
 
-    with $S_\alpha$ the Rényi divergence of one sampled Gaussian step, larger direction; where it pays, the same composition through
-    privacy loss distributions in both directions. A window with $\mu_w = 0$ takes the whole noise ($\beta = 1$).
-
-    Args:
-        sampling_probability: $q \in (0, 1]$.
-        noise: distinct noise multipliers $z_i > 0$ relative to one record's gradient bound, shape (K,).
-        counts: $n_{w,i}$, how many steps of window w have noise i; shape (W, K), at least one step in every window.
-        shift_mus: $\mu_w \ge 0$, what hiding the shift would cost with the whole noise of the window, shape (W,).
-        relation: replace_one, zero_out or add_or_remove (Poisson only).
-        design: poisson or without_replacement.
-    Raises:
-        InputError: an argument is outside its range, or the shapes do not fit.
-    Reference: docs/theory.md, "Random batches"; for convex losses Altschuler & Talwar 2022, arXiv:2205.13710.
+    with $S_\alpha$ the Rényi divergence of one sampled Gaussian step, larger direction; where it pays, the same composition through privacy
+    loss distributions in both directions. A window with $\mu_w = 0$ takes the whole noise ($\beta = 1$). $q \in (0, 1]$. `noise` has
+    distinct noise multipliers $z_i > 0$ relative to one record's gradient bound, shape (K,); `counts` $n_{w,i}$, how many steps of window w
+    have noise i, shape (W, K), at least one step in every window; `shift_mus` $\mu_w \ge 0$, what hiding the shift would cost with the
+    whole noise of the window, shape (W,). Reference: docs/theory.md, "Random batches"; for convex losses Altschuler & Talwar 2022,
+    arXiv:2205.13710.
     """
 
     sampling_probability: float

@@ -115,13 +115,8 @@ class IterateDpEvent(dp_event.DpEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Execution:
-    """What is known of the trainings with one label.
-
-    Args:
-        run: what was executed.
-        named: whether the one execution the label names was released.
-        unnamed: how many more there are, from events composed several times over.
-        exposed: whether an iterate before the last was released of any of them.
+    """What is known of the trainings with one label: whether the one it names was released, how many more there are (from events composed
+    several times over), and whether an iterate before the last was released of any.
     """
 
     run: Run

@@ -48,13 +48,7 @@ _PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
 
 def refuse_trainer(trainer: Any, module: Any, *, log_private: bool) -> None:
-    """Refuse what is told before training begins: the first thing that is not honoured, by name.
-
-    Args:
-        trainer: of Lightning.
-        module: a LightningModule.
-        log_private: whether train_loss, which is private, is at hand.
-    """
+    """Refuse what is told before training begins: the first thing that is not honoured, by name."""
     _refuse_precision(trainer)
     _refuse_strategy(trainer)
     settings = {

@@ -25,12 +25,7 @@ class Patches:
         self._put: list[tuple[Any, str, bool, Any]] = []
 
     def put(self, owner: Any, name: str, value: Callable[..., Any]) -> Any:
-        """Set a method of an object, and return what was there.
-
-        Args:
-            owner, name: where.
-            value: what.
-        """
+        """Set a method of an object, and return what was there."""
         before, own = getattr(owner, name), name in vars(owner)
 
         @functools.wraps(before)  # whoever asks for its signature is told that of before
@@ -52,15 +47,9 @@ class Patches:
 
 
 class StepLosses:
-    """`losses(batch)`, shape (B,), by training_step, as a loop of Lightning calls it.
+    """`losses(batch)`, shape (B,), by training_step, as a loop of Lightning calls it: with the batch's number in its epoch.
 
-    Args:
-        trainer: of Lightning.
-        module: its LightningModule.
-        named: whether a batch is a mapping; else training_step is given a list, as a DataLoader gives it, or the one tensor.
-
-    Attributes:
-        number: of the batch in its epoch, which training_step is given.
+    A batch that is no mapping (`named`) is a list, as a DataLoader gives it, or the one tensor.
     """
 
     def __init__(self, trainer: Any, module: Any, *, named: bool) -> None:
@@ -133,15 +122,8 @@ class PrivateSteps:
     """Puts an engine's steps into a module and its optimiser while it trains.
 
     Lightning's closure calls training_step, which notes the batch; `zero_grad`; and `backward`, which computes the noisy gradient of the
-    batch's records, micro-batch by micro-batch. Then the optimiser steps without a closure.
-
-    Args:
-        losses: the module's training_step.
-        gradient: computes the noisy gradient of a logical batch, and the mean loss of its records or None.
-        lost: steps to come that were taken before, and are counted and not taken again.
-
-    Attributes:
-        mean_loss: of the last step's records; None where it is not kept.
+    batch's records, micro-batch by micro-batch. Then the optimiser steps without a closure. `mean_loss` is of the last step's records, or
+    None; `lost` steps were taken before, and are counted and not taken again.
     """
 
     def __init__(self, losses: StepLosses, gradient: Callable[[LogicalBatch], Tensor | None], *, lost: int) -> None:
@@ -150,13 +132,7 @@ class PrivateSteps:
         self.mean_loss: Tensor | None = None
 
     def put_on(self, patches: Patches, module: Any, optimizer: torch.optim.Optimizer) -> None:
-        """Put them there.
-
-        Args:
-            patches: by which.
-            module: of Lightning.
-            optimizer: the module's.
-        """
+        """Put them there."""
         patches.put(module, "training_step", self._note)
         patches.put(module, "backward", lambda loss, *others, **options: self._noisy_gradient())
         inner = patches.put(optimizer, "step", lambda closure=None: self._step(inner, closure))

@@ -103,13 +103,7 @@ class EpsilonSoFar:
 
 
 def settings_of(run: Run, delta: float, planned_epsilon: float | None) -> dict[str, Setting]:
-    """The public settings of a run, by name.
-
-    Args:
-        run: that is carried out.
-        delta: of the epsilons.
-        planned_epsilon: of the whole run; None: its noise is chosen along the way.
-    """
+    """The public settings of a run, by name; without a planned epsilon its noise is chosen along the way."""
     document, batches = run.to_document(), run.batches
     in_groups = batches.participation is Participation.DRAW_IN_PUBLIC_GROUP
     settings: dict[str, Setting] = {

@@ -96,11 +96,7 @@ TRAINING = Known(HONOURED, NEEDS)
 
 
 def refuse_arguments(args: TrainingArguments, known: Known = TRAINING) -> None:
-    """Refuse training arguments that would break privacy, or that are not honoured.
-
-    Raises:
-        InputError: the first of them, by name.
-    """
+    """Refuse the first training argument that would break privacy, or that is not honoured, by name."""
     for field in dataclasses.fields(args):
         value, needs = getattr(args, field.name), known.needs.get(field.name)
         allowed = field.name in known.honoured or _is_default(field, value) if needs is None else needs.allowed(value)
@@ -119,11 +115,7 @@ def refuse_arguments(args: TrainingArguments, known: Known = TRAINING) -> None:
 
 
 def refuse_unknown(kind: type, names: Iterable[str]) -> None:
-    """Refuse arguments that neither a Trainer nor what it derives from takes, with what may be meant.
-
-    Raises:
-        UnknownArgumentError: the first of them.
-    """
+    """Refuse the first argument that neither a Trainer nor what it derives from takes, with what may be meant."""
     takes = [inspect.signature(vars(one)["__init__"]).parameters for one in kind.__mro__ if "__init__" in vars(one) and one is not object]
     known = {name for taken in takes for name, one in taken.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
     for name in names:
@@ -183,13 +175,7 @@ def clip_norm_of(args: TrainingArguments) -> float:
 
 
 def refuse_other_words(args: TrainingArguments, run: Run, per_epoch: int) -> None:
-    """Refuse arguments that were set to another thing than a run says; what was left at its default says nothing.
-
-    Args:
-        args: of the Trainer.
-        run: that it was given.
-        per_epoch: steps of an epoch.
-    """
+    """Refuse arguments that were set to another thing than the run says; what was left at its default says nothing."""
     logical = math.prod(sizes_of(args))
     steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
     default = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}

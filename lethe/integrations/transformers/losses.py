@@ -45,17 +45,11 @@ def kind_of(model: nn.Module) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RecordLosses:
-    """The loss of each record: `losses(outputs, labels)`, shape (B,).
+    """The loss of each record: `losses(outputs, labels)`, shape (B,), of a kind of `kind_of`, with labels smoothed by a share in [0, 1).
 
-    A record none of whose tokens is predicted has the loss 0: it takes part like any other.
-
-    Args:
-        kind: see `kind_of`.
-        smoothing: of labels, in [0, 1).
-        problem_type: of a classifier: "regression", "single_label_classification", "multi_label_classification", or None: told by the
-            labels.
-        dynamic: weighs each token by the probability that the model gives it, without a gradient: Dynamic Fine-Tuning (Wu et al. 2025,
-            arXiv:2508.05629).
+    A record none of whose tokens is predicted has the loss 0: it takes part like any other. A problem_type of None is told by the labels.
+    `dynamic` weighs each token by the probability that the model gives it, without a gradient: Dynamic Fine-Tuning (Wu et al. 2025,
+    arXiv:2508.05629).
     """
 
     kind: str
@@ -156,13 +150,7 @@ _ALLOWED = {False: 1e-5, True: 2e-2}  # relative, in single precision and in hal
 
 
 def criterion_of(model: nn.Module, smoothing: float, function: Callable[..., Any] | None) -> Criterion:
-    """The loss function.
-
-    Args:
-        model: of transformers, or one that PEFT made of one; an error where its loss is not known.
-        smoothing: label_smoothing_factor.
-        function: compute_loss_func of the Trainer; None: the model's own kind of loss.
-    """
+    """The loss function: the Trainer's compute_loss_func, or that of the model's kind; an error where the kind is not known."""
     if function is not None:
         return partial(function, num_items_in_batch=None)
     bare = _bare(model)
@@ -229,12 +217,8 @@ def labels_of(inputs: Mapping[str, Tensor], names: Sequence[str]) -> tuple[dict[
 
 
 def with_decoder_inputs(model: nn.Module, arguments: dict[str, Tensor], labels: Tensor) -> dict[str, Tensor]:
-    """The arguments, of an encoder and decoder with what the decoder reads: the labels, shifted as the model shifts them.
-
-    Args:
-        model: of transformers.
-        arguments: by name, of shapes (B, ...).
-        labels: shape (B, T).
+    """The arguments, shapes (B, ...), of an encoder and decoder with what the decoder reads: labels of shape (B, T), as the model shifts
+    them.
     """
     bare = _bare(model)
     shift: Any = getattr(bare, "prepare_decoder_input_ids_from_labels", None)
@@ -252,14 +236,9 @@ def refuse_other_loss(
     *,
     half: bool,
 ) -> None:
-    """Refuse a model whose own loss of a record alone is another one: it has terms that are not known here.
+    """Refuse a model whose `own` loss of a record alone is not that of `losses`: it has terms that are not known here.
 
-    Args:
-        losses: of a batch, that training would take.
-        own: the Trainer's loss of a batch.
-        model: is asked in eval mode, and is afterwards as it was.
-        source: of the records.
-        half: whether it computes in half precision.
+    It is asked in eval mode, and is afterwards as it was; `half` precision is compared coarsely.
     """
     training = {module: module.training for module in model.modules()}
     device, last = next(model.parameters()).device, len(source) - 1

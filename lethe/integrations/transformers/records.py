@@ -25,11 +25,7 @@ _BEGIN, _END = "<!-- lethe: begin -->", "<!-- lethe: end -->"
 
 
 class Collated:
-    """A data collator that says what is wrong with it; a class, so that processes can be sent it.
-
-    Args:
-        collator: of the Trainer, from a list of records to a mapping of tensors.
-    """
+    """A data collator that says what is wrong with it; a class, so that processes can be sent it."""
 
     def __init__(self, collator: Callable[[list[Any]], Any]) -> None:
         self._collator = collator
@@ -68,12 +64,7 @@ def source_of(trainer: Any, *, declared_apart: bool) -> MapStyleSource:
 
 
 def add_certificate(card: Path, certificate: Certificate) -> None:
-    """Write a certificate into a model card, in its metadata and in words below; one that is there from before is replaced.
-
-    Args:
-        card: a README.md, with metadata or without.
-        certificate: of the model.
-    """
+    """Write a certificate into a model card, in its metadata and in words below; one that is there from before is replaced."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.md"
         lethe.report.write(certificate, report)

@@ -22,11 +22,7 @@ _EVERY = 500
 
 
 class KeptState:
-    """The Trainer's state, for a checkpoint: its log, and how far it is.
-
-    Args:
-        trainer: whose `state` is kept, and put in place.
-    """
+    """The Trainer's state, for a checkpoint: its log, and how far it is."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -54,12 +50,9 @@ def checkpoints_of(own: Checkpoints | str | os.PathLike[str] | None, args: Train
 
 @ending_together
 def refuse_earlier(resume: str | bool | None, args: TrainingArguments, folder: Path | None) -> bool:
-    """Whether training is to be taken up again; of several processes number 0, which keeps the folder, looks into it.
+    """Whether training is to be taken up again: `resume` is True, or the folder of the last checkpoint, or of all; not an earlier one.
 
-    Args:
-        resume: True, or the folder of the last checkpoint, or of all; an earlier one is refused.
-        args: of the Trainer.
-        folder: where the journal is; None: nowhere.
+    Of several processes number 0, which keeps the folder, looks into it.
     """
     if resume in (None, False) or not Workers.current().root:
         return resume not in (None, False)
@@ -82,13 +75,7 @@ def refuse_earlier(resume: str | bool | None, args: TrainingArguments, folder: P
 
 
 def refuse_begun(resumed: int, wanted: bool, folder: Path | None) -> None:
-    """Refuse to go on unasked, where somebody may have meant to begin anew.
-
-    Args:
-        resumed: steps that were done before.
-        wanted: whether training is to be taken up again.
-        folder: where they were.
-    """
+    """Refuse to go on unasked after some steps, where somebody may have meant to begin anew."""
     if resumed and not wanted:
         raise InputError(
             f"train: {resumed} steps of this run were taken before, in {folder}; they are released and count.",

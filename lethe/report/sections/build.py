@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
-from lethe.accounting.verification import Answer
+from lethe.accounting.verify import Answer
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.findings import FRESH_NOISE
 from lethe.certificates.statement import Statement

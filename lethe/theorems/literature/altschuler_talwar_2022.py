@@ -29,11 +29,7 @@ def shift_factor(contraction: float, window: Array) -> Array:
 
     $$k_c(R) = \frac{c^{2R}(1-c^2)}{1-c^{2R}},\qquad k_1(R) = \frac1R$$
 
-    Args:
-        contraction: $c \in [0, 1]$, Lipschitz constant of a step.
-        window: $R \ge 1$, any shape.
-    Returns:
-        $k_c(R)$ in [0, 1], the shape of `window`; nonincreasing and convex in R. Not rounded outward.
+    $c \in [0, 1]$ is the Lipschitz constant of a step; $R \ge 1$ has any shape. Nonincreasing and convex in R; not rounded outward.
     Reference: as for `AltschulerTalwar2022`.
     """
     if contraction == 0.0:

@@ -45,8 +45,7 @@ def shared_hypotheses(run: Run, batches: tuple[Finding, ...]) -> tuple[Finding, 
 def contraction(run: Run) -> float:
     r"""$c = \max(|1 - \lambda m|, |1 - \lambda M|)$ for losses of curvature in $[m, M]$, $m \ge 0$, rounded up.
 
-    Args:
-        run: a run whose loss is convex and smooth and whose steps have one size, at most 2/M.
+    The steps have one size, at most 2/M.
     """
     assert run.loss.curvature is not None  # `convex` has seen to it
     return plain_step(float(run.step_sizes[0]), *run.loss.curvature)
@@ -72,15 +71,8 @@ def gd_mu(contraction: float, steps: int, touch: float) -> float:
 
     $$\mu = \frac s\tau\sqrt{\frac{1-c^T}{1+c^T}\cdot\frac{1+c}{1-c}}$$
 
-    It tends to $\sqrt T s/\tau$, composition, as c tends to 1.
-
-    Args:
-        contraction: $0 \le c \le 1$, Lipschitz constant of a step.
-        steps: $T \ge 1$.
-        touch: $s/\tau > 0$; $L/(n\sigma)$ in the paper.
-    Returns:
-        $\mu$, not rounded outward.
-    Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, closed form as in the authors' code.
+    It tends to $\sqrt T s/\tau$, composition, as c tends to 1. $0 \le c \le 1$; the touch is $s/\tau > 0$, $L/(n\sigma)$ in the paper. Not
+    rounded outward. Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, closed form as in the authors' code.
     """
     if contraction >= 1.0:
         return touch * math.sqrt(steps)
@@ -95,15 +87,8 @@ def gd_domain_mu(diameter: float, steps: int, touch: float) -> float:
     $$\mu = \min\Big(\frac s\tau\sqrt T,\ \min_{R \le T}\frac{D + sR}{\tau\sqrt R}\Big)$$
 
     It equals the closed form of the paper, $\frac s\tau\sqrt{3D/s + \lceil D/s\rceil}$, where $D/s$ is a whole number at most T, and is
-    never larger.
-
-    Args:
-        diameter: $D/s$, in units of one touch.
-        steps: $T \ge 1$.
-        touch: $s/\tau > 0$; $L/(n\sigma)$ in the paper.
-    Returns:
-        $\mu$, not rounded outward.
-    Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, Lemma C.3, with equal payments.
+    never larger. The diameter is $D/s$, in units of one touch; the touch is as in `gd_mu`. Not rounded outward. Reference: Bok, Su,
+    Altschuler 2024, arXiv:2403.00278, Lemma C.3, with equal payments.
     """
     # D / sqrt(R) + sqrt(R) falls up to R = D and rises from there.
     middle = int(np.floor(min(diameter, float(steps))))
@@ -168,16 +153,8 @@ def cgd_mu(contraction: float, batches_per_pass: int, passes: int, touch: float)
 
     $$\mu = \frac s\tau\sqrt{1 + c^{2\ell-2}\frac{1-c^2}{(1-c^\ell)^2}\cdot\frac{1-c^{\ell(E-1)}}{1+c^{\ell(E-1)}}}$$
 
-    It tends to $\frac s\tau\sqrt{1 + (E-1)/\ell}$ as c tends to 1.
-
-    Args:
-        contraction: $0 \le c \le 1$, Lipschitz constant of a step.
-        batches_per_pass: $\ell \ge 1$.
-        passes: $E \ge 1$.
-        touch: $s/\tau > 0$; $L/(b\sigma)$ in the paper.
-    Returns:
-        $\mu$, not rounded outward.
-    Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, closed form as in the authors' code.
+    It tends to $\frac s\tau\sqrt{1 + (E-1)/\ell}$ as c tends to 1. $0 \le c \le 1$; the touch is $s/\tau > 0$, $L/(b\sigma)$ in the paper.
+    Not rounded outward. Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, closed form as in the authors' code.
     """
     slots, before = batches_per_pass, passes - 1
     if before == 0:
@@ -196,15 +173,9 @@ def cgd_domain_printed_mu(diameter: float, batches_per_pass: int, touch: float) 
     $$\mu^* = \frac1\tau\sqrt{s^2 + \frac{3sD}\ell + \frac{s^2}\ell\lceil D/s\rceil}
       = \frac1\sigma\sqrt{\frac{L^2}{b^2} + \frac{3LD}{b\eta\ell} + \frac{L^2}{b^2\ell}\Big\lceil\frac{bD}{\eta L}\Big\rceil}$$
 
-    The paper applies it from $\lceil(\mu^* b\sigma/L)^2\rceil$ passes on; with fewer it holds as well, and composition is smaller.
-
-    Args:
-        diameter: $D/s$, in units of one touch; finite.
-        batches_per_pass: $\ell \ge 1$.
-        touch: $s/\tau > 0$; $L/(b\sigma)$ in the paper.
-    Returns:
-        $\mu^*$, not rounded outward.
-    Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, closed form as in the authors' code.
+    The paper applies it from $\lceil(\mu^* b\sigma/L)^2\rceil$ passes on; with fewer it holds as well, and composition is smaller. The
+    diameter is $D/s$, in units of one touch, finite; the touch is as in `cgd_mu`. Not rounded outward. Reference: Bok, Su, Altschuler 2024,
+    arXiv:2403.00278, closed form as in the authors' code.
     """
     return touch * math.sqrt(1.0 + (3.0 * diameter + float(np.ceil(diameter))) / batches_per_pass)
 

@@ -44,11 +44,7 @@ def _batch_touch(run: Run) -> float:
 def sgd_composition(probability: float, steps: int, touch: float) -> Guarantee:
     r"""All iterates: $C_p(G(L/(b\sigma)))^{\otimes T}$, by privacy loss distributions.
 
-    Args:
-        probability: $p = b/n$.
-        steps: $T \ge 1$.
-        touch: $L/(b\sigma) > 0$.
-    Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, Definition E.1 for $C_p$.
+    $p = b/n$; the touch is $L/(b\sigma) > 0$. Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, Definition E.1 for $C_p$.
     """
     return _composed(probability, ((touch, steps),), 0.0)
 
@@ -59,16 +55,9 @@ def sgd_window(probability: float, contraction: float, steps: int, window: int, 
     $$G\Big(\frac{2L}{b\sigma\sqrt{1-\beta}}\cdot\frac{c^R - c^T}{1-c}\Big) \otimes C_p\Big(G\Big(\frac{2L}{b\sigma\sqrt\beta}\Big)\Big)
       \otimes C_p\Big(G\Big(\frac{2L}{b\sigma}\Big)\Big)^{\otimes(R-1)}$$
 
-    Printed for $\beta = 1/2$, with $R = T - \tau + 1$; the limit at c = 1 has $(c^R - c^T)/(1-c) = T - R$.
-
-    Args:
-        probability: $p = b/n$.
-        contraction: $0 \le c \le 1$.
-        steps: $T \ge 1$.
-        window: $1 \le R \le T$.
-        share: $0 < \beta < 1$, the share of the last noise's variance that hides the draw.
-        touch: $L/(b\sigma) > 0$.
-    Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278 (statement reconstructed, and any split), Lemma C.12.
+    Printed for $\beta = 1/2$, with $R = T - \tau + 1$; the limit at c = 1 has $(c^R - c^T)/(1-c) = T - R$. The share $0 < \beta < 1$ of the
+    last noise's variance hides the draw; $1 \le R \le T$, $0 \le c \le 1$; probability and touch are as in `sgd_composition`. Reference:
+    Bok, Su, Altschuler 2024, arXiv:2403.00278 (statement reconstructed, and any split), Lemma C.12.
     """
     shift = _shift(contraction, steps, window, touch) / math.sqrt(1.0 - share)
     return _composed(probability, ((2.0 * touch / math.sqrt(share), 1), (2.0 * touch, window - 1)), shift)
@@ -79,13 +68,9 @@ def sgd_domain_window(probability: float, diameter: float, window: int, share: f
 
     $$G\Big(\frac{D}{\eta\sigma\sqrt{(1-\beta)R}}\Big) \otimes C_p\Big(G\Big(\frac{2L}{b\sigma\sqrt\beta}\Big)\Big)^{\otimes R}$$
 
-    Args:
-        probability: $p = b/n$.
-        diameter: $D/(\eta\sigma)$, in units of one step's noise.
-        window: $1 \le R \le T$.
-        share: $0 < \beta < 1$, the share of every noise's variance that hides the draw; 1/2 is printed.
-        touch: $L/(b\sigma) > 0$.
-    Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, closed form of the authors' code, and any split; Lemma C.12.
+    The diameter is $D/(\eta\sigma)$, in units of one step's noise; the share $0 < \beta < 1$ of every noise's variance hides the draw, 1/2
+    is printed; all else is as in `sgd_window`. Reference: Bok, Su, Altschuler 2024, arXiv:2403.00278, closed form of the authors' code, and
+    any split; Lemma C.12.
     """
     return _composed(probability, ((2.0 * touch / math.sqrt(share), window),), diameter / math.sqrt((1.0 - share) * window))
 

@@ -45,14 +45,8 @@ def smooth_cost(lipschitz: float, steps: int, diameter: float = math.inf) -> flo
       \sum_{t=\tau}^{T-1} c^{T-1-t}a_t = c^{T-\tau}D_\tau, \qquad D_\tau = \min\Big(D, \sum_{i<\tau} c^i\Big)$$
 
     The optimum is $1 + a_t = \max(1, \kappa c^{T-1-t})$, so payments are positive on one stretch at an end of the window, whose length is
-    found by bisection, for all windows at once.
-
-    Args:
-        lipschitz: $c \ge 0$; above 1 allowed.
-        steps: $T \ge 1$.
-        diameter: $D/s$, in units of one touch; inf: unbounded.
-    Returns:
-        The cost, not rounded outward; relative error at most 1e-12. T, composition, if no window beats it.
+    found by bisection, for all windows at once. c may be above 1; the diameter is $D/s$, in units of one touch, infinite where there is
+    none. Not rounded outward, relative error at most 1e-12; T, composition, if no window beats it.
     """
     if lipschitz == 0.0:
         return 1.0
@@ -76,13 +70,8 @@ def holder_cost(growth: float, exponent: float, steps: int, diameter: float = ma
     that is left is tried. Whatever is tried is feasible, hence a bound, that may lie above the minimum. On domains too wide to follow
     windows step by step, tangents $h(z) \le h'(y)z + (1-p)gy^p$ make it smooth, with touches of $1 + (1-p)gy^p$: again a bound.
 
-    Args:
-        growth: $g = \lambda H s^{p-1} \ge 0$.
-        exponent: $0 < p \le 1$; at 1 it is `smooth_cost` with $c = 1 + g$.
-        steps: $T \ge 1$.
-        diameter: $D/s$, in units of one touch; inf: unbounded.
-    Returns:
-        The cost, not rounded outward; T, composition, if nothing tried beats it.
+    $g = \lambda H s^{p-1} \ge 0$ is the growth, $0 < p \le 1$ the exponent (at 1 this is `smooth_cost` with $c = 1 + g$), $D/s$ the
+    diameter. Not rounded outward; T, composition, if nothing tried beats it.
     """
     if exponent == 1.0:
         return smooth_cost(1.0 + growth, steps, diameter) if math.isfinite(growth) else float(steps)
@@ -154,8 +143,7 @@ def _shoot(growth: float, exponent: float, diameter: float, shares: Array) -> Ar
 def smooth_constant(run: Run) -> float:
     r"""c of one step: $\max(|1-\lambda m|, |1-\lambda M|)$ for convex losses and steps up to $2/M$, else $1 + \lambda M$; rounded up.
 
-    Args:
-        run: a run with smooth losses and one step size.
+    For smooth losses and one step size.
     """
     assert run.loss.curvature is not None
     weak_convexity, smoothness = run.loss.curvature

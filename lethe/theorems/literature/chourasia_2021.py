@@ -21,16 +21,10 @@ def full_batch_rho(relative_noise: float, contraction: float, steps: int) -> flo
 
     $$\rho = \frac{2}{\lambda\kappa}\,\frac{s^2}{\tau^2}\,\big(1 - e^{-\lambda\kappa K/2}\big)$$
 
-    The paper prints $\frac{4L^2}{\kappa\sigma_C^2n^2}(1 - e^{-\lambda\kappa K/2})$ with noise $\sqrt{2\lambda}N(0, \sigma_C^2)$ in a
-    step, so $\sigma_C^2 = \tau^2/2\lambda$, and $s = 2\lambda L/n$.
-
-    Args:
-        relative_noise: $\tau/s > 0$, noise in units of one touch.
-        contraction: $\lambda\kappa > 0$: step size times strong convexity.
-        steps: $K \ge 1$.
-    Returns:
-        $\rho$, rounded up; at $\lambda\kappa \to 0$ that is $K s^2/\tau^2$, twice composition.
-    Reference: Chourasia, Ye, Shokri 2021, arXiv:2102.05855 (statement reconstructed).
+    The paper prints $\frac{4L^2}{\kappa\sigma_C^2n^2}(1 - e^{-\lambda\kappa K/2})$ with noise $\sqrt{2\lambda}N(0, \sigma_C^2)$ in a step,
+    so $\sigma_C^2 = \tau^2/2\lambda$, and $s = 2\lambda L/n$. The relative noise is $\tau/s > 0$, the contraction $\lambda\kappa > 0$: step
+    size times strong convexity. Rounded up; at $\lambda\kappa \to 0$ it is $K s^2/\tau^2$, twice composition. Reference: Chourasia, Ye,
+    Shokri 2021, arXiv:2102.05855 (statement reconstructed).
     """
     # (1 - e^-x) / x without cancellation.
     share = float(special.exprel(-0.5 * contraction * steps))

@@ -46,19 +46,10 @@ def shuffled_delta(epsilon: float, noise: float, slots: int, passes: int, reshuf
 
     $$\delta(\epsilon) \ge \max_{C,j}\{P[\mathrm{Bin}(E, p_2) \ge j] - e^\epsilon P[\mathrm{Bin}(E, p_1) \ge j]\}$$
 
-    Any C and j are valid; a grid is searched.
-
-    Args:
-        epsilon: $\epsilon \in [0, \infty]$.
-        noise: $z > 0$, noise of the batch sum relative to one record's gradient bound.
-        slots: $\ell \ge 1$, steps in a pass.
-        passes: $E \ge 1$.
-        reshuffled: whether every pass has a fresh order.
-        used: the share of the records that a pass uses; a record left over by the division moves no sum of that pass.
-    Returns:
-        A number in [0, 1], rounded down; 0 above an $\epsilon$ of about 600, where nothing is claimed.
-    Reference: Chua et al. 2024, arXiv:2403.17673 (one pass, one event); arXiv:2411.04205 for several passes. `used` and the binomial
-        are derived here.
+    Any C and j are valid; a grid is searched. $z > 0$ is the noise of the batch sum relative to one record's gradient bound; `used` is the
+    share of the records that a pass uses: a record left over by the division moves no sum of that pass. Rounded down; 0 above an $\epsilon$
+    of about 600, where nothing is claimed. Reference: Chua et al. 2024, arXiv:2403.17673 (one pass, one event); arXiv:2411.04205 for
+    several passes. `used` and the binomial are derived here.
     """
     if epsilon > 640.0:
         return 0.0

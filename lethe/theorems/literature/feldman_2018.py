@@ -21,9 +21,6 @@ def position_rhos(run: Run) -> Array:
     r"""$\rho_j$ of $\epsilon_j(\alpha) = \rho_j\alpha$ for a record in batch $j = 1..\ell$, shape (l,).
 
     $$\rho_j = \frac{s^2}{2\tau^2}\Big[\frac{E-1}{\ell} + \frac1{\ell-j+1}\Big]$$
-
-    Args:
-        run: a run to which `Feldman2018` applies.
     """
     slots, passes = run.steps_per_pass, run.total_steps // run.steps_per_pass
     touch = 1.0 / float(run.relative_noise[0])

@@ -48,12 +48,7 @@ def any_loss_rho(letters: Letters) -> FloatArray:
 def bounded_domain_rho(letters: Letters, diameter: ArrayLike, version: Version) -> FloatArray:
     r"""Theorem 4.4, Theorem 2.2 of the revised version: $\rho = \frac{1}{2\sigma^2}(L_\lambda d_h + 2\lambda C/b)^2$.
 
-    Args:
-        letters: of the last step.
-        diameter: $d_h \ge 0$, of the domain, parameter units; a number or an array.
-        version: whose $L_\lambda$.
-    Returns:
-        $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda > 1/(2(m+M))$.
+    The letters are of the last step; $d_h \ge 0$, in parameter units, is a number or an array. Infinity where $\lambda > 1/(2(m+M))$.
     Reference: Kong & Ribero, arXiv:2407.05237, equation (20) of the first version, (16) of the revised one.
     """
     with np.errstate(over="ignore"):
@@ -64,10 +59,9 @@ def bounded_domain_rho(letters: Letters, diameter: ArrayLike, version: Version) 
 def first_batch_rho(letters: Letters) -> FloatArray:
     r"""Theorem 4.5: $\rho = 4(\lambda C/(b\sigma))^2[\theta_{L_\lambda}(T-E\ell) + E\,\theta_{L_\lambda}(\ell)]$.
 
-    $E = \lfloor T/\ell\rfloor$. At $m = 0$ it is the convex form (22), $4(\lambda C/(b\sigma))^2[1/(T-E\ell) + E/\ell]$, its first term
-    0 for whole passes. False for a record that is not in the first batch. Infinity where $\lambda > 1/(2(m+M))$.
-
-    Reference: Kong & Ribero 2024, arXiv:2407.05237, first version, equations (21) and (22).
+    $E = \lfloor T/\ell\rfloor$. At $m = 0$ it is the convex form (22), $4(\lambda C/(b\sigma))^2[1/(T-E\ell) + E/\ell]$, its first term 0
+    for whole passes. False for a record that is not in the first batch. Infinity where $\lambda > 1/(2(m+M))$. Reference: Kong & Ribero
+    2024, arXiv:2407.05237, first version, equations (21) and (22).
     """
     squared, slots, full = letters.log_square("first"), letters.steps_per_pass, letters.passes
     left = theta(squared, letters.steps - full * slots) + full * theta(squared, slots)

@@ -54,17 +54,8 @@ def cited(paper: Citation, where: str) -> Citation:
 class Letters:
     r"""What the closed forms are functions of: finite numbers, or arrays that broadcast.
 
-    Args:
-        step_size: $\lambda > 0$.
-        clip_norm: $C > 0$; without clipping the bound on every gradient.
-        batch_size: $b \ge 1$.
-        noise_std: $\sigma > 0$, parameter units.
-        weak_convexity: m; a negative one (strong convexity) is read as 0, the least the paper has.
-        smoothness: $M \ge 0$.
-        steps: $T \ge 1$.
-        steps_per_pass: $\ell \ge 1$.
-    Raises:
-        InputError: a letter is not finite or outside its range.
+    $\lambda > 0$; $C > 0$, without clipping the bound on every gradient; $b \ge 1$; $\sigma > 0$, in parameter units; m, a negative one
+    (strong convexity) read as 0, the least the paper has; $M \ge 0$; $T \ge 1$; $\ell \ge 1$ steps a pass.
     """
 
     step_size: Any
@@ -155,14 +146,10 @@ def theta(squared: ArrayLike, steps: ArrayLike) -> FloatArray:
 
     $$\theta_L(s) = \frac{L^{2(s-1)}}{\sum_{j<s} L^{2j}} = \frac{1-L^{-2}}{1-L^{-2s}}, \qquad \theta_L(0) = 0$$
 
-    $1/s$ at $L = 1$; tends to $1-L^{-2}$ for $L > 1$ and to 0 for $L < 1$ as s grows.
-
-    Args:
-        squared: $\log L^2$, L the Lipschitz constant of one step without noise: here an error of a rounding costs no more than a rounding.
-        steps: $s \ge 0$, steps from the touch to the release, the touching step included.
-    Returns:
-        $\theta_L(s)$ in [0, 1], of the shape to which the arguments broadcast.
-    Reference: Kong & Ribero, arXiv:2407.05237, equation (6) of the first version, (15) of the revised one; smooth through L = 1.
+    $1/s$ at $L = 1$; tends to $1-L^{-2}$ for $L > 1$ and to 0 for $L < 1$ as s grows. `squared` is $\log L^2$, L the Lipschitz constant of
+    one step without noise: here an error of a rounding costs no more than a rounding. $s \ge 0$ counts from the touch to the release, the
+    touching step included. The shapes broadcast. Reference: Kong & Ribero, arXiv:2407.05237, equation (6) of the first version, (15) of the
+    revised one; smooth through L = 1.
     """
     q, s = np.broadcast_arrays(np.asarray(squared, dtype=np.float64), checked("steps", steps, low=0.0))
     count = np.maximum(s, 1.0)
@@ -175,11 +162,7 @@ def theta(squared: ArrayLike, steps: ArrayLike) -> FloatArray:
 def checked(name: str, values: ArrayLike, *, low: float = -np.inf, above: float = -np.inf) -> FloatArray:
     """Finite numbers as an array, or InputError.
 
-    Args:
-        name: what the error calls them.
-        values: anything that numpy makes an array of, of any shape.
-        low: the smallest number that is accepted.
-        above: every number must be larger than it.
+    None may be below `low`, and every one is larger than `above`.
     """
     try:
         raw = np.asarray(values)
@@ -206,11 +189,7 @@ def zcdp(rho: FloatArray) -> ZCDP:
 def step_constant(run: Run, version: Version, name: str = "", factor: float = 1.0) -> StepConstant:
     """The step constant of a paper, as certificates show it.
 
-    Args:
-        run: gives the last step size and the curvature.
-        version: of the paper.
-        name: of the formula, for the certificate; empty: that of the version.
-        factor: multiplies it, >= 1.
+    Of the last step; `name` is of the formula, empty for that of the version; `factor`, >= 1, multiplies it.
     """
     what = name or f"L_lambda of equation ({12 if version == 'first' else 13})"
     return StepConstant(

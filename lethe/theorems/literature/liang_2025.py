@@ -38,9 +38,6 @@ def relative_noise(run: Run) -> float:
     r"""$z' = b\sigma/(2C)$, the noise of the sum in units of twice the gradient bound.
 
     The paper counts a record as added or removed, which moves the sum by C only, and still uses 2C; this is the paper's number.
-
-    Args:
-        run: a run with one noise level.
     """
     return 0.5 * float(run.record_noise[0])
 
@@ -58,12 +55,8 @@ def _shift_cost(run: Run, records: int | None = None) -> float:
 def split_rho(first: ArrayLike, second: float, least: ArrayLike = 0.0) -> FloatArray:
     r"""$\min_\beta\{A/\beta + B/(1-\beta)\}$ over $\beta_0 \le \beta < 1$, elementwise.
 
-    $(\sqrt A + \sqrt B)^2$ at $\beta = \sqrt A/(\sqrt A + \sqrt B)$; where that is below $\beta_0$, the value at $\beta_0$.
-
-    Args:
-        first: $A > 0$.
-        second: $B > 0$.
-        least: $\beta_0$; from 1 on there is no such $\beta$, and the minimum is infinite.
+    $(\sqrt A + \sqrt B)^2$ at $\beta = \sqrt A/(\sqrt A + \sqrt B)$; where that is below $\beta_0$, the value at $\beta_0$. $A, B > 0$;
+    from $\beta_0 = 1$ on the minimum is infinite.
     """
     a, low = np.broadcast_arrays(np.asarray(first, dtype=np.float64), np.asarray(least, dtype=np.float64))
     root, other = np.sqrt(a), math.sqrt(second)

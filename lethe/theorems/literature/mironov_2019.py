@@ -25,10 +25,8 @@ _MOST_NOISE = 1e100
 def _closed_form_rho(probability: float, relative_noise: float) -> float:
     r"""$\rho$ of $\epsilon(\alpha) = \rho\alpha$ for one step, at the orders up to `largest_order` alone.
 
-    $\rho = 2q^2/z^2$ for $q \le 1/5$ and noise $z \ge 4$ on the sum, in units of one record's gradient bound; about 4 times what it
-    bounds, and not rounded outward.
-
-    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Theorem 11.
+    $\rho = 2q^2/z^2$ for $q \le 1/5$ and noise $z \ge 4$ on the sum, in units of one record's gradient bound; about 4 times what it bounds,
+    and not rounded outward. Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Theorem 11.
     """
     return 2.0 * (probability / relative_noise) ** 2
 

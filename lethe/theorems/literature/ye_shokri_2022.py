@@ -30,12 +30,8 @@ def single_touch(contraction: float, steps: ArrayLike) -> Array:
 
     $$\theta_c(j) = \frac{c^{2(j-1)}(1-c^2)}{1-c^{2j}},\qquad c = 1 - \lambda\kappa$$
 
-    Args:
-        contraction: $\lambda\kappa$ in (0, 1): step size times strong convexity.
-        steps: $j \ge 1$, any shape.
-    Returns:
-        $\theta_c(j)$ in (0, 1], the shape of `steps`; about $1/j$ where $j\lambda\kappa$ is small. Not rounded outward.
-    Reference: as for `position_rhos`.
+    $\lambda\kappa$ in (0, 1) is step size times strong convexity; $j \ge 1$ has any shape. About $1/j$ where $j\lambda\kappa$ is small; not
+    rounded outward. Reference: as for `position_rhos`.
     """
     rate, count = _rate(contraction), np.asarray(steps, dtype=np.float64)
     return np.asarray(np.exp(-2.0 * rate * (count - 1.0)) * (math.expm1(-2.0 * rate) / np.expm1(-2.0 * rate * count)))
@@ -46,11 +42,7 @@ def earlier_passes(contraction: float, batches: int, passes: int) -> float:
 
     $$\theta_c(h)\,\frac{1 - c^{2(K-1)(B-h)}}{1 - c^{2(B-h)}}$$
 
-    Args:
-        contraction: $\lambda\kappa$ in (0, 1).
-        batches: $B \ge 2$ if $K > 1$.
-        passes: $K \ge 1$; 0 is returned for 1.
-    Reference: as for `position_rhos`.
+    $B \ge 2$ if $K > 1$; 0 for $K = 1$. Reference: as for `position_rhos`.
     """
     if passes == 1:
         return 0.0
@@ -64,8 +56,6 @@ def position_rhos(run: Run) -> Array:
 
     $$\rho_j = \frac{s^2}{2\tau^2}\Big[\theta_c(h)\,\frac{1 - c^{2(K-1)(B-h)}}{1 - c^{2(B-h)}} + \theta_c(B-j+1)\Big]$$
 
-    Args:
-        run: a run to which a theorem of this file applies.
     Reference: Ye, Shokri 2022, arXiv:2203.05363 (statement reconstructed).
     """
     contraction, batches = _contraction(run), run.steps_per_pass

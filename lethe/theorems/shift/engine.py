@@ -45,11 +45,7 @@ class Path(NamedTuple):
 
 
 def checked_path(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike) -> Path:
-    """The three sequences as arrays of one length T >= 1, or InputError.
-
-    Args:
-        lipschitz, sensitivity, noise_std: as `solve`, shape (T,).
-    """
+    """The three sequences as arrays of one length T >= 1, or InputError."""
     path = Path(_sequence("lipschitz", lipschitz), _sequence("sensitivity", sensitivity), _sequence("noise_std", noise_std))
     lengths = {name: len(values) for name, values in path._asdict().items()}
     if len(set(lengths.values())) > 1:
@@ -191,19 +187,14 @@ def solve(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, di
     points $(\sum_{j \le t} w_j^2 \tau_j^2, \sum_{j \le t} w_j s_j)$. With a diameter it is the smallest such value over all starts
     $\tau < T$ with $z_\tau = \min(D_\tau, f_\tau)$, $f_t = \min(D_t, L_t f_{t-1} + s_t)$.
 
-    Args:
-        lipschitz: $L_t \ge 0$, shape (T,), Lipschitz constant of each step before its noise; above 1 and 0 are allowed.
-        sensitivity: $s_t \ge 0$, shape (T,), parameter units: how far step t moves the iterate when the record changes; 0 if untouched.
-        noise_std: $\tau_t \ge 0$, shape (T,), parameter units; 0 for a step without noise.
-        diameter: $D_t \ge 0$, a number or shape (T,), parameter units: the two runs are never further apart after step t, in the
-            units of $z_t$ (before a contracting proximal map of factor $c_t$ that is diameter / $c_t$). inf or None: unknown.
+    $L_t \ge 0$, the Lipschitz constant of each step before its noise, may be above 1; $s_t \ge 0$ is how far step t moves the iterate when
+    the record changes, 0 if untouched; $\tau_t \ge 0$ is 0 for a step without noise; each has shape (T,), and $s_t$ and $\tau_t$ are in
+    parameter units. $D_t \ge 0$, a number or of shape (T,): the two runs are never further apart after step t, in the units of $z_t$
+    (before a contracting proximal map of factor $c_t$ that is diameter / $c_t$); inf or None: unknown.
 
     Returns:
         The optimal Shift. `mu` is never below the exact optimum and exceeds it by a relative $16 (T + 8) 2^{-53}$ at most;
         it is 0 if nothing is touched (or all is forgotten through $L_t = 0$), and inf if no noise follows a touch.
-
-    Raises:
-        InputError: a sequence is empty, not one-dimensional, of another length, or holds a negative, infinite or nan entry.
 
     Reference: the lemma is Bok, Su & Altschuler 2024, arXiv:2403.00278, Lemma C.3; the optimum for one touch and constant L is
     in the 2025 version of Kong & Ribero, arXiv:2407.05237, Appendix B. The optimum in general is proved in docs/theory.md.

@@ -37,13 +37,9 @@ class Touches:
 def optimal_mus(run: Path, touches: Touches, bound: Floats | None) -> Floats:
     """The optimal mu of each path, rounded up.
 
-    With a bound on the distance after each step: the best start right after a touch, and, where the bound may bind between touches
-    because a step expands faster than the bound grows, the best of at most 40 starts common to all paths.
-
-    Args:
-        run: all steps.
-        touches: the steps in which each path's record takes part.
-        bound: on the distance after each step, shape (T,), parameter units; None: none.
+    With a bound on the distance after each step: the best start right after a touch, and, where the bound may bind between touches because
+    a step expands faster than the bound grows, the best of at most 40 starts common to all paths. Touches are the steps in which each
+    path's record takes part; the bound, on the distance after each step, has shape (T,), in parameter units.
     """
     step = single_steps(run.lipschitz[touches.time], run.noise_std[touches.time])
     segments = Segments(product=step.product, rise=Scaled.of(touches.size), run=step.run).then(touches.gap)

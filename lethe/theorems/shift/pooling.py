@@ -221,12 +221,8 @@ def best_start(path: Sequence[Piece], starts: Sequence[WindowStart], squared_mu:
     """The smallest squared mu over the starts, and its moment; the given value and None if no start beats it.
 
     From right to left, the minorant of what follows is kept on a stack; a start is joined to the part of it that pools. Two lower bounds
-    save work: the chord to the end of the path, and the path without any shift at the start, which only grows as the start moves back.
-
-    Args:
-        path: its segments, in time.
-        starts: ascending in `before`.
-        squared_mu: the value to beat.
+    save work: the chord to the end of the path, and the path without any shift at the start, which only grows as the start moves back. The
+    path has its segments in time, and the starts ascend in `before`.
     """
     best, winner = squared_mu, None
     stack: list[Piece] = []

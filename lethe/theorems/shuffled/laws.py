@@ -52,13 +52,7 @@ def grid_share(moves: int, buckets: int) -> float:
 
 
 def grid_step(mean_cost: float, moves: int, buckets: int) -> float:
-    """The grid step for a sum of costs, > 0.
-
-    Args:
-        mean_cost: of a move, >= 0; infinity allowed.
-        moves: the number of costs.
-        buckets: the number of positions they are kept for.
-    """
+    """The grid step for a sum of costs, > 0."""
     if mean_cost == 0.0:
         return 1.0
     share = grid_share(moves, buckets)
@@ -83,11 +77,8 @@ class SquaredLaw:
     def start(cls, weights: Floats, *, step: float, ceiling: float, moves: int) -> SquaredLaw:
         """The law before any move: the sum is 0, and each bucket has its weight.
 
-        Args:
-            weights: the mass of each bucket, shape (buckets,).
-            step: of the grid, > 0; made so coarse that the ceiling is no more than 2^60 of them.
-            ceiling: what no sum exceeds, >= 0; infinity allowed.
-            moves: of the whole run.
+        Weights have shape (buckets,). The step, > 0, is made so coarse that the ceiling, which no sum of the whole run exceeds, is no more
+        than 2^60 of them.
         """
         step = max(step, min(ceiling, _HUGE) / _MOST_CELL)
         if not 0.0 < step < np.inf:  # a ceiling so low that a step does not show: all that costs anything reaches it
@@ -229,9 +220,7 @@ class _Generating:
 def tail_law(costs: TouchCosts, ceiling: float) -> tuple[Floats, Floats]:
     r"""Values of $\mu^2$, ascending and at most the ceiling, and their weights, which sum to 1.
 
-    Args:
-        costs: finite ones, of a run with at least one full pass.
-        ceiling: $\mu^2$ that no path exceeds; may be inf.
+    The costs are finite, of a run with at least one full pass; no path exceeds the ceiling of $\mu^2$, which may be inf.
     """
     mean, spread, most, largest = _moments(costs)
     if largest == 0.0:

@@ -30,10 +30,7 @@ from lethe.theorems.shuffled.passes import Passes
 
 
 def every_step(lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, diameter: ArrayLike | None = None) -> float:
-    r"""$\mu$ of a record touched at every step: full batches, or any random batches without credit for the sampling.
-
-    Args: as `shift.solve`: lipschitz, sensitivity, noise_std, diameter.
-    """
+    r"""$\mu$ of a record touched at every step: full batches, or any random batches without credit for the sampling."""
     return shift.solve(lipschitz, sensitivity, noise_std, diameter).mu
 
 
@@ -52,13 +49,8 @@ def position_mus(
     also bind between touches, because a step expands faster than the diameter, at most 40 more starts common to all positions.
     Any set of starts is sound, and this one is complete unless steps expand or the diameter shrinks between touches.
 
-    Args:
-        lipschitz, sensitivity, noise_std: as `shift.solve`, shape (T,); the sensitivity that a record of the step's batch has.
-        batches_per_pass: $\ell \ge 1$.
-        diameter: as in `shift.solve`, a number or shape (T,).
-    Returns:
-        $\mu_1 \dots \mu_\ell$, each rounded up; 0 for a position that is never touched.
-    Reference: positions are those of Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651, and Kong & Ribero 2024,
+    Arguments as in `shift.solve`; the sensitivity is what a record of the step's batch has. Each is rounded up; 0 for a position that is
+    never touched. Reference: positions are those of Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651, and Kong & Ribero 2024,
     arXiv:2407.05237; the optimum over shifts is proved in docs/theory.md.
     """
     reached = _reached_mus(lipschitz, sensitivity, noise_std, batches_per_pass, diameter)
@@ -72,11 +64,7 @@ def worst_position(
     batches_per_pass: SupportsIndex,
     diameter: ArrayLike | None = None,
 ) -> tuple[float, int]:
-    r"""Batches in a fixed order: the largest $\mu_j$ and its j in 1..l (the first, if several).
-
-    Args:
-        lipschitz, sensitivity, noise_std, batches_per_pass, diameter: as `position_mus`.
-    """
+    r"""Batches in a fixed order: the largest $\mu_j$ and its j in 1..l (the first, if several)."""
     mus = _reached_mus(lipschitz, sensitivity, noise_std, batches_per_pass, diameter)
     worst = int(np.argmax(mus))
     return float(mus[worst]), worst + 1
@@ -93,12 +81,8 @@ def shuffled_once(
     $\delta(\varepsilon) \le \frac1\ell \sum_{j=1}^{\ell} \delta_{\mu_j}(\varepsilon)$, by joint convexity of the hockey-stick divergence.
 
     The bound needs the order to be secret. It holds as well for a record that joins one of l batches chosen uniformly and keeps it (balls
-    in bins): only the law of the record's own position is used.
-
-    Args:
-        lipschitz, sensitivity, noise_std, batches_per_pass, diameter: as `position_mus`.
-    Returns:
-        mus and weights that sum to 1, shape (l,), or (T + 1,) where T < l: the positions that no step reaches stand together at the end.
+    in bins): only the law of the record's own position is used. `mus` and weights have shape (l,), or (T + 1,) where T < l: the positions
+    that no step reaches stand together at the end.
     """
     mus = _reached_mus(lipschitz, sensitivity, noise_std, batches_per_pass, diameter)
     size = checked_batches(batches_per_pass)
@@ -134,12 +118,8 @@ def averaged_mus(
 ) -> Floats:
     r"""$\mu_1 \dots \mu_\ell$ for a record that sits in batch j of every pass, for all j at once, rounded up.
 
-    Args:
-        lipschitz, sensitivity: as `position_mus`, shape (T,), T a multiple of l.
-        noise_std: shape (T,); only that of the last step of each pass exists.
-        weights: $\omega_1 \dots \omega_\ell$, shape (l,), sum 1.
-        diameter: as `position_mus`; only that after the last step of each pass is used.
-    Reference: docs/theory.md, "Averages inside a pass".
+    As `position_mus`, with T a multiple of l; of noise and diameter only those after the last step of each pass count. Weights $\omega_j$,
+    of sum 1, have shape (l,). Reference: docs/theory.md, "Averages inside a pass".
     """
     passes, touches, bound = as_passes(lipschitz, sensitivity, noise_std, weights, diameter)
     if not (np.isfinite(passes.lipschitz).all() and np.isfinite(touches).all()):
@@ -155,8 +135,7 @@ def averaged_worst(
 ) -> float:
     r"""$\mu$ of a record that may sit anywhere in each pass, another place each time: every pass has its largest touch.
 
-    Args:
-        lipschitz, sensitivity, noise_std, weights, diameter: as `averaged_mus`.
+    Shapes as `averaged_mus`.
     """
     passes, touches, bound = as_passes(lipschitz, sensitivity, noise_std, weights, diameter)
     if not (np.isfinite(passes.lipschitz).all() and np.isfinite(touches).all()):
@@ -167,11 +146,7 @@ def averaged_worst(
 def as_passes(
     lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, weights: Floats, diameter: ArrayLike | None
 ) -> tuple[Path, Floats, Floats | None]:
-    """The run over passes, its touches $A_j s_j$ by position, shape (l, E), and the diameters after each pass.
-
-    Args:
-        lipschitz, sensitivity, noise_std, weights, diameter: as `averaged_mus`.
-    """
+    """The run over passes, its touches $A_j s_j$ by position, shape (l, E), and the diameters after each pass."""
     path = checked_path(lipschitz, sensitivity, noise_std)
     slots = weights.size
     factors, sizes, noises = (values.reshape(-1, slots) for values in path)

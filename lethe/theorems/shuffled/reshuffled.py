@@ -40,10 +40,7 @@ class LastTouch:
     def of(cls, run: Path, passes: Passes, bound: Floats | None) -> LastTouch:
         """The mus of both kinds of end of a run: after a full pass, and within one.
 
-        Args:
-            run: all steps.
-            passes: the same steps, laid out as passes.
-            bound: on the distance after each step, shape (T,), parameter units; None: none.
+        The bound on the distance after each step has shape (T,), in parameter units; None: none.
         """
         size, count = passes.sensitivity.shape
         partial = passes.last_size % size
@@ -124,13 +121,8 @@ def reshuffled(
 
     over independent uniform positions $j_e$; by joint convexity of the hockey-stick divergence, if the orders are secret. The last touch
     decides alone, in O(T), in long runs where no step expands; the sum decides where steps expand. A last pass of r < l steps touches the
-    record with probability r / l.
-
-    Args:
-        lipschitz, sensitivity, noise_std, batches_per_pass, diameter: as `positions.position_mus`; the diameter enters through the last
-        touch.
-    Returns:
-        mus, ascending, and weights of the same shape that sum to 1; inf is a possible mu, where noise may be missing.
+    record with probability r / l. The diameter enters through the last touch. `mus` ascend, of the shape of the weights, whose sum is 1;
+    inf is possible, where noise may be missing.
     """
     path = checked_path(lipschitz, sensitivity, noise_std)
     size = checked_batches(batches_per_pass)
@@ -155,13 +147,7 @@ def reshuffled(
 
 
 def touch_law(steps: int, costs: TouchCosts, last: LastTouch) -> tuple[Floats, Floats]:
-    """The mixture of the sums of costs, each at most what the last touch allows.
-
-    Args:
-        steps: of the run.
-        costs: squared mus of the touches of every pass.
-        last: what caps each sum.
-    """
+    """The mixture of the sums of costs, each at most what the last touch allows."""
     moves = costs.full + 1
     # A position beyond the last step of a partial pass has probability 0 there.
     partial = np.append(last.in_partial_pass, np.zeros(last.in_full_pass.size - last.in_partial_pass.size))

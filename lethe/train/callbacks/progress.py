@@ -38,11 +38,7 @@ def reporting(progress: bool | Progress, steps: int) -> Iterator[Progress]:
 
 
 def progress_of(progress: bool | Progress) -> Progress:
-    """The function that was given, or one that does nothing.
-
-    Raises:
-        InputError: neither a function nor True or False.
-    """
+    """The function that was given, or one that does nothing."""
     if callable(progress):
         return progress
     if not isinstance(progress, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -54,11 +50,7 @@ _COUNTS = 20  # how often epsilon is computed: once may take a tenth of a second
 
 
 class ProgressBar(Callback):
-    """A bar on standard error. The loss in it is private, and for whoever holds the data.
-
-    Args:
-        delta: at which epsilon is shown; None: it is not.
-    """
+    """A bar on standard error. The loss in it is private, and for whoever holds the data. Epsilon is shown at `delta`; None: it is not."""
 
     private = True
 

@@ -60,10 +60,7 @@ class Telling:
     def begin(self, run: Run, *, seeded: bool, done: int = 0, budget: BudgetFilter | None = None) -> None:
         """Tell that training begins; an error ends it.
 
-        Args:
-            run, budget: that is carried out, with the noise that it has, and the filter of a run with a noise_budget.
-            seeded: whether somebody can make its noise or secret batches again.
-            done: steps that were taken before.
+        `done` steps were taken before; `seeded`: somebody can make its noise or secret batches again.
         """
         callbacks = self._callbacks if self._payer is None else (*self._callbacks, self._payer)
         if not callbacks or (dist.is_available() and dist.is_initialized() and dist.get_rank()):

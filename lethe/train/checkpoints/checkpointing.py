@@ -51,9 +51,6 @@ class Checkpointing:
     Of several processes, number 0 alone reads and writes; it tells the others what it found. Correlated noise of shards alone is kept by
     each process for itself, in a file beside that `checkpoint.pt` names: it is on disk before that points to it.
 
-    Raises:
-        InputError: the folder is another run's, is in use, is finished, is damaged, or lacks its checkpoint; the noise was used already, or
-            a policy chooses it along the way.
     Attributes:
         active, also: whether there is a folder, and what else the user has saved, by name.
     """

@@ -55,12 +55,7 @@ class Checkpoints:
 
 
 def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
-    """Write tensors and plain data: to a neighbour, on disk, then in the old file's place, so that there is always one whole file.
-
-    Raises:
-        InputError: `torch.load` with weights_only=True would refuse something in it; nothing is written then.
-        LetheError: the file cannot be written; the old one is still there.
-    """
+    """Write tensors and plain data: to a neighbour, on disk, then in the old file's place, so that there is always one whole file."""
     temporary = path.with_name(f".{path.name}.new")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -87,11 +82,7 @@ def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any] | None:
-    """The content of a checkpoint; None if there is no file.
-
-    Raises:
-        InputError: the file is damaged, cut short, of another version or something else.
-    """
+    """The content of a checkpoint; None if there is no file."""
     if not path.exists():
         return None
     try:

@@ -172,11 +172,7 @@ class Look:
         return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied, own=own))
 
     def same_draws(self, records: int, computed: Callable[[], Any], *, side_by_side: bool = False) -> Any:
-        """What is computed where each record is given the draws of one.
-
-        Args:
-            records, computed, side_by_side: of the batch; computes it; and how several rows of a record lie, see SameDraws.
-        """
+        """What is computed where each record is given the draws of one."""
         self._chance.rewind()
         draws = SameDraws(records, side_by_side=side_by_side)
         try:
@@ -193,9 +189,7 @@ class Look:
     ) -> str | None:
         """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere.
 
-        Args:
-            parts, losses: the gradients and the losses, shape (len(rows),), of these rows.
-            rows, precision: their places in the batch, and the coarsest type of number that layers computed in.
+        Parts and losses, shape (len(rows),), are of `rows`, places in the batch; `precision` is the coarsest type that layers computed in.
         """
         if said := self._other_loss(losses, rows, precision):
             return said
@@ -230,9 +224,7 @@ class Look:
     def apart(self, losses: Tensor, precision: torch.dtype, *, side_by_side: bool = False) -> str | None:
         """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves.
 
-        Args:
-            losses, precision: of the batch, shape (B,), and the coarsest type of number that layers computed in.
-            side_by_side: as of `same_draws`.
+        Losses are of shape (B,); `precision` is the coarsest type that layers computed in.
         """
         order = sample(self._usable, len(self._usable))
         for half in (order[: len(order) // 2], order[len(order) // 2 :]):

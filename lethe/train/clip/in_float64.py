@@ -75,8 +75,7 @@ def weighed(weights: Tensor, formed: Tensor) -> Tensor:
 def products_added(weights: Tensor, gradients: Tensor, inputs: Tensor) -> Tensor:
     r"""$\sum_i w_i g_i^\top x_i$, products and sum in float64; no product goes through more than 2 `CHAIN` + 64 roundings.
 
-    Args:
-        weights, gradients, inputs: shapes (B,), float64, (B, T, p) and (B, T, d).
+    Weights, gradients and inputs have shapes (B,), float64, (B, T, p) and (B, T, d).
     """
     if inputs.shape[1] == 1:
         return (gradients[:, 0] * weights[:, None]).mT @ inputs[:, 0].double()
@@ -96,9 +95,7 @@ def _added(columns: Tensor, rows: Tensor) -> Tensor:
 def looked_up_added(weights: Tensor, tokens: Tensor, gradients: Tensor, table: int) -> Tensor:
     """The sum of the rows of a table, in float64; through no more than 2 `CHAIN` + 64 roundings for a million records.
 
-    Args:
-        weights, tokens, gradients: shapes (B,), float64, (B, S) and (B, S, d); no record has a token twice with a gradient that is not 0.
-        table: its rows.
+    Weights, tokens and gradients have shapes (B,), float64, (B, S) and (B, S, d); of a record no token is twice with a gradient.
     """
     total = gradients.new_zeros(table, gradients.shape[2], dtype=torch.float64)
     for some, rows, factors in zip(tokens.split(CHAIN), gradients.split(CHAIN), weights.split(CHAIN), strict=True):

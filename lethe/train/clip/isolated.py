@@ -17,11 +17,7 @@ from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradient
 
 
 def records_of(batch: Any) -> int:
-    """B, the records of a batch.
-
-    Raises:
-        InputError: it holds no tensor, or tensors of several lengths.
-    """
+    """B, the records of a batch."""
     sizes: set[int] = set()
     for leaf in tree_leaves(batch):
         if isinstance(leaf, Tensor):
@@ -46,12 +42,7 @@ Losses = Callable[[Any], Tensor]
 def by_vmap(
     model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any
 ) -> tuple[dict[nn.Parameter, ParameterGradients], Tensor]:
-    """The gradients of all records, each computed alone, and their losses.
-
-    Args: as `gradient_of`, of a model and a batch of all its records.
-    Raises:
-        Exception: the model does something that vmap cannot.
-    """
+    """The gradients of all records, each computed alone, and their losses."""
     modules = list(model.modules())
 
     def loss(own: list[Tensor], record: Any) -> Tensor:
@@ -92,11 +83,8 @@ def gradient_of(
 ) -> tuple[dict[nn.Parameter, Tensor], Tensor]:
     """The gradient of the sum of the losses of a batch, such as of one record, and the losses.
 
-    By `backward`: what a layer computes in a backward pass of its own, as reversible ones do, escapes `torch.autograd.grad`.
-
-    Args:
-        losses, trained, record: of a batch; the parameters; a batch.
-        own: whether losses that are made of parameters of other modules are refused, by an InputError.
+    By `backward`: what a layer computes in a backward pass of its own, as reversible ones do, escapes `torch.autograd.grad`. With `own`,
+    losses that are made of parameters of other modules are refused, by an InputError.
     """
     before = [parameter.grad for parameter in trained]
     for parameter in trained:

@@ -54,11 +54,7 @@ class RecordGradients:
         self.survey()
 
     def survey(self) -> bool:
-        """Look at the model anew where other parameters are trained, or other modules are in training mode; whether that was so.
-
-        Raises:
-            InputError: the model mixes records by what its modules are.
-        """
+        """Look at the model anew where other parameters are trained, or other modules are in training mode; whether that was so."""
         if self.state == self._told():
             return False
         refuse_model(self._model)
@@ -88,10 +84,7 @@ class RecordGradients:
     ) -> tuple[Gradients, Tensor]:
         """One forward and one backward pass for all records, and the losses.
 
-        Args:
-            way, batch, records: the fast one; all records; and B.
-            units: of whose rows the mean loss is differentiated; None: each row's own.
-            arriving: is handed the gradients as they come, instead of the caller.
+        `units`: of whose rows the mean loss is differentiated; `arriving` is handed the gradients as they come, instead of the caller.
         """
         recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving)
         self.ambiguous = True
@@ -109,11 +102,7 @@ class RecordGradients:
         return parts, losses.detach()
 
     def apart(self, way: Way, batch: Any, groups: list[list[int]]) -> Iterator[tuple[list[int], Gradients, tuple[Tensor, Tensor]]]:
-        """Each record by itself: rows, the gradients of their units, and the losses of units and of rows.
-
-        Args:
-            way, batch, groups: "vmap" or "alone"; all of it; the rows of each unit.
-        """
+        """Each record by itself: rows, the gradients of their units, and the losses of units and of rows."""
         trained = list(self.names)
         if way.name == VMAP:
             numbers = sum(parameter.numel() for parameter in trained)
@@ -137,11 +126,7 @@ class RecordGradients:
             yield unit, alone, (losses.mean(0, keepdim=True), losses)
 
     def losses(self, batch: Any, records: int | None = None) -> Tensor:
-        """The losses of a batch, of so many records where that is known.
-
-        Raises:
-            InputError: they are not one a record.
-        """
+        """The losses of a batch, of so many records where that is known."""
         losses, records = self._losses(batch), records_of(batch) if records is None else records
         if isinstance(losses, Tensor) and losses.dim() == 2 and losses.shape[1] == 1:
             losses = losses[:, 0]

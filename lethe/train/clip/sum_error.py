@@ -36,10 +36,8 @@ def sum_error(records: int, part: int, *, processes: int) -> float:
     $$\frac{\sigma}{1 - 2\sigma},\qquad \sigma = 2uK\,\big(2^{10}(2^{11} + 64) + 2P + K + W + 64\big),\qquad u = 2^{-53}$$
 
     Parts of any sizes up to P are within it, which are at most K: a model that is trained record by record has parts of one record.
-    Infinity where $\sigma \ge \frac12$. See docs/theory.md, section 15.
-
-    Args:
-        records, part, processes: K, of a batch; P, of a micro-batch at most; W, 1024 if there are fewer.
+    Infinity where $\sigma \ge \frac12$. See docs/theory.md, section 15. K records of a batch, P of a micro-batch at most, W processes (1024
+    if there are fewer).
     """
     through = CANCELLED * _THROUGH + 2 * part + records
     first_order = 2.0**-52 * records * (through + max(processes, _PROCESSES) + _OTHERS)
@@ -49,10 +47,7 @@ def sum_error(records: int, part: int, *, processes: int) -> float:
 def margin_of(run: Run, part: int | None, *, processes: int) -> float:
     """The share of the clip norm by which records are clipped shorter, so that sums as they are computed move by no more than it says.
 
-    Args:
-        run, part, processes: that is carried out; the most records of a micro-batch, None: all of a batch; that train together.
-    Raises:
-        InputError: half of the clip norm would be lost.
+    Micro-batches are of at most `part` records; None: all of a batch.
     """
     records = largest_batch(run)
     part = records if part is None else min(records, part)

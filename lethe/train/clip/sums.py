@@ -39,13 +39,7 @@ class ClippedSums:
     def add(
         self, parts: Mapping[nn.Parameter, ParameterGradients], names: Mapping[nn.Parameter, str], losses: Tensor, counted: Tensor | None
     ) -> None:
-        """Add a batch.
-
-        Args:
-            parts, names: the gradients of its records, parameter by parameter, and the parameters' names.
-            losses: of the records, shape (B,): where one is not finite, its record adds nothing.
-            counted: which records count, shape (B,), bool; None: all.
-        """
+        """Add a batch. Losses and counted have shape (B,); a record whose loss is not finite adds nothing."""
         if len(self._groups) == 1:
             groups = [_measured(parts, losses)]
             whole = groups[0].squared
@@ -103,11 +97,7 @@ class ClippedSums:
             self.sums = _together(before, self.sums)
 
     def take(self, trained: Sequence[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
-        """The sums for every trained parameter, float64, 0 where nothing came; starts anew.
-
-        Raises:
-            InputError: a parameter with a sum is not among them.
-        """
+        """The sums for every trained parameter, float64, 0 where nothing came; starts anew."""
         sums, self.sums = self.sums, {}
         ordered = dict[nn.Parameter, Tensor]()  # as the model has them, whichever way they came: noise is drawn in this order
         for parameter in trained:
@@ -213,14 +203,9 @@ def clip_weights(
     r"""$w_i$ such that $w_i v_i$ has norm at most $C_k$, rounding errors included.
 
     The norm enters as an upper bound of the true norm: enlarged by what rounding may have taken from it, and by what may have vanished
-    below the smallest number of the arithmetic. Where the norm is not finite the weight has no meaning.
-
-    Args:
-        squared: $\|v_i\|^2$ as computed, shape (B,), float64.
-        group, method: $C_k$, and how it is brought there.
-        numbers, dtype: how many numbers v has, and the type in which gradients are summed.
-        whole: the squared norm of each record's gradient in all groups, shape (B,). Where a method enlarges, a group's share of it that
-            rounding could have made counts as longer than it is: rounding changes with the size of the batch, so with other records.
+    below the smallest number of the arithmetic. Where the norm is not finite the weight has no meaning. Squares have shape (B,); `numbers`:
+    how many v has; `dtype`: of their sum; `whole`: the squared norm in all groups. Where a method enlarges, a group's share
+    of it that rounding could have made counts as longer than it is: rounding changes with the batch, so with other records.
     """
     limits = torch.finfo(dtype)
     roundings = _ROUNDINGS + numbers if dtype == torch.float64 else _ROUNDINGS

@@ -94,13 +94,8 @@ class BudgetedNoise:
     r"""Decides each step's noise, and pays $\tfrac12(s_t/\tau_t)^2$ for it out of the run's `noise_budget` before anything is computed.
 
     Slots: the accounts of the run's design (`Batches.accounts`). Where a record keeps its place in every pass, as in cyclic and
-    shuffled_once batches, each place has an account of its own; else one pays at every step, without credit for sampling.
-
-    Args:
-        run: with noise_budget set.
-        policy: gives the noise multiplier of the next step; None: the run's own, which must be set.
-    Raises:
-        InputError: no policy, and the run has no noise.
+    shuffled_once batches, each place has an account of its own; else one pays at every step, without credit for sampling. The policy, or
+    else the run, says the multipliers.
     """
 
     def __init__(self, run: Run, policy: NoisePolicy | None) -> None:
@@ -119,16 +114,7 @@ class BudgetedNoise:
         return self._chosen.noise_std if self.pays(step, parameters) else None
 
     def pays(self, step: int, parameters: Tensor | Sequence[Tensor]) -> bool:
-        """Decide the noise of step number `step`, from 1, and pay for it; False if the budget does not reach, which ends the run.
-
-        Args:
-            step: the next one.
-            parameters: the iterate before it, of which a policy sees a copy; of several tensors as one vector.
-        Raises:
-            BudgetExceededError: not even the first step can be paid.
-            InputError: the policy returned no finite number > 0.
-            LetheError: the iterate overflowed.
-        """
+        """Decide the noise of step number `step`, from 1, and pay for it; False if the budget does not reach, which ends the run."""
         chosen = self._planned(step) if self._policy is None else self._asked(step, parameters)
         cost, slot = self._cost(step, chosen)
         if self.filter.allows(cost, slot):

@@ -42,12 +42,8 @@ def _repeatable(stream: np.random.SeedSequence, device: torch.device) -> torch.G
 def seeded_generators(seed: int, devices: tuple[torch.device, ...], *, start: int = 0) -> tuple[torch.Generator, ...]:
     """Repeatable generators with unrelated streams, one for each device.
 
-    Args:
-        seed: an integer >= 0. Two trainings under one seed share their noise: the difference of what they release may have none left.
-        devices: of the generators.
-        start: how often training with this seed was started before; each start has streams of its own, so noise is not used twice.
-    Raises:
-        InputError: the seed is no integer >= 0.
+    Two trainings under one seed share their noise: the difference of what they release may have none left. Each start has streams of its
+    own, so noise is not used twice.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"seed: got {seed!r}; it needs an integer >= 0, or None.", remedy="leave it out when privacy matters.")

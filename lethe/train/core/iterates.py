@@ -34,11 +34,7 @@ def inward(radius: float, dimension: int, dtype: torch.dtype) -> float:
 
     $$r\,\big(1 - (d + 16)\,\mathrm{eps}\big)$$
 
-    Args:
-        radius, dimension, dtype: r > 0, d, the numbers in the vector: their norm costs at most $(d+2)/2$ roundings; and the type of the
-            result.
-    Raises:
-        InputError: the type is too coarse for so many numbers.
+    Here d is the dimension: a norm of so many numbers costs at most $(d+2)/2$ roundings.
     """
     if (lost := (dimension + 16) * torch.finfo(dtype).eps) > _MOST_LOST:
         raise InputError(f"a vector of {dimension} numbers: its norm in {dtype} is too uncertain to bound.", remedy="use float64.")
@@ -62,12 +58,8 @@ def joint_norm(tensors: Sequence[Tensor]) -> Tensor:
 def onto_ball(rows: Tensor, radius: float, *, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
     r"""Each row $u$ scaled to $u\min(1, r/\|u\|)$, rounded inward, so that no row's true norm exceeds `radius`.
 
-    Args:
-        rows: shape (n, d), d >= 1, finite.
-        radius: r > 0.
-        dtype: the type the result will be stored in, if coarser than that of `rows`.
-    Returns:
-        The projected rows, and a mask of shape (n,): which rows lay outside the ball by more than rounding.
+    Rows have shape (n, d); `dtype` is the type the result will be stored in. Also which rows, shape (n,), lay outside by more than
+    rounding.
     """
     # Through the largest entry, so that squares of 1e200 do not overflow and squares of 1e-200 do not vanish.
     largest = rows.abs().amax(dim=1, keepdim=True)
@@ -87,11 +79,7 @@ def keep_within(tensors: Sequence[Tensor], radius: float) -> None:
 
 
 def refuse_overflow(last: Iterable[Tensor], run: Run, *, remedy: str = "take smaller steps or less noise.") -> None:
-    """Raise LetheError for a last iterate that is not finite.
-
-    Args:
-        last, run, remedy: its tensors, the run that was carried out, and what to do about it.
-    """
+    """Raise LetheError for a last iterate that is not finite."""
     if not all(bool(torch.isfinite(tensor).all()) for tensor in last):
         raise LetheError(
             "training overflowed: the last iterate is not finite.",
@@ -114,11 +102,8 @@ def most_records(run: Run) -> float:
 def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Callable[[float], float]) -> Precision:
     """The precision of float64 iterates that begin at a public start: what `run` says, else with the norm of this file's head.
 
-    Args:
-        run, start_norm, dimension: planned; of all trained parameters together; and d, their number.
-        gradient_error: of Precision, from the norm that iterates are kept within.
-    Raises:
-        InputError: the run says less than this trainer needs, or no finite norm bounds the iterates.
+    `start_norm` and `dimension` are of all trained parameters together; `gradient_error` follows from the norm that iterates are kept
+    within.
     """
     longest = float(run.step_sizes.max()) * run.clip_bound
     least = max([start_norm, *(part.total for part in run.regularisers if isinstance(part, Simplex))])  # whatever else has 0 in its domain
@@ -149,11 +134,8 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
 class PassAverage:
     r"""Returns $y_1, y_2, \dots$ of a pass unchanged, but $\sum_k \omega_k y_k$ at the last step of the pass; then begins anew.
 
-    Every $y_k$ stands before its proximal step and before any noise. Weights that are 0 take no part: with $\omega = (0, \dots, 0, 1)$
-    the result is $y_\ell$ bit for bit.
-
-    Args:
-        weights: $\omega_k \ge 0$, shape (l,), sum 1.
+    Every $y_k$ stands before its proximal step and before any noise. Weights that are 0 take no part: with $\omega = (0, \dots, 0, 1)$ the
+    result is $y_\ell$ bit for bit. The weights are of shape (l,), with sum 1.
     """
 
     def __init__(self, weights: Array) -> None:

@@ -61,12 +61,6 @@ class NetworkProximal:
 
     The argmin of a sum over disjoint groups is the argmin of each, so this is one proximal step of one convex h: it is nonexpansive, and
     a certificate's recursion goes through it.
-
-    Args:
-        parameters: name -> tensor, as `dict(model.named_parameters())` gives it.
-        groups: in any order.
-    Raises:
-        InputError: unknown or repeated names, overlapping groups, or regularisers whose sum has no exact step here.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], groups: Sequence[ProximalGroup]) -> None:
@@ -118,13 +112,6 @@ def proximal_step(regularisers: Sequence[Regulariser]) -> Proximal:
 
     h, the sum of the regularisers, acts on all of them together, the intercept's included: that is what a certificate's contraction and
     diameter are about.
-
-    Args:
-        regularisers: ridge, l1, elastic_net and ball, any number of each; none: the identity.
-    Returns:
-        A function of the parameters (any shape) and the step size $\lambda > 0$.
-    Raises:
-        InputError: another regulariser.
     """
     for part in regularisers:
         if not isinstance(part, L1 | L2 | L1L2 | Ball):
@@ -206,9 +193,6 @@ def _onto_joint_ball(tensors: Sequence[Tensor], radius: float) -> Iterable[Tenso
 
     Rounded inward: the true norm of the result is at most r, also in float32, where `onto_ball` would lose a share of about
     $10^{-7} d$ of the radius.
-
-    Raises:
-        LetheError: an entry is not finite, or above 1e140 in size.
     """
     norm = float(joint_norm(tensors)) if dimension(tensors) else 0.0
     if not norm < _LARGEST:

@@ -32,8 +32,6 @@ class Recorder:
     What bounds a gradient, what a sum is divided by and what a pass ends at are read from the plan itself by whoever takes the steps; here
     only its records and batch design are used.
 
-    Raises:
-        InputError: a word of the plan is not known, or nothing is known of the sizes of its batches.
     Attributes:
         seeded: whether somebody can make the noise or the secret batches again, of this process or of one before it.
         last: the step that was noted last, by this process.
@@ -54,12 +52,7 @@ class Recorder:
         self._seen = torch.zeros(plan.records if plan.batches.fixed else 0, dtype=torch.bool)
 
     def note(self, *, step_size: float, noise_std: float, batch: Batch) -> None:
-        """One executed step, with the numbers that were used in it.
-
-        Args:
-            step_size, noise_std, batch: the factor of the mean gradient; of the noise added, in parameter units, 0 if none was; the
-                records.
-        """
+        """One executed step, with the numbers that were used in it. Noise is in parameter units, 0 if none was added."""
         records, step = length(batch), len(self._step_sizes)
         if self._irregular is None and not self._of_the_design(batch, records, step):
             self._irregular = step + 1

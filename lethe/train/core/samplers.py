@@ -28,11 +28,7 @@ def length(batch: Batch) -> int:
 
 
 def refuse_other_records(records: int, found: int, words: str = "the data have {}") -> None:
-    """Raise InputError for data of another number of records than the run's.
-
-    Args:
-        records, found, words: of the run; of the data; and what to say of the data, with {} for the number.
-    """
+    """Raise InputError for data of another number of records than the run's. `words` say it of the data, with {} for the number."""
     if found != records:
         raise InputError(
             f"records: the run says {records}; {words.format(found)}.",
@@ -47,9 +43,6 @@ def draw_batches(run: Run, generator: torch.Generator) -> Iterator[Batch]:
     The order of full and cyclic batches is that of the data; the last records, fewer than a batch, are never used. Larger batches than
     the design's truncate_at are cut to it by a uniform choice, a bin once for all passes. The generator, on the CPU, is used for batches
     only, and not touched by full and cyclic.
-
-    Raises:
-        InputError: a design without a sampler.
     """
     require_run(run)
     if type(run.batches) not in _DRAWN:

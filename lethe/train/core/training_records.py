@@ -50,14 +50,7 @@ _FILTER = HypothesisClaim("budget filter", "the budget filter of lethe.train dec
 def claims(
     *, data: Any, isolation: str, optimiser: bool, users: bool, loop: bool = False, private: bool = False
 ) -> tuple[HypothesisClaim, ...]:
-    """What is declared of the training of a network. It is published, so nothing in it may depend on the records.
-
-    Args:
-        data: a source; what it declares of itself is `data.declared`, if it does.
-        isolation, users: of the Clipper; whether users are the unit.
-        optimiser: whether one of the caller's own takes the steps, all of which are released.
-        loop, private: whether the loop is the caller's own, and whether a callback is told of the records.
-    """
+    """What is declared of the training of a network. It is published, so nothing in it may depend on the records."""
     enforced, own = isolation == "enforced", not type(data).__module__.startswith("lethe.") and not hasattr(data, "declared")
     apart = (f"{type(data).__name__}.fetch makes each row of a batch of its own record alone",) if own else ()
     said = (
@@ -86,10 +79,7 @@ def network_record(
 ) -> TrainingRecord:
     """The training record of a network: the parameters and buffers that its state dict has now.
 
-    Args:
-        run, model, isolation: as recorded; trained, nothing else of it is sealed, such as its code; and that of the Clipper.
-        declared: what no code saw, and nothing that depends on the records.
-        averaged: a state dict with an average of the iterates, released beside the model; None: there is none.
+    `averaged`: a state dict with an average of the iterates, released beside the model.
     """
     enforced = ((_ALONE,) if isolation == "enforced" else ()) + _of_every_run(run, _OF_NETWORKS)
     states = {"model": model.state_dict()} if averaged is None else {"model": model.state_dict(), "moving average": averaged}
@@ -99,12 +89,7 @@ def network_record(
 def linear_record(
     run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray[Any, Any], declared: tuple[HypothesisClaim, ...] = ()
 ) -> TrainingRecord:
-    """The training record of a linear model.
-
-    Args:
-        run, declared: as recorded, of a loss whose features were projected; what no code saw.
-        weights, intercept: of the model, shapes (d, k) and (k,).
-    """
+    """The training record of a linear model. Weights and intercept have shapes (d, k) and (k,)."""
     projected = f"every record's features are projected to norm {run.loss.feature_norm:g}"  # pyright: ignore[reportAttributeAccessIssue]
     bounds = HypothesisClaim("gradient bound", projected), HypothesisClaim("curvature", projected)
     enforced = (*bounds, *(() if run.seeded else (_SECRET,)), *_of_every_run(run, KEPT_WITHIN))

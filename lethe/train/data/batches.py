@@ -80,9 +80,6 @@ class BatchStream:
         single: whether each unit is one row: not where users have several.
         filled: whether every micro-batch is filled up to one number of rows.
         pads: whether records were seen to be padded to the longest of their batch.
-
-    Raises:
-        InputError: an argument that cannot be used, or data that do not fit the run.
     """
 
     def __init__(
@@ -149,11 +146,7 @@ class BatchStream:
         return {"format": _FORMAT, **self._fixed, **done, "source": dict(self._fingerprint)}
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on where `state_dict` was taken: exactly the remaining batches follow, with any physical size and any number of processes.
-
-        Raises:
-            InputError: the state is none, or of another run or other data; the stream is then as it was.
-        """
+        """Go on where `state_dict` was taken: exactly the remaining batches follow, with any physical size and any number of processes."""
         mine, names = self._fixed, {"format", "steps_done", "anchor_step", "anchor_state", "source", "draws", "units"}
         if not isinstance(state, dict) or set(state) != names or state["format"] != _FORMAT:
             raise InputError("state: this is not the state of a batch stream of this version.", remedy="give what state_dict returned.")
@@ -242,9 +235,8 @@ class _MicroBatches:
 def draw_from(run: Run, generator: torch.Generator, anchor: Anchor, done: int) -> Iterator[tuple[int, Batch, Anchor]]:
     """The steps after `done`, each with its batch, which is that of `draw_batches`, and the last anchor before it.
 
-    Args:
-        run, generator: as of `draw_batches`. The generator is put in the anchor's state, and what was drawn since is drawn again.
-        anchor, done: of this run, at most `done`, the steps that are over, and a pass before it at most where passes do not repeat.
+    The generator is put in the state of `anchor`, a pass before `done` at most where passes do not repeat, and what was drawn since is
+    drawn again.
     """
     generator.set_state(anchor.state)
     # Beyond the anchor there is no memory of earlier draws, so the batches of a new run are those of the old run's later steps.

@@ -26,9 +26,6 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
     a map-style data set, a list of mappings, or a `datasets.Dataset`, as of Parquet files, is read record by record. A mapping of tensors
     or arrays, and records that are mappings, go to the model by the names in them, but for those to leave out. Of a DataLoader the data
     set, the collate function, the workers and the pinning are used. A `Source` is returned as it is, such as a `MapStyleSource`.
-
-    Raises:
-        InputError: no length, no records, a sampler, a DataLoader that makes batches of its own, or anything else.
     """
     if isinstance(data, Source):
         return data
@@ -63,10 +60,7 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
 
 
 def records_of(loader: DataLoader[Any], *, leave_out: Collection[str] = (), declared_apart: bool = False) -> Source:
-    """The records of a DataLoader, collated and read as it says.
-
-    Args: as `MapStyleSource`.
-    """
+    """The records of a DataLoader, collated and read as it says."""
     collate = None if loader.collate_fn is torch_data.default_collate else loader.collate_fn
     if type(loader.dataset) is torch_data.TensorDataset and not collate:
         return TensorSource(*loader.dataset.tensors)

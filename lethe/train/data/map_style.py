@@ -92,11 +92,7 @@ class MapStyleSource:
         return self._records
 
     def fetch(self, batch: Batch) -> Padded:
-        """The records of a batch, read and collated in this process.
-
-        Raises:
-            InputError: the data set's length has changed, or a row is made of other records.
-        """
+        """The records of a batch, read and collated in this process."""
         if (now := length_of(self.dataset)) != self._records:
             raise InputError(f"data: the data set had {self._records} records and now has {now}; their number is part of the guarantee.")
         indices = list(range(self._records)[batch]) if isinstance(batch, slice) else batch.tolist()
@@ -141,11 +137,7 @@ class MapStyleSource:
 
 
 def as_field(name: Any, entry: Any) -> Tensor:
-    """The numbers of a field, as `torch.as_tensor` reads them.
-
-    Raises:
-        InputError: they are none.
-    """
+    """The numbers of a field, as `torch.as_tensor` reads them."""
     try:
         tensors = isinstance(entry, list | tuple) and len(entry) > 0 and isinstance(entry[0], Tensor)
         return torch.stack(tuple(entry)) if tensors else torch.as_tensor(entry)
@@ -191,11 +183,7 @@ class ApartCheck:
         self._batches: Counter[bool] = Counter()  # of records of one size, and of several
 
     def __call__(self, made: Callable[[int], Tensors], records: Sequence[Any], batch: Tensors) -> dict[int, Tensors]:
-        """Some records that were padded, by their place, as `made` makes of that a batch of one record.
-
-        Raises:
-            InputError: a row of the batch depends on other records, or is random, so that nobody can tell.
-        """
+        """Some records that were padded, by their place, as `made` makes of that a batch of one record."""
         sizes = [_size(record) for record in records]
         uneven = len(set(sizes)) > 1
         self._batches[uneven] += len(records) > 1

@@ -43,11 +43,7 @@ class Source(Protocol):
 
 
 def fetched(source: Source, batch: Batch) -> Tensors:
-    """`source.fetch(batch)`.
-
-    Raises:
-        InputError: something else than tensors with a row for each record came back.
-    """
+    """`source.fetch(batch)`."""
     tensors, rows = source.fetch(batch), length(batch)
     for place, tensor in enumerate(tensors if isinstance(tensors, tuple) and tensors else ((),)):
         if not isinstance(tensor, Tensor) or tensor.ndim == 0 or tensor.shape[0] != rows:
@@ -81,9 +77,7 @@ def refuse_fields(source: Source, what: str) -> Source:
 def mapping_of(fields: Sequence[str], tensors: Sequence[Tensor], counted: Tensor | None) -> dict[str, Tensor]:
     """A batch by the names of its tensors.
 
-    Args:
-        fields, tensors: the names, in the order of the tensors of the batch.
-        counted: which rows are records, shape (B,), None: all; others attend, since a row that attends to nothing may be NaN.
+    Rows that are no records by `counted`, shape (B,), attend as well, since a row that attends to nothing may be NaN.
     """
     batch = dict(zip(fields, tensors, strict=True))
     if counted is not None and "attention_mask" in batch:
@@ -167,9 +161,6 @@ def fingerprint(source: Source, key: str | None = None) -> dict[str, Any]:
 
     Each of these records is read twice, the second time from the last to the first. A tensor that is another then is random (augmentation):
     it has an empty hash, and is not compared.
-
-    Raises:
-        InputError: a record is another when another was read before it.
     """
     key = os.urandom(32).hex() if key is None else key
     places = sorted({(len(source) - 1) * place // (_SAMPLES - 1) for place in range(_SAMPLES)})
@@ -203,11 +194,7 @@ def whole(source: Source, key: str) -> list[str]:
 
 
 def refuse_others(document: dict[str, Any], mine: dict[str, Any]) -> None:
-    """Compare a checkpoint's fingerprint with that of these data, taken under the same key.
-
-    Raises:
-        InputError: the data are others.
-    """
+    """Compare a checkpoint's fingerprint with that of these data, taken under the same key."""
     other = [f"{name} {mine[name]}, not {document[name]}," for name in ("records", "shapes", "dtypes") if document[name] != mine[name]]
     # Arrays may have moved to other sources, which are not read whole, and back; what is random has no hash.
     pairs = [pair for name in ("samples", "whole") for pair in zip(document[name], mine[name], strict=False)]

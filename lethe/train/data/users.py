@@ -25,13 +25,7 @@ def owners_of(ids: Any) -> torch.Tensor:
     """Whose each record is: places in the list of users, which is sorted by id, shape (n,), int64.
 
     Users stand in the order of their ids, so that a user's place says nothing of the records: in the order of their first records, a user
-    whose records change would move others into other batches.
-
-    Args:
-        ids: one for each record: an array, tensor, series or list of whole numbers, or of texts. Compared exactly: "a" and "A" are two
-            users.
-    Raises:
-        InputError: no ids, some are missing, or they are of several types or of one that is not compared exactly, such as 1.0.
+    whose records change would move others into other batches. Ids are compared exactly: "a" and "A" are two users.
     """
     return torch.from_numpy(np.unique(plain_ids(ids), return_inverse=True)[1].astype(np.int64).reshape(-1))
 
@@ -66,9 +60,6 @@ def _wrong(got: str) -> InputError:
 def ids_of(users: Any, data: Any) -> Any:
     """The id of each record's user, as it was given or as a column of the data has it: of a mapping of columns, a data set with
     columns, such as a `datasets.Dataset`, or records that are mappings; or of its DataLoader.
-
-    Raises:
-        InputError: the data have no columns with names, or not this one.
     """
     if not isinstance(users, str):
         return users
@@ -92,14 +83,8 @@ def ids_of(users: Any, data: Any) -> Any:
 class Members:
     """Which records each unit is made of.
 
-    Args:
-        owners: of each record, see `owners_of`.
-        most: the most records of a unit that take part in a step, chosen anew and uniformly each time; None: all.
-        views: how often each of them is read, K >= 1.
-        seed: makes the choices repeatable; None: fresh entropy. Whatever is chosen of a unit, its contribution is clipped: the guarantee
-            does not rest on the choice being secret.
-    Raises:
-        InputError: a number that is none.
+    At most `most` records of a unit take part in a step, chosen anew and uniformly each time, each read `views` times. Whatever is chosen,
+    the unit's contribution is clipped: the guarantee does not rest on the choice being secret.
     """
 
     def __init__(self, owners: torch.Tensor, *, most: int | None = None, views: int = 1, seed: int | None = None) -> None:
@@ -144,13 +129,7 @@ class Members:
 def members_of(
     run: Run, data: Any, source: Source, *, users: Any, records_per_user: int | None, views: int, seed: int | None
 ) -> Members | None:
-    """The members of the run's units; None where each record is one, read once.
-
-    Args: as `lethe.train.fit`.
-
-    Raises:
-        InputError: they contradict the run or the data.
-    """
+    """The members of the run's units; None where each record is one, read once."""
     views = require_count("views", views)
     if (users is None) != (run.unit == "record"):
         needed = "it needs users, the id of each record's user" if users is None else "users are given, and nobody would be told of them"

@@ -21,11 +21,7 @@ class StoppedElsewhere(LetheError):
 
 @contextmanager
 def reached() -> Iterator[None]:
-    """Within: what the process group raises becomes an error for people.
-
-    Raises:
-        StoppedElsewhere: the others cannot be reached.
-    """
+    """Within: what the process group raises becomes an error for people."""
     try:
         yield
     except RuntimeError as error:
@@ -53,10 +49,6 @@ def scatter_sums(tensors: Iterable[Tensor], dimensions: Sequence[int], *, rank: 
     """Of each tensor's sum over all processes this process's part, as `torch.chunk` divides it, and DTensor does; it may be empty.
 
     The tensors are taken as they are needed, and let go as soon as they were sent.
-
-    Args:
-        tensors, dimensions: of the same shapes and types in all processes, and along which each is divided.
-        rank, world_size: this process and their number.
     """
     ahead = iter(dimensions)
     for bucket in _buckets(tensors):

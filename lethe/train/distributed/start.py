@@ -21,11 +21,7 @@ from lethe.train.distributed.workers import Workers
 
 
 def bare_module(model: Any) -> Any:
-    """The module inside a DistributedDataParallel; any other model is returned as it is.
-
-    Raises:
-        InputError: the wrapper does more than exchange gradients, or exchanges them among fewer processes than train together.
-    """
+    """The module inside a DistributedDataParallel; any other model is returned as it is."""
     if not isinstance(model, DistributedDataParallel):
         return model
     remedy = "give the bare module: model.module."
@@ -82,19 +78,10 @@ def refuse_other_start(
     """Refuse processes that would not train the same model, by the same run, on the same data.
 
     Of the data the number of records, their shapes and types, and hashes of all records, or of at most 32 where that would take long, are
-    compared (`fingerprint`), under a key that is made for this comparison; of the latter, others may differ unseen, and so may tensors
-    that are augmented at random. Of the model everything is compared: parameters, frozen ones too, and buffers, bit for bit; of
-    what lies in shards, of which each process has others, the shapes.
-
-    Args:
-        workers: all processes.
-        model, run, source: before training.
-        optimizer: its class and settings are compared.
-        options: of training, by their public names; whatever has a repr that says all of it.
-        pays: whether this process has a ledger; process 0 is the one that reserves.
-    Raises:
-        InputError: they differ, and in what; or another process has a ledger and process 0 has none.
-        StoppedElsewhere: another process had an error, or is gone.
+    compared (`fingerprint`), under a key that is made for this comparison; of the latter, others may differ unseen, and so may tensors that
+    are augmented at random. Of the model everything is compared: parameters, frozen ones too, and buffers, bit for bit; of what lies in
+    shards, of which each process has others, the shapes. Options have a repr that says all of them. Process 0 is the one that reserves: if
+    another one pays, so must it.
     """
     if not workers.several:
         return

@@ -57,11 +57,8 @@ class Workers:
     """The processes that train one model together; alone, none of the methods does anything.
 
     Every process must call the same methods in the same order, from one thread. Each of them that exchanges something raises a
-    StoppedElsewhere where another process had an error, or is gone.
-
-    Args:
-        rank: of this process, from 0. Process 0 is the root: of what all hold whole it alone has the sums, and draws the noise.
-        world_size: how many there are.
+    StoppedElsewhere where another process had an error, or is gone. Process 0 is the root: of what all hold whole it alone has the sums,
+    and draws the noise.
     """
 
     rank: int = 0
@@ -69,11 +66,7 @@ class Workers:
 
     @classmethod
     def current(cls) -> Workers:
-        """The default process group, if `torch.distributed` is initialised; else this process alone.
-
-        Raises:
-            InputError: this process was started as one of several, and no group is initialised.
-        """
+        """The default process group, if `torch.distributed` is initialised; else this process alone."""
         if dist.is_available() and dist.is_initialized():
             return cls(rank=dist.get_rank(), world_size=dist.get_world_size())
         told = os.environ.get("WORLD_SIZE", "")
@@ -127,8 +120,7 @@ class Workers:
     def watched(self, *, awaited: Callable[[], bool] = lambda: True) -> Iterator[None]:
         """Within: an error is told to the other processes, at their next meeting, before it goes on.
 
-        Args:
-            awaited: whether the others will still meet; if not there is nobody to tell.
+        `awaited`: whether the others will still meet; if not there is nobody to tell.
         """
         try:
             yield
@@ -142,11 +134,7 @@ class Workers:
             raise
 
     def meet(self, doing: Doing, value: float = 0.0) -> list[float]:
-        """All processes' values, once all are here to do the same.
-
-        Raises:
-            LetheError: they are about to do different things.
-        """
+        """All processes' values, once all are here to do the same."""
         if not self.several:
             return [value]
         with reached():
@@ -173,13 +161,8 @@ class Workers:
     def add_up(self, tensors: Sequence[Tensor], *, parameters: Sequence[Tensor] = ()) -> None:
         r"""$x \leftarrow \sum_r x^{(r)}$ in process 0, in place; 0 in the others, which are to be given what process 0 makes of it.
 
-        Nobody but process 0 learns the sum, and so nobody can tell the noise from it afterwards.
-
-        Args:
-            tensors: of the same shapes and types in all processes, on the model's device.
-            parameters: what is trained; it must be the same in all processes, up to rounding.
-        Raises:
-            LetheError: the parameters have come apart.
+        Nobody but process 0 learns the sum, and so nobody can tell the noise from it afterwards. Parameters must be the same in all
+        processes, up to rounding.
         """
         if not self.several:
             return
@@ -197,11 +180,7 @@ class Workers:
                 tensor.zero_()
 
     def from_root(self, tensors: Sequence[Tensor], noise_std: float = 0.0) -> None:
-        """Process 0's tensors, of the same shapes and types, in place, bit for bit, given the standard deviation of the noise on them.
-
-        Raises:
-            LetheError: the processes ask for different noise; none is exchanged then.
-        """
+        """Process 0's tensors, of the same shapes and types, in place, bit for bit, given the standard deviation of the noise on them."""
         if not self.several:
             return
         asked = self.meet(Doing.TAKING_WHAT_PROCESS_0_SENDS, noise_std)
@@ -214,11 +193,7 @@ class Workers:
         exchange(tensors, lambda flat: dist.broadcast(flat, src=0))
 
     def told_by_root(self, what: str, value: Result) -> Result:
-        """Process 0's value, which can be pickled, in all processes; what it is called is compared.
-
-        Raises:
-            LetheError: the processes do not expect the same.
-        """
+        """Process 0's value, which can be pickled, in all processes; what it is called is compared."""
         if not self.several:
             return value
         self.meet(Doing.TAKING_WHAT_PROCESS_0_SENDS)

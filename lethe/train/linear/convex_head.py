@@ -73,10 +73,7 @@ class Head(ModelDescription[nn.Sequential]):
 
 
 def train_head(described: Head, data: Any, run: Run, options: TrainOptions, told: Telling) -> Fitted[nn.Sequential]:
-    """Train a head on the features of its backbone by `train_linear`.
-
-    Args: as `lethe.train.fit`; told: the callbacks.
-    """
+    """Train a head on the features of its backbone by `train_linear`."""
     backbone, head = described.backbone, described.head
     loss = require_linear_loss(require_run(run, correlated=True).loss)
     _refuse_head(head, loss)

@@ -65,13 +65,6 @@ class Backbone:
         What a backbone keeps of records outside its buffers shows in two ways: a copy of it that was shown other inputs first must give
         the same features of the first batch, bit for bit, and so must the backbone itself once more when it has seen all records. How it
         behaves on other inputs, and whether records meet in other batches, is not seen.
-
-        Args:
-            source: at least one record, each an input and a target.
-            device: of the backbone.
-        Raises:
-            HypothesisError: records meet, the features are random or depend on what was seen before, or buffers or parameters change.
-            InputError: it cannot be copied, or as `batches`.
         """
         twin, numbers = self.copied(), digests(self.module)
         seen: tuple[Tensor, Tensor] | None = None

@@ -30,9 +30,8 @@ _AT_ONCE = 2**20  # numbers that are held as float64 at once beside rows of anot
 def residuals_of(loss: LinearLoss, scores: Tensor, targets: Tensor, bounds: Tensor | None = None) -> Tensor:
     """The derivative of each record's loss in its scores, shape (n, k): the loss's own NumPy code, or tensor operations on the device.
 
-    Args:
-        loss, scores, targets: with the number of its classes; shapes (n, k), float64, and (n, 1).
-        bounds: c > 0 of each record, shape (n, 1): the derivative is that of the loss's Lipschitz envelope; None: of the loss.
+    Scores and targets have shapes (n, k), float64, and (n, 1). With `bounds` c > 0, shape (n, 1), it is the derivative of the loss's
+    Lipschitz envelope.
     """
     if bounds is not None:
         reach = bounds.detach().cpu().squeeze(1).numpy()
@@ -49,10 +48,7 @@ def residuals_of(loss: LinearLoss, scores: Tensor, targets: Tensor, bounds: Tens
 
 
 def losses_of(loss: LinearLoss, scores: Tensor, targets: Tensor) -> Tensor:
-    """Each record's loss, shape (n,).
-
-    Args: as `residuals_of`.
-    """
+    """Each record's loss, shape (n,)."""
     with np.errstate(over="ignore", invalid="ignore"):  # of a training that overflowed, which is refused by its own words
         return torch.from_numpy(loss.values(*_arrays(scores, targets))).to(scores.device)
 
@@ -69,12 +65,8 @@ def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: flo
 
     A score, p products added one to another, is off by $\gamma_p\|u_i\|\|x\|$, and moves the gradient by at most $M/R$ times that; then
     come the roundings of the residual, its norm, its factor and its product, and those of a sum over K records (Higham 2002, section 3.1).
-    K is `most_records`. K users may have $2^{24}$ rows together, which then stands for the K of the last term.
-
-    Args:
-        run, loss: to be carried out, and its loss, with the number of its classes.
-        rows, parameter_norm: D, the features of a record, the constant one included, and N, a bound on the norm of the parameters.
-        in_blocks: whether scores are added up block by block, as `LinearModel` does: $p = 256 + \lceil D/256\rceil$; else p = D.
+    K is `most_records`. K users may have $2^{24}$ rows together, which then stands for the K of the last term. D is `rows`, N
+    `parameter_norm`; `in_blocks`: scores are added up as `LinearModel` does, $p = 256 + \lceil D/256\rceil$; else p = D.
     """
     most, bound = most_records(run), run.record_bound
     summands = most if run.unit == "record" else _MOST_ROWS

@@ -58,9 +58,7 @@ class Prepared(NamedTuple):
 def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | None = None) -> Prepared:
     """The loss, the data and the start, checked.
 
-    Args:
-        described, run, backbone: the model, what to do, and what makes the features; None: they are given.
-        data: (features, targets), of shapes (n, d) and (n,) with n = run.records, or a table in blocks; with a backbone any records.
+    Data have shapes (n, d) and (n,) with n = run.records, or are a table in blocks; with a backbone any records.
     """
     refuse_users(require_run(run, correlated=True), "a linear model's trainer" if backbone is None else "the trainer of a Head")
     refuse_other_clipping(run)
@@ -98,11 +96,7 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
 
 
 def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
-    """$x_0$ in float64: zeros, or what is given; InputError for another shape, or an entry that is not finite.
-
-    Args:
-        initial, shape, device: as of `Linear`, and of the result.
-    """
+    """$x_0$ in float64: zeros, or what is given; InputError for another shape, or an entry that is not finite."""
     if initial is None:
         return torch.zeros(shape[::-1], dtype=torch.float64, device=device).T  # as gradients are: a faster product with rows
     start = numbers("initial", initial)
@@ -131,19 +125,9 @@ def descend(
 ) -> Tensor:
     r"""$x_t = \mathrm{prox}_{\lambda_t h}\big(x_{t-1} - \lambda_t g_t + \nu_t\big)$ with $\nu_t \sim N(0, \tau_t^2 I)$; returns the last.
 
-    The average of a pass, where the run has one, stands in the place of its last $x_{t-1} - \lambda_t g_t$.
-
-    Args:
-        run: gives $\lambda_t$, $\tau_t$, the divisor of the sums, the regularisers and the averages; of noise drawn anew at each step.
-        parameters: $x_0$, shape (d, k).
-        gradient_sum: of clipped gradients over a batch, in loss per parameter unit: as `LinearModel.clipped_gradient_sum`.
-        batches: of each step.
-        add_noise: adds $\nu_t$ to tensors, in place, given $\tau_t$: as `TrainingNoise.add_to`.
-        noise_of_step: $\tau_t$ from t and $x_{t-1}$, or None, which ends the run before that step; None: the run's.
-        prox: None: of the run's regularisers.
-        recorder: notes each step.
-        finished: is told the number of each step, from 1, and $x_t$.
-        precision: of the recorded run: keeps the iterates within a ball; None: every iterate is released.
+    The average of a pass, where the run has one, stands in the place of its last $x_{t-1} - \lambda_t g_t$. $x_0$ is of shape (d, k);
+    `noise_of_step` gives $\tau_t$ from t and $x_{t-1}$, or None, which ends the run before that step; `finished` is told t and $x_t$;
+    `precision` keeps the iterates within a ball.
     """
     noise_of_step = noise_of_step or (lambda step, _: float(run.noise_stds[step - 1]))
     average = None if run.pass_averages is None else PassAverage(run.pass_averages)
@@ -172,10 +156,7 @@ def descend(
 def train_linear(
     described: Linear, data: Any, run: Run, options: TrainOptions, told: Telling, *, backbone: Backbone | None = None
 ) -> Fitted[LinearPredictor]:
-    """Train a linear model, of the features that a backbone makes or that are given, as `lethe.train.fit` says.
-
-    Args: as `prepared`; told: the callbacks.
-    """
+    """Train a linear model, of the features that a backbone makes or that are given, as `lethe.train.fit` says."""
     ready = prepared(described, data, run, backbone=backbone)
     refuse_policy(run, options.noise_policy)
     prox = proximal_step(run.regularisers)
@@ -223,8 +204,7 @@ def train_linear(
 def linear_precision(run: Run, loss: LinearLoss, start: Tensor, *, in_blocks: bool = True) -> Precision | None:
     """The precision of the recorded run; None: every iterate is released, as of correlated noise, and rounding them costs nothing.
 
-    Args:
-        run, loss, in_blocks, start: as `gradient_rounding`; and $x_0$, shape (D, k), float64.
+    $x_0$ is of shape (D, k), float64.
     """
     if run.release == "all" or run.noise is not None:
         return None

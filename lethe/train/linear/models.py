@@ -31,15 +31,8 @@ class Features(NamedTuple):
 def prepare_features(values: Any, *, feature_norm: float, intercept: bool, dtype: torch.dtype, device: torch.device) -> Features:
     r"""Project every row on the ball of radius R and append the constant feature: $u \mapsto (u\min(1, R/\|u\|), 1)$.
 
-    The projection acts on each record alone, so it changes nothing in what neighbouring data sets are.
-
-    Args:
-        values: shape (n, d), numbers; anything NumPy or PyTorch can read.
-        feature_norm: R > 0.
-        intercept: whether to append the constant 1, after the projection: $\|(u, 1)\|^2 \le R^2 + 1$.
-        dtype, device: of the result.
-    Raises:
-        InputError: not a table of numbers, no rows or no columns, or an entry that is NaN or infinite (named).
+    The projection acts on each record alone, so it changes nothing in what neighbouring data sets are. Values have shape (n, d); with an
+    intercept $\|(u, 1)\|^2 \le R^2 + 1$.
     """
     table = _as_stored("features", values)
     if table.ndim != 2 or 0 in table.shape:
@@ -63,13 +56,7 @@ def prepare_features(values: Any, *, feature_norm: float, intercept: bool, dtype
 def prepare_targets(values: Any, *, classes: int | None, records: int, device: torch.device) -> torch.Tensor:
     """The targets as a column of shape (n, 1): class numbers as int64, or real numbers as float64.
 
-    Args:
-        values: shape (n,), or (n, 1).
-        classes: how many classes, numbered 0..classes-1; None: real numbers.
-        records: n, the rows of the features.
-        device: of the result.
-    Raises:
-        InputError: another shape, NaN or infinity, or a class number outside the public range (named).
+    Values have shape (n,) or (n, 1), for n records; classes are numbered from 0, and none are real numbers.
     """
     given = numbers("targets", values)
     row = given[:, 0] if given.shape == (records, 1) else given

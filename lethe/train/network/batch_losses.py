@@ -43,8 +43,6 @@ class BatchLosses:
     `model(**batch)`, of which a forward without `**kwargs` is given what it names; and `loss(outputs, batch)`. Neither is given the field
     that is left out, such as the column of users' ids. Without a loss it is the model's own, `outputs.loss`.
 
-    Raises:
-        InputError: a loss that is none, or fields that the model does not know.
     Attributes:
         mean_left_out: whether the loss is one of PyTorch's with its mean, whose twin without is taken.
     """
@@ -83,13 +81,7 @@ class BatchLosses:
         self.mean_left_out = twin is not None
 
     def batch(self, tensors: Sequence[Tensor], device: torch.device, counted: Tensor | None) -> Any:
-        """A batch on the model's device.
-
-        Args:
-            tensors, device, counted: as a source gives them; of the model; shape (rows,), which of them are records, None: all.
-        Raises:
-            InputError: records without a target.
-        """
+        """A batch on the model's device. The shape of `counted` is (rows,)."""
         there = [tensor.to(device) for tensor in tensors]
         if self._fields is not None:
             batch = mapping_of(self._fields, there, counted)

@@ -24,11 +24,7 @@ SCHEDULER = "lethe lr scheduler"
 
 
 class Optimizers(torch.optim.Optimizer):
-    """Several optimisers as one, each over parameters of its own.
-
-    Args:
-        parts: at least one.
-    """
+    """Several optimisers as one, each over parameters of its own."""
 
     def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
         self.parts = tuple(parts)
@@ -60,14 +56,7 @@ def as_one(optimizer: Any) -> Any:
 
 
 def optimizer_of(model: Any, optimizer: Any, lr: float | None, *, default: str | None) -> Any:
-    """The optimiser of a module's trained parameters: the one that was given, or a new one; None: none.
-
-    Args:
-        model, optimizer: what is no module is refused by training; a name, one of PyTorch's, several of them, or None.
-        lr, default: of a new one, None: PyTorch's; and the name in the place of None.
-    Raises:
-        InputError: an unknown name, or a learning rate for an optimiser that has its own.
-    """
+    """The optimiser of a module's trained parameters: the one that was given, or a new one; None: none."""
     name = default if optimizer is None else optimizer
     if not isinstance(name, str):
         if lr is not None:
@@ -94,11 +83,7 @@ def optimizer_of(model: Any, optimizer: Any, lr: float | None, *, default: str |
 def scheduler_of(optimizer: torch.optim.Optimizer | None, schedule: Any, steps: int) -> Any:
     """The learning-rate scheduler that is stepped after each step; None: there is none.
 
-    Args:
-        optimizer, schedule, steps: whose learning rate it sets; as `TrainOptions.lr_scheduler`; and T, where "cosine" and "linear" come to
-            0.
-    Raises:
-        InputError: there is no optimiser, an unknown name, or nothing that can be called.
+    T `steps` are where "cosine" and "linear" come to 0.
     """
     if schedule is None:
         return None

@@ -31,13 +31,7 @@ _OF_WRAPPERS = (
 def clipper_of(model: nn.Module, losses: Losses, run: Run, options: TrainOptions, *, budgeted: bool) -> tuple[Run, Clipper]:
     """The run with the clipping that is used, which is recorded and certified, and the clipper that keeps to it.
 
-    Args:
-        model, losses, run: what to train; of a batch, one a record; the plan, with a clip norm and noise.
-        options: with a method and groups that are the run's, or that the run leaves open.
-        budgeted: whether the filter of a run with noise_budget is asked before every step, and ends the run where it says no.
-    Raises:
-        InputError: the run has no clip norm, no noise, or a noise budget that nobody asks; or something that the clipper cannot use.
-        HypothesisError: the run's certificate counts with what clipping of this kind would not keep.
+    `budgeted`: whether the filter of a run with noise_budget is asked before every step.
     """
     groups: Any = options.clip_groups
     if groups == "per_layer":
@@ -130,11 +124,7 @@ def _refuse_wrapped(model: nn.Module) -> None:
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that require grad, by name: float32 or float64, finite, all on one device.
-
-    Raises:
-        InputError: another type, several devices, a tensor that cannot take noise, or numbers that two of them share.
-    """
+    """The parameters that require grad, by name: float32 or float64, finite, all on one device."""
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     held = {name: local(parameter).detach() for name, parameter in named.items()}
     for name, tensor in held.items():
@@ -183,12 +173,7 @@ def refuse_for_shards(run: Run, options: TrainOptions) -> None:
 
 
 def refuse_groups(groups: Sequence[ProximalGroup], run: Run) -> None:
-    """Refuse proximal groups that the run's certificate does not cover, or that lack a part; names are `NetworkProximal`'s to refuse.
-
-    Raises:
-        InputError: no groups, one that is none or lacks something, or a run with a regulariser or averages of its own.
-        HypothesisError: the last iterate is to be certified.
-    """
+    """Refuse proximal groups that the run's certificate does not cover, or that lack a part; names are `NetworkProximal`'s to refuse."""
     if not isinstance(groups, list | tuple) or not groups or not all(isinstance(group, ProximalGroup) for group in groups):
         raise InputError(f"proximal_groups: got {groups!r}; it needs a list of ProximalGroup.", remedy="leave it out where there is none.")
     _refuse_plain("proximal_groups", run)
@@ -200,14 +185,7 @@ def refuse_groups(groups: Sequence[ProximalGroup], run: Run) -> None:
 
 
 def refuse_optimizer(optimizer: Any, run: Run, named: Mapping[str, nn.Parameter], model: nn.Module) -> None:
-    """Refuse an optimiser that the run's certificate does not cover, or that would leave parameters out.
-
-    Args:
-        optimizer, run, named, model: as given to `fit`; the trained parameters by name, and which model they belong to.
-    Raises:
-        InputError: it is none, lacks trained parameters or holds some that are not the model's; or the run has a regulariser or averages.
-        HypothesisError: the last iterate is to be certified.
-    """
+    """Refuse an optimiser that the run's certificate does not cover, or that would leave parameters out."""
     refuse_other_gradients(optimizer)
     _refuse_plain("optimizer", run)
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

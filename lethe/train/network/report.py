@@ -29,9 +29,6 @@ def warn_of_shapes(clipper: Clipper, run: Run, device: torch.device, stream: Bat
 
     A GPU multiplies batches of another shape in another order. In float32 one row more moved the sum of the others by some millionths of
     the clip norm C, by tf32 by 5e-4 C, and under autocast to bfloat16 by up to 2e-2 C (an H100, up to 64 records).
-
-    Args:
-        clipper, run, device, stream: of the training.
     """
     exact = run.batches.sizes is BatchSizes.EXACT and run.neighbours in _ALWAYS_AS_LARGE
     as_many = stream.filled or (stream.single and exact)

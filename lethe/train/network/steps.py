@@ -50,11 +50,7 @@ class NoisySums:
 
     @torch.no_grad()
     def __call__(self, step: int, sums: Sequence[Tensor]) -> float:
-        """Add the noise of step number `step`, from 1, and divide by b; returns its standard deviation in parameter units.
-
-        Raises:
-            LetheError: the noise drowns in the rounding of the sums.
-        """
+        """Add the noise of step number `step`, from 1, and divide by b; returns its standard deviation in parameter units."""
         multiplier, of_parameters = self.chosen(step)
         noise_std = wider = multiplier * self._clip_bound
         if self._noise.secure and noise_std > 0:
@@ -86,8 +82,6 @@ class Descent:
     With an optimiser $x_t = \mathrm{prox}_{\lambda_t h}(\mathrm{opt}(x_{t-1}, \tilde g_t))$, in the Euclidean metric, whatever the
     optimiser's own metric: its step and the proximal one are post-processing of the noisy mean gradient.
 
-    Raises:
-        InputError: the regularisers have no exact proximal step, or the run's precision is not that of this training.
     Attributes:
         iterate: x, by the names of the parameters: their own memory, or float64 beside it.
         precision: of the recorded run; None: every iterate is released, and rounding them costs nothing.
@@ -175,12 +169,8 @@ def shown_rounding(run: Run, dtype: torch.dtype, parameter_norm: float) -> float
     r"""$\frac Kb H(uN)^p$: how far a mean gradient is off because a model has the iterates rounded, in loss per parameter unit.
 
     The gradient of a record at rounded parameters is that of others, at most uN away: $HuN$ of a smooth loss (p = 1), whose H is the larger
-    of its two curvatures. Of a loss that is neither, no theorem compares gradients at two places but by their bound.
-
-    Args:
-        run: with the loss as it is declared, of the gradients that are computed at the model's parameters.
-        dtype: in which the model has its parameters, or takes them under autocast; of float64 the iterates are shown as they are.
-        parameter_norm: N, a bound on the norm of the iterates.
+    of its two curvatures. Of a loss that is neither, no theorem compares gradients at two places but by their bound. N is `parameter_norm`;
+    of float64 the iterates are shown as they are.
     """
     if dtype == torch.float64:
         return 0.0

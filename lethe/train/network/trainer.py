@@ -264,11 +264,7 @@ class Trainer:
 def train_network(
     model: Module, loss: LossFunction, plan: TrainingPlan, options: TrainOptions, optimizer: torch.optim.Optimizer | None, told: Telling
 ) -> Fitted[Module]:
-    """Train a module in place, as `lethe.train.fit` says: checks, the loop, checks.
-
-    Args:
-        model, loss, plan, options, optimizer, told: as of `Trainer`.
-    """
+    """Train a module in place, as `lethe.train.fit` says: checks, the loop, checks."""
     model = bare_module(model)
     trainer = Trainer(model, loss, plan, options, optimizer, told, own_loop=False)
     run, named, noise, placement, budget = trainer.run, trainer.named, trainer.noise, trainer.placement, trainer.budget

@@ -96,10 +96,11 @@ def _branches() -> Iterator[tuple[str, int, str]]:
 
 @pytest.mark.slow
 def test_nobody_branches_on_the_name_of_a_design() -> None:
-    """Guarantees of the calculus have a design of their own, a word of two that `require_design` has checked."""
-    found = [
-        f"{path}:{number}: {line}" for path, number, line in _branches() if not path.startswith(("calculus/", "integrations/dp_accounting"))
-    ]
+    """Guarantees of the calculus have a design of their own, a word of two that `require_design` has checked; the option of an estimator,
+    of which a mechanism builds its run, is one of four. A run's design is asked for its name by neither."""
+    own = ("calculus/", "integrations/dp_accounting", "estimators/choice/")
+    asked = re.compile(r"batches\.design|(isinstance|type)\([^()]*\bbatches\b")
+    found = [f"{path}:{n}: {line}" for path, n, line in _branches() if not path.startswith(own) or asked.search(line)]
     assert found == []
 
 

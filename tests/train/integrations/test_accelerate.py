@@ -72,7 +72,6 @@ def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, 
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
 @pytest.mark.parametrize("users", [None, np.arange(40) // 2])
 def test_both_orders_train_as_without_it(users: Any) -> None:

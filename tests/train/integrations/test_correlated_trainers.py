@@ -14,7 +14,6 @@ import lethe
 from lethe.train import fit
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*"),
     pytest.mark.filterwarnings("ignore:.*num_workers"),

@@ -26,7 +26,6 @@ def broken(records: list[dict[str, Any]], key: str) -> dict[str, torch.Tensor]:
     return {**batch, key: batch[key][:, :-1]}
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("collator", "said"),
@@ -54,7 +53,6 @@ def test_batches_of_another_shape_are_refused_before_they_are_used(collator: Any
     assert torch.equal(flat(model), before)
 
 
-@pytest.mark.slow
 def test_a_record_without_labels_takes_part_with_a_loss_of_0(tmp_path: Path) -> None:
     data = texts()
     data[3] = {**data[3], "labels": [-100] * len(data[3]["labels"])}
@@ -70,7 +68,6 @@ def test_a_record_without_labels_takes_part_with_a_loss_of_0(tmp_path: Path) -> 
     assert float((ends[0] - ends[1]).abs().max()) < 1e-7
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -91,7 +88,6 @@ def each(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> 
     return functional.cross_entropy(outputs.logits, labels, reduction="none")
 
 
-@pytest.mark.slow
 def test_a_loss_function_of_the_user_s_own(tmp_path: Path) -> None:
     ends = []
     for told in ({}, {"compute_loss_func": each}):
@@ -120,7 +116,6 @@ class Own(PrivateTrainer):
 
 
 @pytest.mark.nightly(by_day="test_a_loss_function_of_the_user_s_own")
-@pytest.mark.slow
 def test_a_loss_method_of_the_user_s_own(tmp_path: Path) -> None:
     ends = []
     for kind in (PrivateTrainer, Own):
@@ -130,7 +125,6 @@ def test_a_loss_method_of_the_user_s_own(tmp_path: Path) -> None:
     assert float((ends[0] - ends[1]).abs().max()) < 1e-12
 
 
-@pytest.mark.slow
 def test_models_whose_loss_is_another(tmp_path: Path) -> None:
     """A class that is known, with a term of its own in the loss; and a class of which nothing is known."""
 
@@ -151,7 +145,6 @@ def test_models_whose_loss_is_another(tmp_path: Path) -> None:
         private(tmp_path, model, sentences(), run=run_of()).train()
 
 
-@pytest.mark.slow
 def test_a_random_collator_has_to_be_declared(tmp_path: Path) -> None:
     from transformers import BertConfig, BertForMaskedLM
 

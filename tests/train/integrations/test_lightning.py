@@ -37,7 +37,6 @@ from lethe.integrations.lightning import PrivateTraining
 
 # Lightning takes seconds to import, and warns of loaders without workers and of small data.
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*num_workers"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*logging interval"),
@@ -162,7 +161,6 @@ def test_everything_is_as_it_was_afterwards() -> None:
 
 
 @pytest.mark.nightly(by_day="test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh")
-@pytest.mark.slow
 def test_with_pytorch_lightning_it_is_the_same(tmp_path: Path) -> None:
     script = tmp_path / "other.py"
     script.write_text(

@@ -24,7 +24,6 @@ from lethe.integrations.lightning import PrivateTraining
 from lethe.integrations.lightning.refusals import refuse_trainer
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*num_workers"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
 ]

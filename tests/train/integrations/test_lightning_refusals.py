@@ -25,7 +25,6 @@ from lethe.errors import InputError
 from lethe.integrations.lightning import PrivateTraining
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*num_workers"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*fast_dev_run"),

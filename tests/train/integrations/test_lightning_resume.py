@@ -19,7 +19,6 @@ from lethe.errors import InputError, LetheWarning
 from lethe.integrations.lightning import PrivateTraining
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*num_workers"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*Checkpoint directory"),

@@ -20,7 +20,6 @@ from lethe.train import fit
 from lethe.train.data.map_style import MapStyleSource
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*num_workers"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*logging interval"),

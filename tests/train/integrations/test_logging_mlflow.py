@@ -40,7 +40,6 @@ def logged(uri: str, log: MLflowLogger) -> Logged:
     return Logged(uri, log.run_id)
 
 
-@pytest.mark.slow
 def test_epsilon_at_each_step_is_that_of_the_run_of_as_many_steps(store: str) -> None:
     run, log = make_run(design := "poisson"), logger(store, run_name="monday")
     looped(run, log)
@@ -65,7 +64,6 @@ def test_epsilon_at_each_step_is_that_of_the_run_of_as_many_steps(store: str) ->
     assert "every iterate released" in found.run.data.tags["dp/what_epsilon_is"]
 
 
-@pytest.mark.slow
 def test_certificate_and_report_are_artefacts(store: str) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
@@ -83,7 +81,6 @@ def test_certificate_and_report_are_artefacts(store: str) -> None:
     assert "dp/epsilon" not in found.scalars
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:private. no record contributed")
 def test_what_is_private_is_marked(store: str) -> None:
     """That nothing is written unless asked is the business of the logger that both share: test_logging_tensorboard."""
@@ -96,7 +93,6 @@ def test_what_is_private_is_marked(store: str) -> None:
     assert "no certificate" in found.run.data.tags["private/note"]
 
 
-@pytest.mark.slow
 def test_a_released_loss_and_nan_and_infinity(store: str) -> None:
     log = logger(store)
     fitted(make_run(), log, seed=1)
@@ -109,7 +105,6 @@ def test_a_released_loss_and_nan_and_infinity(store: str) -> None:
     assert found.run.data.tags["released/validation_loss/basis"] == "computed on public data"
 
 
-@pytest.mark.slow
 def test_it_logs_to_the_run_that_is_active_and_leaves_it_open(store: str) -> None:
     import mlflow
 
@@ -125,7 +120,6 @@ def test_it_logs_to_the_run_that_is_active_and_leaves_it_open(store: str) -> Non
         mlflow.set_tracking_uri(None)
 
 
-@pytest.mark.slow
 def test_a_run_that_is_resumed_goes_on_at_its_step(store: str, tmp_path: Path) -> None:
     run, kept = make_run(), Checkpoints(folder=tmp_path / "kept", every=1)
 

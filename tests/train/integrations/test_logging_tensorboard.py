@@ -38,7 +38,6 @@ def rounded_up(value: float) -> float:
     return float(near if float(near) >= value else np.nextafter(near, np.float32(np.inf)))
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("train", [fitted, looped])
 @pytest.mark.parametrize("design", ["cyclic", "shuffled", "poisson"])
@@ -62,7 +61,6 @@ def test_epsilon_at_each_step_is_that_of_the_run_of_as_many_steps(tmp_path: Path
     assert found["dp/clip_norm"][0][1] == pytest.approx(0.4, rel=1e-7)
 
 
-@pytest.mark.slow
 def test_where_only_the_last_iterate_is_released_there_is_no_epsilon_on_the_way(tmp_path: Path) -> None:
     run = make_run(release="last")
     fitted(run, logger(tmp_path))
@@ -72,7 +70,6 @@ def test_where_only_the_last_iterate_is_released_there_is_no_epsilon_on_the_way(
     assert "nothing has been released yet" in found.texts["dp/what_epsilon_is"]
 
 
-@pytest.mark.slow
 def test_texts_and_hyperparameters(tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
@@ -98,7 +95,6 @@ def test_texts_and_hyperparameters(tmp_path: Path) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("private", [False, True])
 @pytest.mark.filterwarnings("ignore:private. no record contributed")
@@ -137,7 +133,6 @@ def test_nothing_private_is_written_unless_asked_and_then_apart(tmp_path: Path, 
         assert apart.scalars["private/training_loss"] == [(step, RECOGNISABLE) for step in drawn]
 
 
-@pytest.mark.slow
 def test_a_released_loss(tmp_path: Path) -> None:
     run, log = make_run(), logger(tmp_path)
 
@@ -158,7 +153,6 @@ def test_a_released_loss(tmp_path: Path) -> None:
     assert "another certificate" in found.texts["released/audit/answers/basis"]
 
 
-@pytest.mark.slow
 def test_nothing_of_an_iterate_on_the_way_may_be_handed_over_where_only_the_last_is_released(tmp_path: Path) -> None:
     run, log = make_run(release="last"), logger(tmp_path)
     refused: list[str] = []
@@ -179,7 +173,6 @@ def test_nothing_of_an_iterate_on_the_way_may_be_handed_over_where_only_the_last
     assert EventFiles(tmp_path).scalars["released/validation_loss"] == [(10, 0.5)]
 
 
-@pytest.mark.slow
 def test_a_seeded_run_has_no_epsilon(tmp_path: Path) -> None:
     fitted(make_run(), logger(tmp_path, log_every_n_steps=None), seed=3)
     found = EventFiles(tmp_path)
@@ -211,7 +204,6 @@ def test_a_budget_is_logged_whole_from_the_first_step_on(tmp_path: Path) -> None
     assert found["dp/budget_spent"][-1] == (steps, rounded_up(trained.spent))
 
 
-@pytest.mark.slow
 def test_a_resumed_training_goes_on_at_its_step_and_takes_back_what_was_lost(tmp_path: Path) -> None:
     """Killed after step 6, with a checkpoint of step 4: steps 5 and 6 are taken again, and stand in the log once."""
     run = make_run(release="last")
@@ -231,7 +223,6 @@ def test_a_resumed_training_goes_on_at_its_step_and_takes_back_what_was_lost(tmp
     assert found.scalars["dp/certified_epsilon"] == [(10, rounded_up(lethe.certify(run, DELTA).epsilon))]
 
 
-@pytest.mark.slow
 def test_a_log_that_cannot_be_written_ends_before_training_and_never_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("no folder")
     model = make_model()

@@ -26,7 +26,6 @@ from lethe.integrations.trl import PrivateSFTTrainer
 from lethe.integrations.trl.trainer import HONOURED, NEEDS, SFT
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*"),

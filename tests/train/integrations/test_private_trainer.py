@@ -61,7 +61,6 @@ CHANGES: list[dict[str, Any]] = [{}, {"label_smoothing_factor": 0.1}, {"optim": 
 COMPARED = [(name, changes) for name in MODELS for changes in CHANGES if name != "regression" or "label_smoothing_factor" not in changes]
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(("name", "changes"), COMPARED)
 def test_without_noise_and_clipping_it_is_the_trainer(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
@@ -100,7 +99,6 @@ def by_hand(model: Any, data: Any, clip_norm: float) -> torch.Tensor:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")
 @pytest.mark.parametrize("isolation", ["checked", "enforced"])
 @pytest.mark.parametrize(("make", "data"), [(classifier, sentences(length=None)), (language_model, texts()), (gpt2, texts())])
@@ -119,7 +117,6 @@ def test_the_clipped_sum_is_that_of_records_alone(make: Any, data: Any, isolatio
     assert float((flat(make()) - expected).norm()) > 1e-3
 
 
-@pytest.mark.slow
 def test_the_certificate_is_that_of_the_planned_run(tmp_path: Path) -> None:
     trainer = private(tmp_path, classifier(), sentences(), per_device_train_batch_size=2, gradient_accumulation_steps=3, max_steps=5)
     run = trainer.run
@@ -140,7 +137,6 @@ def test_the_certificate_is_that_of_the_planned_run(tmp_path: Path) -> None:
         trainer.train()
 
 
-@pytest.mark.slow
 def test_epochs_are_those_of_the_trainer(tmp_path: Path) -> None:
     for physical, accumulated, epochs in ((7, 3, 1.5), (5, 2, 2.0))[: 1 + by_night()]:
         changes = {"per_device_train_batch_size": physical, "gradient_accumulation_steps": accumulated, "num_train_epochs": epochs}
@@ -152,7 +148,6 @@ def test_epochs_are_those_of_the_trainer(tmp_path: Path) -> None:
         assert trainer.run.batch_size == math.ceil(len(sentences()) / per_epoch) <= physical * accumulated
 
 
-@pytest.mark.slow
 def test_what_is_logged_is_what_is_spent_and_nothing_private(tmp_path: Path) -> None:
     given: dict[str, Any] = {"logging_strategy": "steps", "logging_steps": 1, "eval_strategy": "steps", "eval_steps": 2}
     noisy = run_of(noise_multiplier=2.0, clip_norm=1.0, steps=4)
@@ -173,7 +168,6 @@ def test_what_is_logged_is_what_is_spent_and_nothing_private(tmp_path: Path) -> 
     assert abs(output.training_loss - float(torch.tensor(float(CLASSES)).log())) < 0.5
 
 
-@pytest.mark.slow
 def test_a_checkpoint_and_the_card_hold_no_secret(tmp_path: Path) -> None:
     import yaml
 
@@ -198,7 +192,6 @@ def test_a_checkpoint_and_the_card_hold_no_secret(tmp_path: Path) -> None:
     assert torch.equal(flat(released), flat(trainer.model))
 
 
-@pytest.mark.slow
 def test_autocast_and_padding_and_empty_batches(tmp_path: Path) -> None:
     """Batches of one expected record: many are empty; all others are padded to the physical size."""
     run = run_of(batches=lethe.batches.Poisson(1), steps=12, noise_multiplier=1.0, clip_norm=1.0)
@@ -213,7 +206,6 @@ def test_autocast_and_padding_and_empty_batches(tmp_path: Path) -> None:
         assert not torch.equal(before, after)
 
 
-@pytest.mark.slow
 def test_the_noisy_gradient_is_clipped_where_that_is_asked_for(tmp_path: Path) -> None:
     """By an argument of its own, or in a callback; the certificate is the same, a step of SGD no longer than its rate times the norm."""
     given: dict[str, Any] = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant"}
@@ -238,7 +230,6 @@ PEOPLE = [f"person {place * place % 6}" for place in range(RECORDS)]  # of 0, 1,
 SGD: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
 
 
-@pytest.mark.slow
 def test_a_user_is_clipped_once(tmp_path: Path) -> None:
     """The sum over users of the clipped gradient of the mean loss of their records, by the model's own loss of a batch."""
     norm, users = 0.3, len(set(PEOPLE))
@@ -255,7 +246,6 @@ def test_a_user_is_clipped_once(tmp_path: Path) -> None:
     assert trainer.record().run.unit == "user"
 
 
-@pytest.mark.slow
 def test_a_planned_training_counts_users_and_reads_their_column(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_list([{**record, "person": person} for record, person in zip(sentences(), PEOPLE, strict=True)])
@@ -268,7 +258,6 @@ def test_a_planned_training_counts_users_and_reads_their_column(tmp_path: Path) 
     assert "one user" in trainer.certificate_.explain()
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore::lethe.errors.LetheWarning")
 @pytest.mark.parametrize(("make", "data"), [(classifier, sentences(length=None)), (language_model, texts()), (gpt2, texts())])

@@ -24,7 +24,6 @@ SCRIPT = Path(__file__).with_name("killed_trainer.py")
 
 
 @pytest.mark.nightly(by_day="test_two_processes_train_as_one_and_go_on_after_sigkill")
-@pytest.mark.slow
 def test_killed_twice_and_finished(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert told_by(SCRIPT, str(out), "begin:6", "resume:9", "resume:0") == [-signal.SIGKILL, -signal.SIGKILL, 0]
@@ -49,7 +48,6 @@ def begun(folder: Path, **changes: Any) -> Any:
     return private(folder, classifier(), sentences(), run=run_of(steps=6), **steps)
 
 
-@pytest.mark.slow
 def test_stopped_in_the_middle_it_ends_where_it_would_have_ended(tmp_path: Path) -> None:
     from transformers import TrainerCallback
 
@@ -76,7 +74,6 @@ def test_stopped_in_the_middle_it_ends_where_it_would_have_ended(tmp_path: Path)
 
 
 @pytest.mark.nightly(by_day="test_stopped_in_the_middle_it_ends_where_it_would_have_ended")
-@pytest.mark.slow
 def test_what_there_is_to_go_on_from(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(InputError, match="there is no training to take up"):

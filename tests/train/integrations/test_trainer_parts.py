@@ -85,7 +85,6 @@ NOT_SMOOTHED = ("numbers", "many numbers", "many classes", "answers")  # by the 
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "smoothing"), [*((name, 0.0) for name in MODELS), *((name, 0.2) for name in MODELS if name not in NOT_SMOOTHED)]
 )
@@ -119,7 +118,6 @@ def test_the_private_script_differs_in_twelve_lines_at_most() -> None:
     assert any("epsilon=" in line for line in new)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param("fine_tune", marks=pytest.mark.nightly(by_day="test_the_examples_run")), "fine_tune_privately"]
 )

@@ -72,7 +72,6 @@ def gone_on(folder: Path, number: int, processes: int) -> None:
         assert [entry["step"] for entry in end["history"] if "learning_rate" in entry] == [1, 2, 3, 4, 6]
 
 
-@pytest.mark.slow
 def test_two_processes_train_as_one_and_go_on_after_sigkill(tmp_path: Path) -> None:
     """In one call of the script, which imports for longer than it trains."""
     killed, resumed = compared(tmp_path, "train:1", "train:2", then=("kill:2:5", "resume:1"))
@@ -81,14 +80,12 @@ def test_two_processes_train_as_one_and_go_on_after_sigkill(tmp_path: Path) -> N
 
 
 @pytest.mark.nightly(by_day="test_two_processes_train_as_one_and_go_on_after_sigkill")
-@pytest.mark.slow
 def test_three_processes_and_shards_train_as_one(tmp_path: Path) -> None:
     compared(tmp_path / "whole", "train:1", "train:3")
     compared(tmp_path / "shards", "plain:1", "shards:2", "shards:3")
 
 
 @pytest.mark.nightly(by_day="test_two_processes_train_as_one_and_go_on_after_sigkill")
-@pytest.mark.slow
 def test_a_killed_training_goes_on_in_more_processes(tmp_path: Path) -> None:
     assert told_by(SCRIPT, str(tmp_path), "kill:2:5", "resume:3") == [[-signal.SIGKILL, 1], [0, 0, 0]]
     gone_on(tmp_path, 1, 3)

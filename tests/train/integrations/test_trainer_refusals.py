@@ -165,7 +165,6 @@ TRAINED: list[tuple[Any, dict[str, Any], lethe.Run, str]] = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("data", "own", "run", "said"), TRAINED)
 def test_what_shows_when_training_begins_leaves_the_model(data: Any, own: dict[str, Any], run: Any, said: str, tmp_path: Path) -> None:
     model = classifier()

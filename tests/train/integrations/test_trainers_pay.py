@@ -11,7 +11,6 @@ from lethe.errors import BudgetExceededError, InputError
 from lethe.ledger import Budget, Ledger, Spending, spending
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*"),

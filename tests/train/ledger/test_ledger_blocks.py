@@ -55,7 +55,6 @@ def pipeline():
     return make_pipeline(PrivateStandardScaler(bounds=(-1, 1), epsilon=0.1, delta=1e-5), LogisticRegression(**QUICK, epsilon=0.1))
 
 
-@pytest.mark.slow
 def test_every_fold_every_candidate_and_the_refit_are_counted(ledger) -> None:
     quick = LogisticRegression(**QUICK, epsilon=0.1)
     with spending(ledger, "patients", by="team A", why="folds"):
@@ -101,7 +100,6 @@ def test_a_process_that_was_told_of_it_and_knows_no_ledger_refuses(ledger, monke
     assert os.environ["LETHE_SPENDING"] == told
 
 
-@pytest.mark.slow
 @pytest.mark.nightly(by_day="test_threads_and_what_is_sent_to_another_process_are_counted")
 @pytest.mark.parametrize("way", ["the parameter", "the block", "forked"])
 def test_joblib_s_processes_are_counted(way: str, ledger) -> None:

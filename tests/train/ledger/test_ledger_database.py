@@ -58,7 +58,6 @@ def change(file: str, statement: str) -> None:
     connection.close()
 
 
-@pytest.mark.slow
 def test_a_locked_ledger_is_waited_for_and_then_refused_while_readers_do_not_wait(place) -> None:
     ledger = begun(place, timeout=0.3)
     if place.startswith("postgresql"):
@@ -121,7 +120,6 @@ def test_a_postgresql_url_without_a_driver_names_the_extra(monkeypatch) -> None:
         Ledger.open("postgresql://nobody@/x?host=/nowhere")
 
 
-@pytest.mark.slow
 def test_a_server_that_goes_away_in_the_middle_loses_nothing(postgres) -> None:
     ledger = begun(postgres.database())
     postgres.stop(at_once=True)
@@ -193,7 +191,6 @@ def contents(ledger: Ledger) -> tuple[dict[str, set[str]], list[tuple[object, ..
         return tables, [tuple(row) for row in connection.execute(text("SELECT * FROM entries ORDER BY seq"))]
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(2)
 def test_an_older_ledger_is_refused_until_somebody_asks_and_upgraded_then(place: str, versions: Versions) -> None:
     first = begun(place)
@@ -218,7 +215,6 @@ def test_an_older_ledger_is_refused_until_somebody_asks_and_upgraded_then(place:
     assert contents(second) == newer
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(2)
 def test_an_upgrade_that_fails_in_the_middle_changes_nothing(place: str, versions: Versions) -> None:
     before = contents(begun(place))
@@ -262,7 +258,6 @@ IN_POSTGRES = {
 }
 
 
-@pytest.mark.slow
 def test_what_is_added_to_the_schema_or_missing_is_found(place: str) -> None:
     ledger = begun(place)
     assert ledger.verify().entries == 3
@@ -279,7 +274,6 @@ def test_what_is_added_to_the_schema_or_missing_is_found(place: str) -> None:
         ledger.verify()
 
 
-@pytest.mark.slow
 def test_what_an_extension_brings_is_no_part_of_the_schema(postgres) -> None:
     ledger = begun(postgres.database())
     with ledger._database.writing() as connection:

@@ -108,7 +108,6 @@ def settled(ledger: Ledger) -> int:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", GAUSSIAN)
 def test_what_has_gaussian_noise_is_reserved_and_settled_at_its_own_epsilon(name: str, ledger) -> None:
     fitted, line = spent_on(*GAUSSIAN[name], ledger)
@@ -119,7 +118,6 @@ def test_what_has_gaussian_noise_is_reserved_and_settled_at_its_own_epsilon(name
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", COVERED)
 def test_what_has_other_noise_is_covered_in_both_directions_of_its_profile(name: str, ledger) -> None:
     fitted, line = spent_on(*COVERED[name], ledger)
@@ -132,7 +130,6 @@ def test_what_has_other_noise_is_covered_in_both_directions_of_its_profile(name:
     ledger.verify()
 
 
-@pytest.mark.slow
 def test_a_ledger_pays_for_no_perturbed_objective_unasked(ledger) -> None:
     estimator = LogisticRegression(epsilon=8.0, **CLASSES, feature_norm=2.0, options=EstimatorOptions(whiten=False))
     fitted, line = spent_on(estimator, LABELS, ledger)
@@ -198,7 +195,6 @@ def test_a_fit_that_breaks_off_after_its_start_stays_counted(owner, name: str, b
     assert ledger.show("patients").counted == line.price
 
 
-@pytest.mark.slow
 def test_what_nothing_pays_for_is_refused(ledger) -> None:
     ledger.create("all exact", neighbours="zero_out", budget=Budget(mu=2.0), by="keeper")
     paid = Spending(ledger, "patients")
@@ -219,7 +215,6 @@ def test_what_nothing_pays_for_is_refused(ledger) -> None:
     assert len(ledger.show("all exact").lines) == 1
 
 
-@pytest.mark.slow
 def test_clones_and_copies_in_a_pickle_are_paid(ledger, tmp_path, monkeypatch) -> None:
     estimator = LogisticRegression(**QUICK, ledger=Spending(ledger, "patients", by="team A", why="a fold", slack=1e-9))
     fitted = copy_of(estimator).fit(X, LABELS)
@@ -240,7 +235,6 @@ def test_clones_and_copies_in_a_pickle_are_paid(ledger, tmp_path, monkeypatch) -
     assert not (tmp_path / "ledger.sqlite").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.nightly(by_day="test_clones_and_copies_in_a_pickle_are_paid")
 def test_without_a_ledger_no_database_is_loaded(ledger, tmp_path) -> None:
     """Nor where a model is loaded that had one."""
@@ -264,7 +258,6 @@ def test_a_password_is_not_sent_along(url: str) -> None:
     assert b"secret" not in sent
 
 
-@pytest.mark.slow
 def test_a_release_by_hand_is_paid(ledger) -> None:
     def median(mu: float):
         bounds = {"quantile": 0.5, "low": -1.0, "high": 1.0, "neighbours": "zero_out", "records": len(X)}

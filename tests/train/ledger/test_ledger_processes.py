@@ -18,7 +18,6 @@ import lethe
 from lethe.errors import BudgetExceededError, LedgerError
 from lethe.ledger import Budget, Ledger
 
-pytestmark = pytest.mark.slow
 RELEASE = lethe.guarantees.GDP(0.1)
 
 

@@ -9,7 +9,6 @@ import lethe
 from lethe.errors import LedgerError
 from lethe.ledger import Budget, Ledger
 
-pytestmark = pytest.mark.slow
 PAGE = ROOT / "docs" / "ledger.md"
 DENIED = r"refuses this to this account|may not be used by this account"
 

@@ -55,7 +55,6 @@ def network_run(**fields):
     return run_of(loss={"kind": "unknown"}, clip_norm=1.0, release="all", **fields)
 
 
-@pytest.mark.slow
 def test_the_same_training_every_night_is_reserved_and_settled_every_night(ledger) -> None:
     paid = Spending(ledger, "patients", by="team A", why="nightly")
     _, fitted = (fit_linear(run_of(), *table(), classes=2, ledger=paid) for _ in range(2))
@@ -173,7 +172,6 @@ def within(paid, folder, run, at):
         return by_fit(None, folder, run, at)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("train", "release"), [(by_fit, "all"), (by_fit, "last"), (by_loop, "all"), (within, "all"), (within, "last")])
 def test_the_same_call_again_goes_on_under_its_own_reservation(train, release: str, ledger, tmp_path) -> None:
     def again(at: int = 0):
@@ -191,7 +189,6 @@ def test_the_same_call_again_goes_on_under_its_own_reservation(train, release: s
     ledger.verify()
 
 
-@pytest.mark.slow
 def test_a_training_that_could_not_be_settled_is_settled_by_the_same_call(ledger, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(Ledger, "settle", gone)
     with pytest.warns(CallbackWarning, match="the ledger is gone"):
@@ -201,7 +198,6 @@ def test_a_training_that_could_not_be_settled_is_settled_by_the_same_call(ledger
     assert states(ledger) == ["settled"]
 
 
-@pytest.mark.slow
 def test_what_a_folder_says_of_its_reservation_is_checked(ledger, tmp_path) -> None:
     paid, saved = Spending(ledger, "patients"), tmp_path / "saved"
     with pytest.raises(KeyboardInterrupt):
@@ -261,7 +257,6 @@ def test_a_reservation_that_was_made_before_pays_for_one_training_and_not_for_tw
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
 def test_a_training_with_correlated_noise_costs_one_gaussian_of_its_strategy(ledger, named: bool) -> None:
     """By the definition alone: mu is 2 sens(C)/z where a record is replaced; the filter adds up the squares."""
@@ -280,7 +275,6 @@ def test_a_training_with_correlated_noise_costs_one_gaussian_of_its_strategy(led
         assert square * (1 - 1e-12) <= line.price.cost / 2**80 <= square * (1 + 1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_what_rounding_adds_to_a_plan_of_hidden_iterates_was_reserved(ledger: Ledger, by_hand: bool) -> None:
     numbers, records, classes = np.random.default_rng(0), 6000, 10
@@ -293,7 +287,6 @@ def test_what_rounding_adds_to_a_plan_of_hidden_iterates_was_reserved(ledger: Le
     assert lethe.certify(run, delta=1e-5).epsilon < lethe.certify(fitted, delta=1e-5).epsilon
 
 
-@pytest.mark.slow
 def test_a_coarse_model_is_warned_of_and_told_to_be_trained_in_float64(ledger: Ledger) -> None:
     """mu = sqrt(T) 2 lambda G over the noise, with G = M u N/2 and N/2 = 100: the start, 100 moves of .5, and the noise."""
     width, records = 200, 6000

@@ -18,7 +18,6 @@ from partitioned_records import COLUMNS, Payments, frame, in_blocks, records, wr
 from torch import nn
 
 import lethe
-from lethe.certificates.findings import Finding
 from lethe.errors import HypothesisError, InputError
 from lethe.partitions import array_table, dask_table, parquet_table
 from lethe.run.losses import Huber, LeastSquares, Logistic, Softmax
@@ -54,11 +53,7 @@ def test_a_training_in_blocks_is_the_one_in_memory(design: str) -> None:
         assert inside.guarantee == memory.guarantee
         # Beside those of memory one more is declared where batches are secret: workers are told whose turn it is.
         assert [one for one in inside.findings if one.name != "workers"] == list(memory.findings)
-        assert [_evidence(one) for one in inside.findings if one.name == "workers"] == ["declared"] * bool(run.batches.secret)
-
-
-def _evidence(finding: Finding) -> str:
-    return str(finding.evidence)
+        assert [str(one.evidence) for one in inside.findings if one.name == "workers"] == ["declared"] * bool(run.batches.secret)
 
 
 SHAPES: dict[str, tuple[lethe.Run, str, float]] = {

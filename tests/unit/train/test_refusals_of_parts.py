@@ -88,6 +88,11 @@ def optimiser(given: Any) -> None:
     PrivacyEngine(make_network(), given, len, make_data(), make_network_run(noise_multiplier=1.0))
 
 
+def made_in_inference_mode() -> nn.Module:
+    with torch.inference_mode():
+        return nn.Linear(4, 3)
+
+
 MIXING: list[tuple[Callable[[], nn.Module], str]] = [
     (lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), "normalises a record by the others"),
     (lambda: nn.Sequential(nn.InstanceNorm1d(5, track_running_stats=True), nn.Linear(4, 3)), "without any noise"),
@@ -97,8 +102,10 @@ MIXING: list[tuple[Callable[[], nn.Module], str]] = [
     (lambda: nn.Linear(4, 3).to(torch.complex64), "real floating-point"),
     (lambda: nn.Linear(4, 3).requires_grad_(False), "nothing to train"),
     (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)), "power iteration"),
+    (lambda: nn.utils.spectral_norm(nn.Linear(4, 3)), "(?s)step of power iteration in each forward pass.*register_step_post_hook"),
+    (lambda: made_in_inference_mode(), "parameter weight was made in inference mode"),
+    (lambda: nn.Sequential(made_in_inference_mode().requires_grad_(False), nn.Linear(3, 2)), "0.weight was made in inference mode"),
 ]
-Row = tuple[dict[str, Any], str]
 TABLES: dict[Callable[..., Any], list[tuple[Any, str]]] = {
     features: [
         (np.zeros(4), "shape"),

@@ -98,6 +98,12 @@ class Asking(Callback):
     private = "yes"  # pyright: ignore[reportAssignmentType]
 
 
+def hooked() -> nn.Module:
+    layer = nn.Linear(4, 3, bias=False).double()
+    layer.register_forward_hook(lambda module, inputs, outputs: outputs * 2)
+    return layer
+
+
 def positions() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (3, 2))).double()
 
@@ -152,9 +158,7 @@ FITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"clip_norm": None, "loss": BOUNDED}, {}, "clip_norm: null"),
     (FIXED, {"loss": lambda outputs, targets: CROSS_ENTROPY(outputs, targets).mean()}, "one loss a record"),
     (FIXED, {"loss": lambda outputs, targets: {"class": CROSS_ENTROPY(outputs, targets)}}, "got dict"),
-    ({}, {"loss": "cross_entropy"}, "loss: got str"),
     ({}, {"loss": nn.CrossEntropyLoss}, "(?s)loss: got the class.*reduction="),
-    ({}, {"loss": lethe.losses.Softmax(feature_norm=1.5)}, "loss: got"),
     (FIXED, {"loss": Halved()}, r"losses: got shape \(\).*a mean hides the records"),
     (FIXED, {"loss": nn.CrossEntropyLoss(reduction="sum")}, r"losses: got shape \(\).*a mean hides the records"),
     (FIXED, {"loss": Tempered()}, "parameters of its own"),
@@ -171,9 +175,7 @@ FITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"data": {"x": FEATURES, "label": LABELS}}, "forward of Sequential takes input: it needs input"),
     ({}, {"data": FEATURES}, "one tensor"),
     ({}, {"data": make_data(torch.float32)}, "float32 does not go into this model"),
-    ({}, {"model": "cnn"}, "model: got str"),
     ({}, {"model": make_network(torch.float16), "data": make_data(torch.float16)}, "needs float32 or float64"),
-    ({}, {"model": nn.DataParallel(make_network())}, "model: wrapped in DataParallel"),
     ({}, {"model": nn.Sequential(nn.DataParallel(make_network()))}, "0: wrapped in DataParallel"),
     ({"records": 24}, {}, "records: the run says 24"),
     ({}, {"physical_size": 0}, "physical_size"),
@@ -189,7 +191,6 @@ FITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"method": "clamp"}, "method: got"),
     ({"loss": BOUNDED}, {"method": "automatic"}, "norm up to 0.4"),
     ({"clip_method": "automatic"}, {"method": "normalise"}, "the run says automatic"),
-    ({"clip_method": "automatic"}, {"method": "clip"}, "the run says automatic"),
     ({}, {"clip_groups": [Group(parameters=("*",), clip_norm=0.5)]}, "together they bound"),
     ({}, {"clip_groups": "0.*"}, "clip_groups: got '0.*'per_layer', or None"),
     ({"clip_groups": [0.24, 0.32]}, {}, "not which parameters"),
@@ -204,7 +205,6 @@ FITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (LAST, {"ema": 0.9}, r"ema: got 0\.9, and release is last"),
     *(({}, {"callbacks": strange}, "Callback") for strange in (print, "tensorboard", 3, [Callback(), None])),
     ({}, {"callbacks": Asking()}, "whose private is True or False"),
-    ({}, {"checkpoints": 3}, "checkpoints: got 3"),
     ({}, {"noise_policy": lambda seen: 2.0}, "no noise_budget"),
     ({"noise_budget": 1.0}, {"noise_policy": 2.0}, "noise_policy: got float"),
     ({"noise_budget": 1.0, "noise_multiplier": None}, {}, "noise_multiplier: null"),
@@ -314,7 +314,7 @@ HEADS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"head": nn.Linear(4, 1, bias=False).double()}, "has 1 outputs"),
     ({}, {"head": nn.Linear(4, 3).double()}, "head: has a bias; run.loss.intercept is False"),
     ({"loss": {**SOFTMAX, "intercept": True}}, {}, "head: has no bias; run.loss.intercept is True"),
-    ({}, {"head": nn.Identity()}, "plain torch.nn.Linear"),
+    ({}, {"head": hooked()}, "plain torch.nn.Linear"),
     ({}, {"head": nn.utils.parametrizations.weight_norm(nn.Linear(4, 3).double())}, "plain torch.nn.Linear"),
     ({}, {"head": nn.Linear(4, 3, bias=False, dtype=torch.bfloat16)}, "needs float64 or float32"),
     ({}, {"head": nn.Linear(5, 3, bias=False).double()}, "one vector of 5 real numbers"),

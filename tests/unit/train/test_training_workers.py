@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import FrozenInstanceError
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -16,28 +14,7 @@ from torch import Tensor, nn
 from lethe.errors import InputError, LetheError
 from lethe.train.clip.clipper import Clipper
 from lethe.train.distributed.workers import Workers
-from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
-from lethe.train.network.noise.training_noise import TrainingNoise
-
-
-def test_a_process_alone_exchanges_nothing() -> None:
-    workers = Workers.current()
-    assert workers == Workers(rank=0, world_size=1)
-    assert workers.root
-    assert not workers.several
-    tensors = [torch.arange(3.0), torch.ones(2, 2, dtype=torch.float64)]
-    workers.add_up(tensors, parameters=tensors)
-    workers.from_root(tensors)
-    assert workers.told_by_root("number", 3) == 3
-    workers.refuse_disagreement({"run": "mine"})
-    workers.refuse_another_group()
-    workers.refuse_device(torch.device("meta"))
-    workers.end()
-    assert torch.equal(tensors[0], torch.arange(3.0))
-    assert torch.equal(tensors[1], torch.ones(2, 2, dtype=torch.float64))
-    with pytest.raises(FrozenInstanceError):
-        workers.rank = 1  # type: ignore[misc]
 
 
 class Group:
@@ -67,20 +44,6 @@ class Group:
         monkeypatch.setattr(dist, "reduce", lambda tensor, dst: self.asked.append(f"reduce {tensor.numel()} to {dst}"))
 
 
-@pytest.mark.parametrize("noise_std", [0.0, 2.0])
-def test_shared_noise_is_drawn_in_process_0_and_always_sent(monkeypatch: pytest.MonkeyPatch, noise_std: float) -> None:
-    group = Group(monkeypatch, [(2.0, noise_std)])
-    alone, shared = torch.zeros(6), torch.zeros(6)
-    TrainingNoise(NetworkNoise(np.random.default_rng(3)), Workers.current()).add_to([shared], noise_std)
-    NetworkNoise(np.random.default_rng(3)).add_to([alone], noise_std)
-    assert torch.equal(alone, shared)
-    assert bool(shared.any()) == (noise_std > 0)
-    assert group.asked == ["gather", "broadcast 6 from 0"]
-    other = torch.zeros(6)
-    TrainingNoise(NetworkNoise(np.random.default_rng(3)), Workers(rank=1, world_size=2)).add_to([other], noise_std)
-    assert not other.any()  # nothing was drawn there, and this broadcast brings nothing
-
-
 def test_processes_that_expect_different_things_exchange_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group(monkeypatch, [(2.0, 0.0)])
     with pytest.raises(LetheError, match=r"different noise: its standard deviations are 1\.0 in process 0, 0\.0 in process 1"):
@@ -89,20 +52,6 @@ def test_processes_that_expect_different_things_exchange_nothing(monkeypatch: py
     assert Workers.current().told_by_root("checkpoint", 3) == 3
     with pytest.raises(LetheError, match="process 0 sends its None, and process 1 expects its checkpoint"):
         Workers(rank=1, world_size=2).told_by_root("checkpoint", 3)
-
-
-@pytest.mark.parametrize(
-    ("norms", "apart"), [((1.0, 1.0), False), ((1.0, 1.0 + 1e-12), True), ((1.0, 1.0 + 1e-15), False), ((float("nan"), 1.0), False)]
-)
-def test_parameters_that_come_apart(monkeypatch: pytest.MonkeyPatch, norms: tuple[float, float], apart: bool) -> None:
-    """By more than 64 roundings; what is not finite is refused elsewhere, with a better reason."""
-    Group(monkeypatch, [(3.0, norms[1])])
-    parameters = [torch.tensor([norms[0]], dtype=torch.float64)]
-    if apart:
-        with pytest.raises(Exception, match="same parameters any more: their norms are 1"):
-            Workers.current().add_up([torch.ones(2)], parameters=parameters)
-    else:
-        Workers.current().add_up([torch.ones(2)], parameters=parameters)
 
 
 def test_a_process_group_for_other_devices_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,8 +48,7 @@ class Memory:
 def forming(positions: int, width: int, outputs: int, like: Tensor) -> tuple[bool, bool]:
     """Whether forming a record's gradient is faster than products of positions: if it can be kept, and in any case.
 
-    Args:
-        positions, width, outputs, like: T, d and p; and a tensor on the device, of any shape.
+    T positions, width d, p outputs; `like`, of any shape, is on the device.
     """
     share = positions * (width + outputs) / max(1, width * outputs)
     if_kept, always = _CPU if like.is_cpu else _FAST_GPU if has_fast_doubles(like.device) else _SLOW_GPU
@@ -155,8 +154,7 @@ class OuterProducts(ParameterGradients):
 def products_of(inputs: Tensor, other_inputs: Tensor, gradients: Tensor, other_gradients: Tensor) -> Tensor:
     r"""$\sum_{t,s}(x_t\cdot y_s)(g_t\cdot h_s)$ of each record, float64, shape (B,).
 
-    Args:
-        inputs, other_inputs, gradients, other_gradients: x, y, g and h, shapes (B, T, d), (B, S, d), (B, T, p) and (B, S, p).
+    Inputs x, y and gradients g, h have shapes (B, T, d), (B, S, d), (B, T, p) and (B, S, p).
     """
     x = torch.bmm(inputs.double(), (inputs if other_inputs is inputs else other_inputs).double().mT)
     return x.mul_(torch.bmm(gradients.double(), other_gradients.double().mT)).sum(2).sum(1)
@@ -208,11 +206,7 @@ class Several(ParameterGradients):
 
 
 def together(parts: list[ParameterGradients], numbers: int, memory: Memory) -> ParameterGradients:
-    """One part for all calls in which a parameter took part.
-
-    Args:
-        parts, numbers, memory: two or more, of the same records; of the parameter; and for gradients that are kept.
-    """
+    """One part for all calls in which a parameter took part."""
     products = [part for part in parts if isinstance(part, OuterProducts)]
     if len(products) > 1 and len(products) == len(parts):
         inputs, gradients = (torch.cat(tensors, 1) for tensors in zip(*((part.inputs, part.gradients) for part in products), strict=True))

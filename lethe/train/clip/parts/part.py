@@ -130,8 +130,7 @@ class UnitRows:
 def no_longer(weights: Tensor, measured: Tensor | None, formed: Tensor) -> Tensor:
     """The weighted sum of gradients that are made no longer than what was measured.
 
-    Args:
-        weights, measured, formed: shapes (B,), float64, (B,), squared norms or None, and (B, *shape).
+    Weights, measured and formed have shapes (B,), float64, (B,), squared norms or None, and (B, *shape).
     """
     if measured is not None:
         squares = squares_of(formed)
@@ -147,9 +146,7 @@ def norms_of(tensor: Tensor) -> Tensor:
 def at_least(squares: Tensor, lengths: Tensor, terms: int) -> Tensor:
     """What a square that was summed of products counts as.
 
-    Args:
-        squares, lengths: as computed, shape (B,), float64, and of the products, together, shape (B,).
-        terms: how many roundings one product went through.
+    Squares and the lengths of all products together: shape (B,), float64; `terms`: how many roundings one product went through.
     """
     bound = lengths.square()
     return torch.maximum(squares + bound * (2 * terms * 2.0**-53), bound / CANCELLED**2)

@@ -127,14 +127,7 @@ def layers_of(model: nn.Module) -> list[Layer]:
 
 
 def per_layer(model: nn.Module, clip_norm: float) -> tuple[Group, ...]:
-    r"""A group for each of the L layers that own trained parameters, with the norm $C/\sqrt L$; layers that share a parameter are one.
-
-    Args:
-        model: whose parameters that require grad are trained.
-        clip_norm: C > 0, of all layers together.
-    Raises:
-        InputError: it is no such number, or the model is none.
-    """
+    r"""A group for each of the L layers that own trained parameters, with the norm $C/\sqrt L$; layers that share a parameter are one."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
     names = {parameter: name for name, parameter in model.named_parameters()}
@@ -201,11 +194,7 @@ _REFUSALS: tuple[tuple[Callable[[nn.Module], bool], str, str, str], ...] = (
 
 
 def refuse_model(model: nn.Module) -> None:
-    """Refuse a model that mixes records by what its modules are.
-
-    Raises:
-        InputError: nothing is trained, what is trained has no shape yet or is complex, or a layer mixes records or keeps what it saw.
-    """
+    """Refuse a model that mixes records by what its modules are."""
     parameters = dict(model.named_parameters())
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise InputError(

@@ -33,11 +33,8 @@ def attention(
 ) -> tuple[Tensor, Tensor | None]:
     r"""What the layer's own forward pass computes, with the same draws: $\mathrm{softmax}(qk^\top/\sqrt{d} + m)v$ in each head.
 
-    Args:
-        module, watch: the layer, and what records a step.
-        query, key, value: shapes (B, L, E), (B, S, kdim) and (B, S, vdim); records second where the layer is not batch_first.
-        key_padding_mask, attn_mask: shapes (B, S), and (L, S) or (B heads, L, S); None: there is none.
-        need_weights, average_attn_weights, is_causal: as of the layer.
+    Query, key and value have shapes (B, L, E), (B, S, kdim), (B, S, vdim), records second where the layer is not batch_first; of the masks
+    (B, S), and (L, S) or (B heads, L, S).
     """
     if query.is_nested or query.dim() != 3:
         raise NotImplementedError("an input without a dimension of records, or a nested one")
@@ -117,9 +114,7 @@ Step = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 def recurrent(module: Any, watch: Watch, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
     """What nn.LSTM, nn.GRU or nn.RNN computes; dropout between layers draws over padded records.
 
-    Args:
-        module, watch, hx: the layer, what records a step, and the states at the start.
-        input: shape (B, T, d), or (T, B, d) where the layer is not batch_first; or packed.
+    The shape of `input` is (B, T, d), or (T, B, d) where the layer is not batch_first; or it is packed.
     """
     packing = input if isinstance(input, PackedSequence) else None
     given: Any = input
@@ -158,11 +153,7 @@ def recurrent(module: Any, watch: Watch, input: Tensor | PackedSequence, hx: Any
 
 
 def cell(module: Any, watch: Watch, input: Tensor, hx: Any = None) -> Any:
-    """What nn.LSTMCell, nn.GRUCell or nn.RNNCell computes.
-
-    Args:
-        module, watch, input, hx: the cell, what records a step, shape (B, d), and the state.
-    """
+    """What nn.LSTMCell, nn.GRUCell or nn.RNNCell computes. The shape of `input` is (B, d)."""
     if input.dim() != 2:
         raise NotImplementedError("an input without a dimension of records")
     pair = list(hx) if isinstance(hx, tuple | list) else [hx, hx]

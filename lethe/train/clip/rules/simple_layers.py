@@ -41,11 +41,8 @@ def watched_linear(
 ) -> Tensor:
     """A step $Wx + b$ of a forward pass of our own.
 
-    Args:
-        watch, names: records it; the names of the parameters.
-        given, weight, bias: x, W and b, shapes (rows, ..., d), rows first, (p, d) and (p,); None: 0.
-        around: how many outputs of the parameters lie before and behind those of this step.
-        apart: of the bias only, and the weight is a parameter by itself.
+    x, W and b have shapes (rows, ..., d), (p, d) and (p,). `around`: how many outputs of the parameters lie before and behind those of this
+    step; `apart`: of the bias only, and the weight is a parameter by itself.
     """
 
     def rule(gradient: Tensor, inputs: tuple[Tensor, ...], memory: Memory) -> Parts:

@@ -35,17 +35,11 @@ class CorrelatedNetworkNoise:
     draw moves, the shortest column of C, stands for $S_j$, without the factor 2 of a replaced record (`least_move`; docs/theory.md).
     $a_t$ is computed in float64, as the sums are in the parameters' type; what else is covered `secure.py` says.
 
-    **Taken up again.** What is kept is in the checkpoint; no generator is. Steps that were released after the checkpoint, or may have
-    been, are forgotten: their noise is not taken back from later steps, which would add it to a model that it is not in. What was executed
-    is then a strategy with fewer entries, which protects no less, if none is negative.
+    **Taken up again.** What is kept is in the checkpoint; no generator is. Steps that were released after the checkpoint, or may have been,
+    are forgotten: their noise is not taken back from later steps, which would add it to a model that it is not in. What was executed is
+    then a strategy with fewer entries, which protects no less, if none is negative. `dtype` is the coarsest of the parameters; `dimension`
+    numbers are trained, over all processes; under a seed each step draws from a generator of its own (`stream_generator`).
 
-    Args:
-        run: with correlated noise.
-        noise: makes $z_t$. Like it, this cannot be copied.
-        dtype: the coarsest of the parameters.
-        dimension: how many numbers are trained, over all processes; of secure noise.
-        seed: the draws of each step come from a generator of that step's own; None: all from `noise`.
-        part: see `stream_generator`.
     Raises:
         LetheError: the noise would outgrow its draws.
     """
@@ -63,14 +57,7 @@ class CorrelatedNetworkNoise:
 
     @torch.no_grad()
     def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
-        """Add the noise of the next step.
-
-        Args:
-            tensors: the sums of all trained parameters, always in the same order.
-            noise_std: of what is drawn anew, >= 0, in the tensors' own units; 0 draws nothing.
-        Raises:
-            InputError: as `NetworkNoise.add_to`.
-        """
+        """Add the noise of the next step. `noise_std` is of what is drawn anew."""
         checked = checked_tensors(tensors, device=self._device)
         if noise_std == 0.0:
             self.elsewhere(0.0)
@@ -143,11 +130,7 @@ class CorrelatedNetworkNoise:
 
 
 def _fresh_share(run: Run, dtype: torch.dtype) -> float:
-    r"""How much of a step's own draw is in its correlated noise, at the least: $1/\max_t C_{tt}$.
-
-    Raises:
-        LetheError: added in `dtype`, the noise grows so far above its fresh draws that rounding it hides them.
-    """
+    r"""How much of a step's own draw is in its correlated noise, at the least: $1/\max_t C_{tt}$."""
     assert run.noise is not None
     strategy, growth = run.noise.strategy(run.total_steps), float(growths(run.noise, run.total_steps).max())
     # C w = z + e, with e at most the rounding of the products in a row.

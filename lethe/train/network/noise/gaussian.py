@@ -35,13 +35,8 @@ class NetworkNoise:
     $10^{-12}$.
 
     The generator decides how secret the noise is: neither kind is cryptographic, and the noise is a floating-point number, no exact
-    Gaussian. Both are outside of what a certificate says.
-
-    Args:
-        generator: a NumPy generator (tensors on the CPU, several times as fast there), or a PyTorch generator on the tensors' device; used
-            for noise only, never for batches, and by nobody else at the same time.
-    Raises:
-        InputError: another generator.
+    Gaussian. Both are outside of what a certificate says. A NumPy generator is several times as fast on the CPU; it is used for noise only,
+    and by nobody else at the same time.
 
     Attributes:
         device: where the noise is drawn, and where the tensors must be.
@@ -83,23 +78,14 @@ class NetworkNoise:
     def add_to(self, tensors: Iterable[Tensor], noise_std: float, *, through: Callable[[Tensor, int], Tensor] | None = None) -> None:
         r"""$x \leftarrow x + \nu$, $\nu \sim N(0, \tau^2 I)$, for every tensor x.
 
-        Args:
-            tensors: gradient sums, displacements or parameters: float32 or float64, of any shapes.
-            noise_std: $\tau \ge 0$, in the tensors' own units; 0 draws nothing.
-            through: gives what is added for some of the draws, shape (m,), and the number of the first of them; None: they are.
-        Raises:
-            InputError: a tensor that cannot take noise, a standard deviation out of range, or another process than the noise was made in;
-                nothing is changed then.
+        `through` gives what is added for some of the draws, shape (m,), and the number of the first of them. Nothing is changed where it
+        cannot be added.
         """
         noise_std = require_nonnegative("noise_std", noise_std, allow_infinity=False)
         self.add(checked_tensors(tensors, device=self.device), noise_std, through=through)
 
     def add(self, tensors: Sequence[Tensor], noise_std: float, *, through: Callable[[Tensor, int], Tensor] | None = None) -> None:
-        """`add_to` within `torch.no_grad()`.
-
-        Args:
-            tensors, noise_std, through: the same, looked at already.
-        """
+        """`add_to` within `torch.no_grad()`."""
         if noise_std == 0.0:
             return
         if os.getpid() != self._process:

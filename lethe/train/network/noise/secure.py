@@ -58,11 +58,7 @@ _SMALLEST, _LARGEST = 1e-200, 1e200
 
 
 def grid_spacing(noise_std: float) -> float:
-    r"""$\gamma = 2^{\lfloor\log_2\tau\rfloor - 28}$, in the units of $\tau$; data never enters.
-
-    Raises:
-        InputError: the standard deviation is not in [1e-200, 1e200].
-    """
+    r"""$\gamma = 2^{\lfloor\log_2\tau\rfloor - 28}$, in the units of $\tau$; data never enters."""
     noise_std = require_positive("noise_std", noise_std)
     if not _SMALLEST <= noise_std <= _LARGEST:
         raise outside("noise_std", noise_std, f"a number in [{_SMALLEST:g}, {_LARGEST:g}]")
@@ -84,14 +80,8 @@ def grid_noise_std(noise_std: float, sensitivity: float, dimension: int) -> floa
 
     $$\tau' = \tau\Big/\Big(1 - 2^{-28}\sqrt d\,\frac{\tau}{s}\Big)$$
 
-    because $\gamma' \le 2^{-28}\tau'$. For 11 million parameters and $\tau = s$ it is 1.00001 times as much noise.
-
-    Args:
-        noise_std: $\tau > 0$, the one that was planned and certified.
-        sensitivity: $s > 0$.
-        dimension: d.
-    Raises:
-        InputError: an argument is outside its range, or the grid is too coarse for so many parameters and so much noise.
+    because $\gamma' \le 2^{-28}\tau'$. For 11 million parameters and $\tau = s$ it is 1.00001 times as much noise. Noise $\tau$ was planned
+    and certified, s is the sensitivity, d the dimension.
     """
     noise_std = require_positive("noise_std", noise_std)
     left = 1.0 - math.ldexp(math.sqrt(dimension), -RESOLUTION) * (noise_std / require_positive("sensitivity", sensitivity))
@@ -107,9 +97,8 @@ def grid_noise_std(noise_std: float, sensitivity: float, dimension: int) -> floa
 class SecureNoise:
     r"""Adds $N(0, \tau^2 I)$ to tensors in place, as the head of this file states; used as `NetworkNoise` is, some six times slower.
 
-    Args:
-        words: the source of random bytes. The operating system's is cryptographic and has no seed that could leak; give another only for
-            repeatable tests, or to put a faster cipher in its place.
+    The operating system's source of `words` is cryptographic and has no seed that could leak; give another only for repeatable tests, or to
+    put a faster cipher in its place.
     """
 
     def __init__(self, words: Words = os.urandom) -> None:
@@ -119,12 +108,7 @@ class SecureNoise:
     def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
         r"""$x \leftarrow R(x) + R(\nu)$ for every tensor x, rounded to the tensor's type afterwards.
 
-        Args:
-            tensors: gradient sums, displacements or parameters: float32 or float64, of any shapes, on any device; drawn on the CPU.
-            noise_std: $\tau$, 0 or from 1e-200 to 1e200; 0 draws nothing and rounds nothing.
-        Raises:
-            InputError: a tensor that cannot take noise, or a standard deviation out of range; nothing is changed then.
-            LetheError: an entry is not finite, or too large for noise this small; nothing is changed then.
+        Nothing is changed where it cannot be added; 0 draws nothing and rounds nothing.
         """
         noise_std = require_nonnegative("noise_std", noise_std, allow_infinity=False)
         checked = checked_tensors(tensors)
@@ -155,15 +139,10 @@ def rounded_normals(count: int, scale: float, words: Words = os.urandom) -> np.n
 
     $$\Phi\big(-\tfrac{k+1/2}{\sigma}\big) < p \le \Phi\big(-\tfrac{k-1/2}{\sigma}\big)$$
 
-    found from the quantile in doubles; where that lies too near to a half-integer for doubles to tell (about $2^{-43}\sigma$ of all
-    draws) and where p is below $2^{-16}$, more bits of p are drawn and the inequality is decided in high precision.
+    found from the quantile in doubles; where that lies too near to a half-integer for doubles to tell (about $2^{-43}\sigma$ of all draws)
+    and where p is below $2^{-16}$, more bits of p are drawn and the inequality is decided in high precision. The scale is $\sigma \in [1,
+    2^{32}]$, any real number; the result has shape (count,).
 
-    Args:
-        count: how many.
-        scale: $\sigma \in [1, 2^{32}]$, the standard deviation in units of the grid; any real number, integer or not.
-        words: the source of random bytes.
-    Returns:
-        Shape (count,).
     Reference: exact sampling by lazy bits: Karney 2016, "Sampling exactly from the normal distribution", ACM TOMS 42(1):3.
     """
     raw = np.frombuffer(words(8 * count), dtype="<u8", count=count)  # an error of NumPy's where the source gives fewer

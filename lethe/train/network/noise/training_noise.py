@@ -33,12 +33,8 @@ class TrainingNoise:
 
     **Shards** get noise of their own process's stream, which no other process has; each number is in one shard, so all together they are
     one Gaussian. The processes meet before any draws: process 0 comes to that meeting once it has written down that the step counts.
+    `parts`: of each tensor that noise is added to, whether it is a shard; `dimension` numbers are trained, over all processes.
 
-    Args:
-        whole, shards: for tensors that all processes hold whole, and for the shards of this process; None: there are none.
-        workers: all processes, which must add noise at the same places.
-        parts: of each tensor that noise is added to, whether it is a shard; None: none is.
-        dimension: how many numbers are trained, over all processes; None: those that noise is added to.
     Attributes:
         add_to: (tensors, noise_std) -> None, within `torch.no_grad()`: adds the noise, in all processes. The tensors are float32 or
             float64, in the order of `parts`, shards as this process holds them; the deviation is as of `NetworkNoise.add_to`. Raises a
@@ -100,14 +96,7 @@ def sources_of(
 ) -> tuple[torch.Generator, TrainingNoise]:
     """A CPU generator for the batches, in the same state in all processes, and the noise that the run asks for.
 
-    Args:
-        run, placement, workers: that is carried out, whose noise may be correlated; of the trained parameters; and all processes.
-        options: a seed or generators, and whether noise is secure; without them all is of the operating system's entropy.
-        start: how often this training was started before, as process 0 counts; under a seed, each start has noise of its own.
-    Raises:
-        InputError: a seed together with generators, a generator on another device, one for both, or the same in two processes.
-        HypothesisError: secure noise, and the run is not one of noisy sums alone.
-        LetheError: correlated noise would outgrow its draws.
+    Under a seed, each start of a training has noise of its own.
     """
     parameters = list(placement.named.values())
     seed, device = options.seed, parameters[0].device
@@ -142,10 +131,7 @@ def sources_of(
 def own_sources(
     run: Run, device: torch.device, options: TrainOptions, *, start: int = 0
 ) -> tuple[torch.Generator, NetworkNoise | SecureNoise]:
-    """A CPU generator for the batches, and what makes the noise, of this process alone, where it is drawn anew at each step.
-
-    Args, Raises: as `sources_of`.
-    """
+    """A CPU generator for the batches, and what makes the noise, of this process alone, where it is drawn anew at each step."""
     seed, secure, generator = options.seed, options.secure, options.noise_generator
     if secure and (run.release != "all" or run.pass_weights is not None):
         raise HypothesisError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from unittest.mock import patch
 
 import pytest
@@ -12,55 +11,10 @@ from lethe.train.clip import in_float64
 from lethe.train.clip.parts import outer_products
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts, Several, together
 from lethe.train.clip.parts.part import CANCELLED, MaterialisedGradients, ParameterGradients, TokenRows
-from lethe.train.clip.rules import convolution
-
-
-def never_formed(monkeypatch: pytest.MonkeyPatch, *, sums_too: bool = False) -> None:
-    """As in layers too large for it."""
-    monkeypatch.setattr(outer_products, "forming", lambda *_: (False, False))
-    monkeypatch.setattr(convolution, "forming", lambda *_: (False, False))
-    monkeypatch.setattr(outer_products, "FORMED", 0)
-    if sums_too:
-        monkeypatch.setattr(outer_products, "_FEW", 10**9)
-
-
-def factored(dtype: torch.dtype = torch.float32) -> ParameterGradients:
-    return OuterProducts(torch.randn(4, 3, 2, dtype=dtype), torch.randn(4, 3, 5, dtype=dtype), Memory(0))
-
-
-def table(dtype: torch.dtype = torch.float32) -> ParameterGradients:
-    return TokenRows(torch.randint(5, (4, 7)), torch.randn(4, 7, 2, dtype=dtype), 5)
-
-
-PARTS: dict[str, Callable[[], ParameterGradients]] = {
-    "rows": lambda: MaterialisedGradients(torch.randn(4, 5, 2)),
-    "products": factored,
-    "kept products": lambda: OuterProducts(torch.randn(4, 30, 2), torch.randn(4, 30, 5), Memory(2**20)),
-    "products of one position": lambda: OuterProducts(torch.randn(4, 1, 2), torch.randn(4, 1, 5), Memory(0)),
-    "products of doubles": lambda: factored(torch.float64),
-    "table": table,
-    "table of doubles": lambda: table(torch.float64),
-    "both": lambda: Several([factored(), table(), table()]),  # pyright: ignore[reportArgumentType]
-    "both of doubles": lambda: Several([factored(torch.float64), table(torch.float64), factored(torch.float64)]),  # pyright: ignore
-}
-
-
-@pytest.mark.parametrize("formed", [True, False])
-@pytest.mark.parametrize("kind", PARTS)
-def test_every_part_measures_adds_and_forms_the_same_gradients(kind: str, formed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not formed:
-        never_formed(monkeypatch)
-    torch.manual_seed(0)
-    part, weights = PARTS[kind](), torch.tensor([1.0, 1e-3, 0.0, -0.5], dtype=torch.float64)
-    exact = part.rows().double().clone()
-    torch.testing.assert_close(part.squares(), exact.flatten(1).square().sum(1), rtol=1e-5, atol=0)
-    torch.testing.assert_close(part.weighted(weights).flatten(), torch.tensordot(weights, exact, 1).flatten(), rtol=1e-5, atol=1e-7)
-    part.drop(torch.tensor([True, False, False, False]))
-    assert part.weighted(torch.tensor([1.0, 0, 0, 0], dtype=torch.float64)).abs().max() == 0
 
 
 def test_terms_that_cancel_count_as_a_share_of_their_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    never_formed(monkeypatch)
+    monkeypatch.setattr(outer_products, "forming", lambda *_: (False, False))
     x, g = torch.ones(1, 2, 1), torch.tensor([[[1.0], [-1.0 + 2.0**-20]]])
     outer, looked_up = OuterProducts(x[:, :1], g[:, :1], Memory(0)), TokenRows(torch.zeros(1, 1, dtype=torch.int64), g[:, 1:], 1)
     for part in (OuterProducts(x, g, Memory(0)), Several([outer, looked_up])):

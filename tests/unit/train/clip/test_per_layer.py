@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from lawful_sums import clipped, flat, near, truth
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -82,53 +82,34 @@ def losses_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
     return lambda rows: model(rows).square().flatten(1).sum(1)
 
 
-def layers(model: nn.Module) -> list[list[str]]:
-    """The names of the trained parameters, layer by layer, by other means than the library's."""
-    found: dict[str, list[str]] = {}
-    for name, parameter in model.named_parameters():
-        found.setdefault(name.rpartition(".")[0], []).append(name)
-        assert parameter.requires_grad
-    if isinstance(model, Tied):  # attention answers for the layer within it
-        found["block.self_attn"] += found.pop("block.self_attn.out_proj")
-    return list(found.values())
+def masks(model: nn.Module) -> dict[str, Tensor]:
+    """Which of all numbers are of a layer, by other means than the library's; attention answers for the layer within it."""
+    layers = [
+        name.rpartition(".")[0].removesuffix(".out_proj") for name, parameter in model.named_parameters() for _ in range(parameter.numel())
+    ]
+    return {layer: torch.tensor([one == layer for one in layers]) for layer in dict.fromkeys(layers)}
 
 
-def truth(model: nn.Module, batch: Tensor, units: Any = None, own: list[list[str]] | None = None, clip: float = CLIP) -> dict[str, Tensor]:
-    """The sums of records, or units, that are taken alone, each layer clipped to C over the root of their number."""
-    own, named = own or layers(model), dict(model.named_parameters())
-    sums = {name: torch.zeros_like(named[name]) for names in own for name in names}
-    for unit in units or [[record] for record in range(len(batch))]:
-        loss = torch.stack([losses_of(model)(batch[record : record + 1]).sum() for record in unit]).mean()
-        model.zero_grad()
-        loss.backward()
-        gradient = {name: parameter.grad for name, parameter in named.items() if parameter.grad is not None}
-        model.zero_grad()
-        for names in own:
-            if present := [name for name in names if name in gradient]:
-                norm = torch.stack([gradient[name].norm() for name in present]).norm()
-                for name in present:
-                    sums[name] += gradient[name] * (clip / len(own) ** 0.5 / norm).clamp(max=1)
-    return sums
+def expected(model: nn.Module, batch: Tensor, units: Any = None, groups: dict[tuple[str, ...], float] | None = None) -> Tensor:
+    """The sum of records, or units, that are taken alone; each layer clipped to C over the root of their number, or groups of layers."""
+    of, rows = masks(model), truth(model, batch, units, losses_of(model))
+    groups = groups or {(layer,): CLIP / len(of) ** 0.5 for layer in of}
+    return torch.stack([clipped(rows * torch.stack([of[layer] for layer in group]).any(0), norm) for group, norm in groups.items()]).sum(0)
 
 
-def added(model: nn.Module, *batches: Tensor, isolation: str = "declared", memory: int | None = None, **given: Any) -> dict[str, Tensor]:
-    clipper = Clipper(model, losses_of(model), per_layer(model, CLIP), isolation=isolation, gradient_memory=memory)
+def clipper_of(model: nn.Module, groups: Any = None, scale: float = 1.0, **options: Any) -> Clipper:
+    losses = losses_of(model)
+    return Clipper(model, lambda rows: losses(rows) * scale, groups or per_layer(model, CLIP), **{"isolation": "declared", **options})
+
+
+def added(model: nn.Module, *batches: Tensor, clipper: Clipper | None = None, **options: Any) -> Tensor:
+    given = {name: options.pop(name) for name in ("units", "counted") if name in options}
+    clipper = clipper or clipper_of(model, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecordByRecordWarning)
         for batch in batches:
             clipper.add(batch, **given)
-    return by_name(model, clipper)
-
-
-def by_name(model: nn.Module, clipper: Clipper, held: tuple[str, ...] = ("",)) -> dict[str, Tensor]:
-    """The sums of some parameters."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    return {names[parameter]: total for parameter, total in clipper.take().items() if names[parameter].startswith(held)}
-
-
-def near(sums: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    largest = max(float(total.abs().max()) for total in other.values())
-    torch.testing.assert_close(sums, {name: other[name] for name in sums}, rtol=1e-9, atol=1e-9 * largest)
+    return flat(clipper.take())
 
 
 @pytest.fixture
@@ -143,37 +124,32 @@ def never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_layers_are_clipped_by_themselves_as_their_gradients_arrive(name: str, memory: int | None) -> None:
     model, batch = built(name), batch_of()
     assert len(per_layer(model, CLIP)) == MODELS[name][1]
-    expected = truth(model, batch)
-    near(added(model, batch, memory=memory), expected)
-    near(added(model, batch[:1], batch[1:4], batch[4:], memory=memory), expected)  # micro-batches
+    near(added(model, batch, gradient_memory=memory), expected(model, batch))
+    near(added(model, batch[:1], batch[1:4], batch[4:], gradient_memory=memory), expected(model, batch))  # micro-batches
     counted = torch.tensor([True, True, True, False, False, True])
-    near(added(model, batch, counted=counted), truth(model, batch[counted]))
+    near(added(model, batch, counted=counted), expected(model, batch[counted]))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_batches_that_are_kept_give_the_same(name: str) -> None:
     """Those that are compared, users, and records that are computed alone."""
     model, batch = built(name), batch_of()
-    expected = truth(model, batch)
-    near(added(model, batch, isolation="checked"), expected)
-    near(added(model, batch, isolation="enforced"), expected)
-    near(added(model, batch, units=UNITS), truth(model, batch, UNITS))
+    for isolation in ("checked", "enforced"):
+        near(added(model, batch, isolation=isolation), expected(model, batch))
+    near(added(model, batch, units=UNITS), expected(model, batch, UNITS))
 
 
 def test_ordinary_batches_after_the_check_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = built("MLP"), batch_of()
-    clipper = Clipper(model, losses_of(model), per_layer(model, CLIP))
-    kept, sums = list[int](), list[Tensor]()
+    clipper, kept = clipper_of(model, isolation="checked"), list[int]()
     ordinary, arrives = ClippedSums.add, ClippedSums.add_arrived
     monkeypatch.setattr(ClippedSums, "add", lambda *given: (kept.append(1), ordinary(*given)))
     monkeypatch.setattr(ClippedSums, "add_arrived", lambda *given: (kept.append(0), arrives(*given))[1])
-    for _ in range(3):
-        clipper.add(batch)
-        sums.append(torch.cat([total.flatten() for total in clipper.take().values()]))
+    sums = [added(model, batch, clipper=clipper) for _ in range(3)]
     assert kept == [1, 1, 0]
     assert (clipper.measured, clipper.contributed) == (True, True)
     torch.testing.assert_close(sums[2], sums[0], rtol=1e-12, atol=1e-15)
-    other = Clipper(model, losses_of(model), per_layer(model, CLIP), isolation="declared")
+    other = clipper_of(model)
     other.add(batch, counted=torch.zeros(RECORDS, dtype=torch.bool))
     assert (kept[3:], other.measured) == ([0], False)
 
@@ -182,18 +158,12 @@ def test_ordinary_batches_after_the_check_are_not_kept(monkeypatch: pytest.Monke
 def test_groups_of_several_layers_with_norms_of_their_own_arrive_as_well() -> None:
     model, batch = built("MLP"), batch_of()
     groups = [Group(parameters=("2.*", "4.*"), clip_norm=0.1), Group(parameters=("*",), clip_norm=0.2)]
-    clipper = Clipper(model, losses_of(model), groups, isolation="declared")
-    clipper.add(batch)
-    for held, group in ((("2", "4"), groups[0]), (("0",), groups[1])):
-        expected = truth(model, batch, own=[[name for name, _ in model.named_parameters() if name[0] in held]], clip=group.clip_norm)
-        near(by_name(model, clipper, held), expected)
-        clipper.add(batch)
+    near(added(model, batch, groups=groups), expected(model, batch, groups={("2", "4"): 0.1, ("0",): 0.2}))
 
 
 @pytest.mark.usefixtures("never_kept")
-@pytest.mark.parametrize("name", ["MLP"])
-def test_nothing_is_kept_of_a_layer_that_was_added(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, besides, add = built(name), list[int](), Arriving.add
+def test_nothing_is_kept_of_a_layer_that_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, besides, add = built("MLP"), list[int](), Arriving.add
 
     def parts_alive() -> int:
         return sum(isinstance(one, ParameterGradients) for one in gc.get_objects())
@@ -205,8 +175,17 @@ def test_nothing_is_kept_of_a_layer_that_was_added(name: str, monkeypatch: pytes
     monkeypatch.setattr(Arriving, "add", adding)
     gc.collect()
     before = parts_alive()
-    near(added(model, batch_of()), truth(model, batch_of()))
-    assert besides == [0] * MODELS[name][1]
+    near(added(model, batch_of()), expected(model, batch_of()))
+    assert besides == [0] * MODELS["MLP"][1]
+
+
+def moves(model: nn.Module, clipper: Clipper, batch: Tensor) -> Iterator[tuple[str, float]]:
+    """How far each record moves the sum of each layer."""
+    whole, of = added(model, batch, clipper=clipper), masks(model)
+    for record in range(RECORDS):
+        moved = whole - added(model, batch, clipper=clipper, counted=torch.arange(RECORDS) != record)
+        assert float(moved.norm()) <= CLIP * (1 + 1e-12)
+        yield from ((layer, float(moved[held].norm())) for layer, held in of.items())
 
 
 @pytest.mark.usefixtures("never_kept")
@@ -214,31 +193,19 @@ def test_nothing_is_kept_of_a_layer_that_was_added(name: str, monkeypatch: pytes
 @pytest.mark.parametrize("name", ["MLP", "CNN", "tied transformer"])
 def test_a_record_moves_the_sum_by_no_more_than_the_norm(name: str, scale: float) -> None:
     model = built(name).float()
-    groups = per_layer(model, CLIP)
-    clipper = Clipper(model, lambda rows: losses_of(model)(rows) * scale, groups, isolation="declared")
-    batch, names = batch_of(dtype=torch.float32), {parameter: name for name, parameter in model.named_parameters()}
-    for record in range(RECORDS):
-        sums = []
-        for counted in (torch.ones(RECORDS, dtype=torch.bool), torch.arange(RECORDS) != record):
-            clipper.add(batch, counted=counted)
-            sums.append(clipper.take())
-        moved = {parameter: float((sums[0][parameter] - sums[1][parameter]).norm()) for parameter in names}
-        for group in groups:
-            of_layer = math.hypot(*(moved[parameter] for parameter in names if group.holds(names[parameter])))
-            assert of_layer <= group.clip_norm * (1 + 1e-12)
-            if scale == 1e12 and "unused" not in group.parameters[0]:
-                assert of_layer == pytest.approx(group.clip_norm, rel=1e-3)
-        assert math.hypot(*moved.values()) <= CLIP * (1 + 1e-12)
+    norm = CLIP / len(masks(model)) ** 0.5
+    for layer, moved in moves(model, clipper_of(model, scale=scale), batch_of(dtype=torch.float32)):
+        assert moved <= norm * (1 + 1e-12)
+        assert scale == 1.0 or layer == "unused" or moved == pytest.approx(norm, rel=1e-3)
 
 
 def test_a_group_that_seemed_complete_is_not_clipped_twice() -> None:
     """One layer in two checkpoints that are computed again one after the other: nobody knows of the second before it comes."""
     torch.manual_seed(0)
     model, batch = Checkpointed(reentrant=True, twice=True).to(F64), batch_of()
-    clipper = Clipper(model, losses_of(model), per_layer(model, CLIP), isolation="declared")
+    clipper = clipper_of(model)
     for _ in range(2):
-        clipper.add(batch)
-        near(by_name(model, clipper), truth(model, batch))
+        near(added(model, batch, clipper=clipper), expected(model, batch))
     assert clipper.ways == {"fast"}
     assert clipper._keeps  # no later batch is tried twice
 
@@ -249,13 +216,13 @@ def test_a_rule_that_is_off_by_one_percent_is_found(fault: float, monkeypatch: p
     rule = Rule(lambda call: ((name, MaterialisedGradients(part.rows() * fault)) for name, part in linear(call)))
     monkeypatch.setitem(registry.RULES, nn.Linear, rule)
     model, batch = built("CNN"), batch_of()
-    clipper = Clipper(model, losses_of(model), per_layer(model, CLIP))
+    clipper = clipper_of(model, isolation="checked")
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for _ in range(3):
             clipper.add(batch)
     assert [one.category for one in seen] == ([] if fault == 1.0 else [RecordByRecordWarning])
-    near(by_name(model, clipper), {name: 3 * total for name, total in truth(model, batch).items()})
+    near(flat(clipper.take()), 3 * expected(model, batch))
 
 
 @pytest.mark.usefixtures("never_kept")
@@ -272,15 +239,10 @@ def test_sequences_in_single_precision_are_formed_once(piece: int, tied: bool, m
         model = nn.Sequential(nn.Embedding(30, 8), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 30, bias=False))
         model[3].weight = model[0].weight
     batch = torch.randint(30, (RECORDS, 40)) if tied else torch.randn(RECORDS, 40, 8)
-    expected = truth(model.double(), batch if tied else batch.double())
-    clipper = Clipper(model.float(), losses_of(model), per_layer(model, CLIP), isolation="declared")
-    clipper.add(batch)
-    sums, own = by_name(model, clipper), layers(model)
-    for name, total in sums.items():
-        assert float((total - expected[name]).norm()) <= 1e-5 * float(expected[name].norm())
-    for record in range(RECORDS):
-        clipper.add(batch, counted=torch.arange(RECORDS) != record)
-        moved = {name: float((sums[name] - total).norm()) for name, total in by_name(model, clipper).items()}
-        for layer in own:
-            of_layer = math.hypot(*(moved[name] for name in layer))
-            assert 0.99 * CLIP / len(own) ** 0.5 <= of_layer <= CLIP / len(own) ** 0.5 * (1 + 1e-12)
+    exact = expected(model.double(), batch if tied else batch.double())
+    clipper = clipper_of(model.float())
+    sums, of = added(model, batch, clipper=clipper), masks(model)
+    for held in of.values():
+        assert float((sums - exact)[held].norm()) <= 1e-5 * float(exact[held].norm())
+    for _, moved in moves(model, clipper, batch):
+        assert 0.99 * CLIP / len(of) ** 0.5 <= moved <= CLIP / len(of) ** 0.5 * (1 + 1e-12)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from contextlib import suppress
 from unittest.mock import patch
 
 import pytest
@@ -19,9 +18,6 @@ from lethe.train.clip.groups import METHODS, Group
 from lethe.train.clip.in_float64 import squares_of
 from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.sum_error import largest_batch, margin_of, shorter, sum_error
-from lethe.train.clip.sums import ClippedSums
-
-RECORD, RECORDS, WIDTH = 4, 9, 6
 
 
 @pytest.mark.sampled(2)
@@ -103,14 +99,6 @@ def test_what_may_have_vanished_counts_as_there() -> None:
         assert float(weights) <= 1 / math.sqrt(4 * 9 * tiny) * (1 + 1e-6)
 
 
-def test_a_record_that_is_not_finite_adds_nothing_where_some_do_not_count() -> None:
-    parameter = nn.Parameter(torch.zeros(1))
-    summed = sums.ClippedSums(groups.as_groups(1.0), METHODS["normalise"])
-    part, counted = MaterialisedGradients(torch.tensor([[math.nan], [2.0], [-3.0]])), torch.tensor([True, True, False])
-    summed.add({parameter: part}, {parameter: "weight"}, torch.zeros(3), counted)
-    assert float(summed.take([parameter])[parameter]) == pytest.approx(1.0, rel=1e-5)
-
-
 def test_a_group_of_rounding_alone_is_not_brought_to_the_norm() -> None:
     group = groups.as_groups(1.0)[0]
     squared, whole = torch.tensor([1e-14, 1e-2]).double(), torch.tensor([1.0, 1.0]).double()
@@ -146,26 +134,6 @@ def test_sixty_thousand_records_lose_three_parts_in_a_hundred_thousand() -> None
     assert more <= sum_error(60_000, 64, processes=4096) <= more * (1 + 1e-4)
 
 
-def test_sums_are_in_the_order_of_the_model_whichever_way_they_came() -> None:
-    """In which noise is drawn: gradients arrive last layer first, and those of some parameters not at all."""
-    trained = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
-    summed = ClippedSums(GROUPS, METHODS["normalise"])
-    names = {parameter: str(place) for place, parameter in enumerate(trained)}
-    summed.add({trained[place]: MaterialisedGradients(torch.ones(1, 2)) for place in (2, 1)}, names, torch.zeros(1), None)
-    assert [id(parameter) for parameter in summed.take(trained)] == [id(parameter) for parameter in trained]
-
-
-@pytest.mark.parametrize(("fails", "total"), [(False, 0.0), (True, 2.0)])
-def test_what_fails_half_way_adds_nothing_and_takes_nothing(fails: bool, total: float) -> None:
-    parameter, summed = nn.Parameter(torch.zeros(1)), ClippedSums(GROUPS, METHODS["normalise"])
-    summed.add({parameter: MaterialisedGradients(torch.ones(1, 1))}, {parameter: "weight"}, torch.zeros(1), None)
-    with suppress(ValueError), summed.all_or_nothing():
-        summed.add({parameter: MaterialisedGradients(-torch.ones(1, 1))}, {parameter: "weight"}, torch.zeros(1), None)
-        if fails:
-            raise ValueError
-    assert float(summed.take([parameter])[parameter]) == pytest.approx(total, abs=1e-4)
-
-
 def test_it_is_said_where_it_is_more_than_a_thousandth_and_refused_where_half_is_lost() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -181,9 +149,6 @@ def test_random_batches_are_taken_at_a_size_that_they_never_have() -> None:
     assert largest_batch(run_of(50, lethe.batches.Poisson(10))) == 50
     assert largest_batch(run_of(10**6, lethe.batches.Poisson(1000, truncate_at=1200))) == 1200
     assert largest_batch(run_of(70, lethe.batches.Full())) == 70
-
-
-"""Models of 16 trained numbers, and an input for which each one's gradient is the record's target."""
 
 
 def test_a_batch_that_failed_half_way_leaves_the_sums_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,16 +139,6 @@ def test_it_is_nonexpansive(parts: Any) -> None:
         assert moved <= contraction * np.linalg.norm(first - second) * (1 + 1e-12)
 
 
-def test_groups_act_apart_and_the_rest_stays() -> None:
-    vector = np.random.default_rng(1).standard_normal(20) * 3
-    tensors = tensors_of(vector) | {"c": torch.tensor([5.0, -5.0], dtype=torch.float64)}
-    groups = [ProximalGroup(regularisers=(BALL,), parameters=("a",)), ProximalGroup(regularisers=(RIDGE,), parameters=("b",))]
-    NetworkProximal(tensors, groups).step(0.5)
-    assert np.linalg.norm(tensors["a"].numpy()) == pytest.approx(0.9, rel=1e-12)
-    np.testing.assert_allclose(tensors["b"].numpy().ravel(), vector[12:] / 1.35, rtol=1e-15)
-    assert tensors["c"].tolist() == [5.0, -5.0]
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("radius", [1e-3, 0.7, 1e3])

@@ -58,16 +58,6 @@ def test_empty_draws_give_padding_only_and_never_reach_the_source(physical: int 
     assert by_step(batches) == dict(enumerate(oracle(run), start=1))
 
 
-def test_a_new_iteration_ends_the_one_before() -> None:
-    batches = stream(make_run("poisson"))
-    first = iter(batches)
-    next(first)
-    assert next(iter(batches)).step == 2
-    assert list(first) == []
-    batches.close()
-    batches.close()
-
-
 class Lying:
     def __len__(self) -> int:
         return 23

@@ -46,15 +46,6 @@ def test_against_the_exact_probabilities() -> None:
     assert stats.chisquare(observed, expected * count).pvalue > 1e-6
 
 
-def test_moments_and_shape_at_a_fine_scale() -> None:
-    scale, count = 2.0**RESOLUTION * 1.37, 500_000
-    drawn = rounded_normals(count, scale, seeded(2)) / scale
-    assert stats.kstest(drawn, "norm").pvalue > 1e-6
-    for power, moment, spread in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):  # variance of Z^k: 1, 2, 15, 96
-        assert abs(float((drawn**power).mean()) - moment) < 5 * math.sqrt(spread / count)
-    assert abs(float(drawn[:-1] @ drawn[1:])) < 5 * math.sqrt(count)
-
-
 @given(tail=st.one_of(st.integers(0, 2**63 - 1), st.floats(0, 63).map(lambda x: min(int(2**x), 2**63 - 1))), odd=st.booleans())
 def test_each_draw_is_the_true_quantile_rounded(tail: int, odd: bool) -> None:
     """Against Newton's iteration at 400 bits, which uses no quantile of SciPy's but as a start."""

@@ -25,23 +25,6 @@ def prepare(values: object, intercept: bool = False, dtype: torch.dtype = torch.
     return prepare_features(values, feature_norm=2.0, intercept=intercept, dtype=dtype, device=CPU)
 
 
-def test_long_rows_are_projected_and_counted_and_short_rows_are_untouched() -> None:
-    given = np.array([[3.0, 4.0], [0.6, 0.8], [0.0, -2.5]])
-    kept = given.copy()
-    features = prepare(given)
-    # norms 5, 1, 2.5 against the bound 2; (d + 16) eps is far below 1e-14
-    assert features.rows.numpy() == pytest.approx(np.array([[1.2, 1.6], [0.6, 0.8], [0.0, -2.0]]), rel=1e-14)
-    assert features.projected == 2
-    assert (given == kept).all()
-
-
-def test_the_constant_feature_comes_after_the_projection() -> None:
-    features = prepare([[30.0, 40.0]], intercept=True)
-    assert features.rows.shape == (1, 3)
-    assert features.rows[0, 2] == 1.0
-    assert float(torch.linalg.vector_norm(features.rows[0, :2])) == pytest.approx(2.0, rel=1e-14)  # (d + 16) eps
-
-
 READ_ONLY = np.eye(2)
 READ_ONLY.flags.writeable = False
 
