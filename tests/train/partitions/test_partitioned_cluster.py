@@ -33,8 +33,6 @@ from lethe.partitions.dask_tables import Unshown
 from lethe.partitions.passes import BlockLocation, BlockResult, Executor, Work
 from lethe.partitions.table import PartitionedTable
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:

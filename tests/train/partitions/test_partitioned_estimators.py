@@ -52,7 +52,6 @@ NORMED = Pipeline(
 )
 
 
-@pytest.mark.slow
 def test_a_certificate_of_secret_batches_rests_on_workers_that_are_told_them() -> None:
     model = LogisticRegression(options=EstimatorOptions(mechanism="poisson", passes=3), feature_norm=2.0, epsilon=1.0)
     assert "workers" in {one.name for one in model.fit(in_blocks(2, "label"), None).certificate_.findings if one.evidence == "declared"}
@@ -61,7 +60,6 @@ def test_a_certificate_of_secret_batches_rests_on_workers_that_are_told_them() -
     assert "workers" not in {one.name for one in model.fit(features, labels).certificate_.findings}
 
 
-@pytest.mark.slow
 def test_more_weights_than_are_factored_are_found_by_passes_that_multiply() -> None:
     rng = np.random.default_rng(0)
     features, labels = rng.standard_normal((600, 40)).astype(np.float32), rng.integers(0, 6, 600)
@@ -78,7 +76,6 @@ def test_more_weights_than_are_factored_are_found_by_passes_that_multiply() -> N
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=5.0)])
 def test_of_mechanisms_of_nearly_the_same_risk_a_large_table_takes_the_one_of_fewest_passes(kind: Any) -> None:
     bound = 5.0 if isinstance(kind, LeastSquares) else None
@@ -90,7 +87,6 @@ def test_of_mechanisms_of_nearly_the_same_risk_a_large_table_takes_the_one_of_fe
     assert bound is None or (blocks.name, blocks.passes) == ("adassp", 1)
 
 
-@pytest.mark.slow
 def test_a_faulty_block_ends_the_fit_before_it_is_paid() -> None:
     features, labels, _ = records()
     features[1400, 3] = math.nan
@@ -189,7 +185,6 @@ def _features(block: Any) -> Any:
     return block.features
 
 
-@pytest.mark.slow
 def test_a_pipeline_of_three_in_blocks_is_the_one_in_memory() -> None:
     def pipeline() -> Any:
         model = LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=1.0, **SETTINGS)
@@ -268,7 +263,6 @@ def test_a_clipper_whose_last_pass_fails_releases_nothing() -> None:
     assert all(getattr(clipper, name) is one for name, one in before.items())
 
 
-@pytest.mark.slow
 def test_a_pipeline_is_searched_on_files_and_nobody_is_told_how_often_it_tried(tmp_path: Path) -> None:
     def search() -> PrivateSearch:
         model = LogisticRegression(options=EstimatorOptions(mechanism="output_perturbation"), feature_norm=2.0)

@@ -38,7 +38,6 @@ def a_run(batches: Any = DESIGNS["cyclic"], *, loss: Any = LOGISTIC, **more: Any
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_a_training_in_blocks_is_the_one_in_memory(design: str) -> None:
     features, labels, _ = records()
@@ -70,7 +69,6 @@ SHAPES: dict[str, tuple[lethe.Run, str, float]] = {
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_other_losses_and_clip_methods_agree_with_memory(shape: str) -> None:
     run, goal, near = SHAPES[shape]
@@ -111,7 +109,6 @@ def a_head(kind: torch.dtype) -> nn.Linear:
     return nn.Linear(8, 2, dtype=kind)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "near"), [(torch.float64, 1e-9), (torch.float32, 1e-6)])
 def test_a_head_on_blocks_is_the_head_in_memory(kind: torch.dtype, near: float) -> None:
     features, labels, _ = records()
