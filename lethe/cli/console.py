@@ -75,7 +75,7 @@ def gate(epsilon: float, limit: float | None = None) -> None:
     if not epsilon < math.inf:
         say("lethe: NOT PRIVATE: no epsilon is proved.", "red")
     elif limit is not None and not epsilon <= limit:
-        say(f"lethe: epsilon = {epsilon:.17g} is above --max-epsilon {limit:.17g}.", "red")
+        say(f"lethe: epsilon = {float(epsilon)!r} is above --max-epsilon {limit!r}.", "red")
     else:
         return
     raise typer.Exit(SHUT)

@@ -190,7 +190,10 @@ def _definition(package: str, name: str) -> str | None:
             return f"lethe.{home}.{name}"
     root = Path(__file__).parents[1]
     defines = re.compile(rf"^(?:class |def )?{re.escape(name)}\b(?:[(:]| =)", flags=re.MULTILINE)
-    for file in sorted(root.joinpath(*package.split(".")[1:]).rglob("*.py")):
+    folder = root.joinpath(*package.split(".")[1:])
+    if (folder / name).is_dir():  # a package that nobody has imported yet
+        return None
+    for file in sorted(folder.rglob("*.py")):
         if defines.search(file.read_text()):
             return f"{'.'.join(file.relative_to(root.parent).with_suffix('').parts).removesuffix('.__init__')}.{name}"
     return None

@@ -109,6 +109,7 @@ def test_an_old_name_answers_with_one_that_can_be_imported(package: str, name: s
 def test_a_name_that_never_was_is_an_attribute_error() -> None:
     for package in OLD:
         assert not hasattr(importlib.import_module(package), "Potato")
+    assert lethe.errors.names._definition("lethe", "audit") is None  # a package, imported or not
 
 
 @pytest.mark.parametrize("name", ["batches", "guarantees", "losses", "noise", "regularisers", "schedules"])
