@@ -171,8 +171,7 @@ _POINTS = 384
 def pure_mu(epsilon: float) -> float:
     r"""The smallest $\mu$ with: $\epsilon$-DP implies $\mu$-GDP, $\mu = 2\,\Phi^{-1}(e^\epsilon/(1+e^\epsilon))$; rounded up.
 
-    The trade-off function of $\epsilon$-DP is made of two lines through (0, 1), the point of equal errors $1/(1+e^\epsilon)$ and (1, 0).
-    The convex one of $\mu$-GDP goes through the ends, and through the middle point for this $\mu$; so it is nowhere above.
+    Proved in docs/theory.md, section 12.
     """
     level = require_nonnegative("epsilon", epsilon)
     if level == 0.0 or math.isinf(level):
@@ -186,10 +185,9 @@ def covering_mu(guarantee: Guarantee, slack: float, *, points: int = _POINTS) ->
 
     $$\delta(\epsilon) \le s + (1 - s)\,\delta_\mu(\epsilon) \quad\text{for all } \epsilon \ge 0.$$
 
-    The right side is the profile, in both directions, of a mechanism that shows its data with probability $s$ and is otherwise exactly
-    $\mu$-Gaussian. Both profiles fall, so that $\delta(\epsilon_k) \le s + (1-s)\,\delta_\mu(\epsilon_{k+1})$ at neighbouring points of a
-    grid, and $\delta(\epsilon_K) \le s$ at its end, prove the inequality between and beyond them. $s \in [0, 1]$ is the slack, K the number
-    of points. Infinity where no $\epsilon$ is proved at $\delta = s$.
+    The right side is the profile, in both directions, of a mechanism that shows its data with probability $s \in [0, 1]$, the slack, and is
+    otherwise exactly $\mu$-Gaussian. Checked on a grid of K points (docs/theory.md, section 12); infinity where no $\epsilon$ is proved at
+    $\delta = s$.
     """
     share, count = require_probability("slack", slack), require_count("points", points, high=100_000)
     if share >= 1.0:

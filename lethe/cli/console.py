@@ -22,13 +22,7 @@ _PIPE_WIDTH = 140  # of what is no terminal: nobody sees where its lines end, an
 
 
 def file_option(text: str, *suffixes: str, output: bool = True) -> Any:
-    """An option that names a file to write: one that could not be written is refused before the long work.
-
-    Args:
-        text: of its help.
-        suffixes: one of which its name must end in.
-        output: whether it is -o or --output, or else what its parameter is called.
-    """
+    """An option, -o or its parameter's name, of a file with such a suffix; what cannot be written is refused before the long work."""
 
     def check(context: typer.Context, file: Path | None) -> Path | None:
         if file is not None and not context.resilient_parsing:
@@ -75,10 +69,8 @@ def say(text: object, style: str | None = None) -> None:
 
 
 def gate(epsilon: float, limit: float | None = None) -> None:
-    """Call it last, after everything is printed and written: exit status 1 where nothing is proved, or where more than `limit` is.
-
-    Raises:
-        typer.Exit: with the reason on standard error. What is not a number never passes.
+    """Call it last, after everything is printed and written: exit status 1, with the reason on standard error, where nothing is proved, or
+    more than `limit` is; what is not a number never passes.
     """
     if not epsilon < math.inf:
         say("lethe: NOT PRIVATE: no epsilon is proved.", "red")
@@ -98,13 +90,7 @@ def working(task: str, quiet: bool) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(task: str, quiet: bool, **options: Any) -> Iterator[Callable[[int, int], None]]:
-    """What is to be told (parts done, parts in all), for a bar on standard error where that is a terminal and nobody wants it quiet.
-
-    Args:
-        task: its name.
-        quiet: whether there is none.
-        options: of rich's Progress.
-    """
+    """What is to be told (parts done, parts in all), for rich's bar on standard error, unless that is no terminal or is to be quiet."""
     with Progress(transient=True, console=ERRORS, disable=quiet or not ERRORS.is_terminal, **options) as bar:
         running = bar.add_task(task, total=None)
         yield lambda done, parts: bar.update(running, completed=done, total=parts)

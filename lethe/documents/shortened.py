@@ -62,13 +62,7 @@ def thinned(count: int, most: int) -> list[int]:
 
 
 def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table as an HTML fragment.
-
-    Args:
-        caption: what it shows.
-        head: one entry a column; empty: no head.
-        rows: one entry a column each, the first of which names the row.
-    """
+    """A table as an HTML fragment: a head with one entry a column, or none, and rows, the first entry of which names each."""
 
     def cells(row: Sequence[str], scope: str) -> str:
         tags = [f'th scope="{scope}"', *(["td"] if scope == "row" else [f'th scope="{scope}"']) * (len(row) - 1)]

@@ -172,13 +172,7 @@ def _require_document(file: Path) -> None:
 
 
 def refuse_other_kind(content: Mapping[str, Any], wanted: str, source: str | None) -> None:
-    """Refuse a document that is clearly of another kind, and say what that is for; what is of no kind passes.
-
-    Args:
-        content: of the document.
-        wanted: the kind that is taken, such as "run".
-        source: the file.
-    """
+    """Refuse a document that is clearly not of the `wanted` kind, such as "run", and say what it is for; what is of no kind passes."""
     if content.get("kind") in ("statement", "total"):
         name, use = content["kind"], _PROVED
     else:

@@ -23,8 +23,8 @@ from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.pipelines.privacy import privacy_of, privacy_report_of
 from lethe.estimators.pipelines.private_search import PrivateSearch
 from lethe.estimators.pipelines.shares import split_budget
+from lethe.estimators.preprocessing.data_free import PublicScaler
 from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
-from lethe.estimators.preprocessing.public_scaler import PublicScaler
 from lethe.estimators.preprocessing.scaler import PrivateQuantileClipper, PrivateStandardScaler
 
 __all__ = [

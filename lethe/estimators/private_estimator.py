@@ -25,11 +25,10 @@ from lethe.certificates.statement import Statement
 from lethe.documents.shortened import html_table
 from lethe.errors import InputError
 from lethe.errors.names import answering, respelt, unknown_argument
-from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.budget import PrivacyBudget, paid, planned_statement, refuse_unpaid, sent_along
 from lethe.estimators.choice.mechanism import RandomSources
 from lethe.estimators.choice.runs import certified
 from lethe.estimators.options import EstimatorOptions, answers, options_of
-from lethe.estimators.paying import paid, planned_statement, refuse_unpaid, sent_along
 from lethe.estimators.report import OWN_FIT, privacy_report
 from lethe.mechanisms.base import joint
 from lethe.run.neighbours import NOUNS, Unit

@@ -30,13 +30,7 @@ def _as_target_range(value: Any) -> tuple[float, float] | str | None:
 
 
 class Privacy(Specification):
-    """The target (epsilon, delta); with epsilon null the run's own noise is used and certified at delta.
-
-    Args:
-        delta: in (0, 1), and below 1/records.
-        epsilon: > 0.
-        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
-    """
+    """The target (epsilon, delta), delta below 1/records or said to be meant; epsilon null certifies the run's own noise at delta."""
 
     delta: float = Field(gt=0, lt=1)
     epsilon: float | None = Field(default=None, gt=0)
@@ -124,11 +118,8 @@ _MOST = 1e300
 
 
 class EstimatorChoice(Specification):
-    """An estimator by name, and its parameters.
-
-    Args:
-        estimator: one of `ESTIMATORS`.
-        parameters: of its constructor and of its `EstimatorOptions`, all beside each other, but for those that other sections state.
+    """One of `ESTIMATORS`, and the parameters of its constructor and of its `EstimatorOptions`, beside each other, but for those that other
+    sections state.
     """
 
     estimator: str
@@ -187,16 +178,7 @@ class EstimatorChoice(Specification):
             )
 
     def build(self, privacy: Privacy, data: Data, *, seed: int | None) -> Any:
-        """The estimator, not fitted.
-
-        Args:
-            privacy: the target.
-            data: the classes, or the range of the targets.
-            seed: for trials; None: fresh noise.
-        Raises:
-            InputError: a parameter that it does not have.
-            MissingExtraError: scikit-learn is not installed.
-        """
+        """The estimator, not fitted; with a seed for trials. InputError of a parameter that it does not have, or without scikit-learn."""
         self.require_sections(privacy, data)
         import lethe.estimators as private  # needs the optional scikit-learn
 

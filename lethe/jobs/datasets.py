@@ -107,13 +107,7 @@ def load_table(
 
 
 def split(table: RecordTable, test_fraction: float, seed: int) -> tuple[RecordTable, RecordTable]:
-    """A uniform random split into training and test rows.
-
-    Args:
-        table: at least two rows.
-        test_fraction: in (0, 1), of the rows; rounded, but neither part is left empty.
-        seed: the same seed gives the same split.
-    """
+    """A uniform random split of at least two rows into training and test rows: the fraction is rounded, but leaves neither part empty."""
     rows = len(table.targets)
     if rows < 2:
         raise InputError(f"table: got {rows} row; a split needs at least 2.")

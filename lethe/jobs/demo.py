@@ -89,13 +89,7 @@ class Demo(Specification):
     allow_large_delta: bool = False
 
     def execute(self, folder: Path, plot: Callable[[dict[str, Any]], bytes], *, progress: bool = True) -> DemoTable:
-        """Plan, train and certify every row, then write everything, whole or not at all.
-
-        Args:
-            folder: a new one, or a demo's.
-            plot: draws the table; a .png file.
-            progress: whether a bar shows it.
-        """
+        """Plan, train and certify every row, then write all, and what `plot` draws, to a new folder or a demo's, whole or not at all."""
         require_new_folder(folder, replaceable=_FILES)
         table, notes, scaled = self.load()
         records = len(split(table, TEST_FRACTION, seed=0)[0].features)

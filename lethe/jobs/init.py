@@ -45,12 +45,8 @@ def task_run(name: str) -> str:
 
 
 def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
-    """The text of a configuration of `lethe train`, with comments.
-
-    Args:
-        path: a .csv, .csv.gz or .parquet file.
-        target: the column to predict.
-        look: whether ranges, categories and classes are read off the records; the configuration then declares that.
+    """The text of a configuration of `lethe train`, with comments; to `look` reads ranges, categories and classes off the records, and the
+    configuration then declares that.
     """
     typed = ColumnTable.read(path)  # for the types
     target = typed.require_target(target)

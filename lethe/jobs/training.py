@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, Field, InstanceOf, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from lethe.accounting.certify import certify
 from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.records import HypothesisClaim
+from lethe.certificates.records import HypothesisClaim, ReleaseRecord, TrainingRecord
 from lethe.certificates.statement import Statement
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.specification import StoredSpecification
@@ -24,7 +24,7 @@ from lethe.errors import InputError
 from lethe.jobs.configuration import FROM_DATA, Data, EstimatorChoice, LedgerSection, Privacy, refuse_unanswered
 from lethe.jobs.datasets import RecordTable, centred_digits, load_table, split
 from lethe.jobs.estimators.saved import JobOutcome, SavedModel, weights_file
-from lethe.jobs.tables.columns import PublicColumns
+from lethe.jobs.tables.columns import PublicColumns, StatedColumns
 from lethe.run.losses import LOSSES
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
@@ -62,9 +62,7 @@ class Job(StoredSpecification):
 
     _kind = "configuration of `lethe train`"
     data: Data = Field(default=Data(), strict=False)
-    columns: Annotated[
-        InstanceOf[PublicColumns] | None, BeforeValidator(lambda value: None if value is None else PublicColumns.parse(value))
-    ] = None
+    columns: StatedColumns = None
     public: str | None = Field(default=None, min_length=1, max_length=300)
     run: dict[str, Any] | None = None
     model: Annotated[EstimatorChoice | None, BeforeValidator(lambda value: None if value is None else EstimatorChoice.parse(value))] = None
@@ -112,12 +110,7 @@ class Job(StoredSpecification):
         return {**content, "privacy": privacy, "seed": self.seed, **ledger}
 
     def prepare(self) -> tuple[TrainingRows, Run]:
-        """All that comes before the training of a run: read the data, and plan the run if a target is given.
-
-        Raises:
-            InputError: data or run cannot be used, or a model is asked for in place of a run.
-            CalibrationError: no noise of the run's shape meets the target.
-        """
+        """Read the data, and plan the run if a target is given: all that comes before its training; InputError of a model in its place."""
         if self.run is None:
             raise InputError(
                 "model: an estimator chooses its own run; here a run is needed.",
@@ -156,10 +149,9 @@ class Job(StoredSpecification):
         (every, train, test), run = self.prepare()
         options = TrainOptions(seed=self.seed, progress=progress, ledger=paid)
         fitted = fit(Linear(classes=every.classes), None, (train.features, train.targets), run, options=options)
-        record = fitted.record
-        for claim in self._declared(every):
-            record = record.with_declared(*claim)
-        certificate = certify(record, self.privacy.delta, allow_large_delta=True)  # `prepare` has looked at it
+        certificate = certify(
+            _declaring(fitted.record, self._declared(every)), self.privacy.delta, allow_large_delta=True
+        )  # `prepare` has looked at it
         report, model, loss = fitted.diagnostics, fitted.model, fitted.run.loss.to_document()
         facts = {name: getattr(report, name) for name in ("records", "projected", "left_over", "steps")}
         saved, stated = None, list[str]()
@@ -319,10 +311,14 @@ def _with_declared(estimator: Any, declared: Sequence[HypothesisClaim], delta: f
         return proof
     if isinstance(proof, Certificate):
         record = training_record(proof.run, estimator.coef_, estimator.intercept_, averaged=estimator.n_averaged_)
-        for claim in declared:
-            record = record.with_declared(*claim)
-        return certified(proof.run, delta).sealed(record)
-    release = release_record(estimator.statement_, estimator.coef_, estimator.intercept_)
+        return certified(proof.run, delta).sealed(_declaring(record, declared))
+    return Statement.sealed(_declaring(release_record(estimator.statement_, estimator.coef_, estimator.intercept_), declared))
+
+
+RecordT = TypeVar("RecordT", TrainingRecord, ReleaseRecord)
+
+
+def _declaring(record: RecordT, declared: Sequence[HypothesisClaim]) -> RecordT:
     for claim in declared:
-        release = release.with_declared(*claim)
-    return Statement.sealed(release)
+        record = record.with_declared(*claim)
+    return record

@@ -134,10 +134,7 @@ def _released_vector(square: Array, cross: Array, scale: float) -> Array:
 
 
 def noise_norm(noise_std: float, columns: int) -> float:
-    r"""$t$: what the operator norm of the noise on $X^\top X$ exceeds with probability 5 % at most.
-
-    The largest eigenvalue of a Gaussian orthogonal matrix has mean at most $\sigma\sqrt{2D}$, and is a 1-Lipschitz function of the svec.
-    """
+    r"""$t$: what the operator norm of the noise on $X^\top X$ exceeds with probability 5 % at most (docs/theory.md, section 16)."""
     return noise_std * (math.sqrt(2.0 * columns) + math.sqrt(2.0 * math.log(2.0 / _FAILURE)))
 
 

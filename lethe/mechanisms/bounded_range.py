@@ -32,9 +32,7 @@ def range_renyi(epsilon: float, orders: FloatArray | list[float]) -> FloatArray:
       = \frac{1-a^\alpha}{\alpha(1-a)}\,x_*^{\alpha-1},\qquad
       x_* = \frac{(\alpha-1)(1-a^\alpha)}{\alpha a(1-a^{\alpha-1})},\quad a = e^{-\epsilon},$$
 
-    and the divergence is its logarithm over $\alpha - 1$. By Hoeffding's lemma it is at most $\alpha\epsilon^2/8$.
-
-    Reference: Cesar & Rogers 2021, arXiv:2004.07223 ($\epsilon^2/8$); the maximum is taken here.
+    and the divergence is its logarithm over $\alpha - 1$, by Hoeffding's lemma at most $\alpha\epsilon^2/8$ (Cesar & Rogers 2021).
     """
     level = require_nonnegative("epsilon", epsilon, allow_infinity=False)
     alpha = require_vector("orders", orders, low=1.0, strict=True)
@@ -57,9 +55,7 @@ def range_delta(epsilon: float, level: float) -> float:
       = \frac{\left(1 - e^{(\epsilon'-\epsilon)/2}\right)^2}{1-e^{-\epsilon}}
       \quad(\epsilon' < \epsilon),\qquad x_* = e^{(\epsilon+\epsilon')/2},$$
 
-    and 0 from $\epsilon' = \epsilon$ on.
-
-    Reference: Dong, Durfee, Rogers 2020, arXiv:1909.13830 (one mechanism).
+    and 0 from $\epsilon' = \epsilon$ on (Dong, Durfee, Rogers 2020, of one mechanism).
     """
     bound, at = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_nonnegative("level", level)
     if at >= bound:

@@ -28,9 +28,8 @@ class TruncatedNegativeBinomial:
 
     $\eta = 1$ is the geometric law with mean $1/\gamma$, $\eta = 0$ the logarithmic one. A smaller $\eta$ is cheaper and spreads K wider.
 
-    Args:
-        eta: $\eta > -1$, at most 100.
-        gamma: $\gamma \in (0, 1)$, such that the mean is at most $10^6$.
+    $-1 < \eta \le 100$, and $\gamma \in (0, 1)$ is such that the mean is at most $10^6$.
+
     Reference: Papernot & Steinke 2022, arXiv:2110.03620, Definition 1.
     """
 
@@ -96,10 +95,8 @@ class TruncatedNegativeBinomial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoissonRepetitions:
-    r"""$K \sim \mathrm{Poisson}(\mu)$: concentrated, but 0 with probability $e^{-\mu}$, and then nothing is chosen.
+    r"""$K \sim \mathrm{Poisson}(\mu)$, $0 < \mu \le 500$: concentrated, but 0 with probability $e^{-\mu}$, and then nothing is chosen.
 
-    Args:
-        rate: $\mu > 0$, at most 500.
     Reference: Papernot & Steinke 2022, arXiv:2110.03620, section 3.3.
     """
 

@@ -1,7 +1,4 @@
-"""Tables of Dask's collections, a partition or a block of rows to a block, and what `fit` makes of them; passes on a cluster of Dask.
-
-On a cluster a pass is one task for each block, whose answer goes to the driver and nowhere else.
-"""
+"""Tables of Dask's collections, and passes on a cluster: one task for each block, whose answer goes to the driver and nowhere else."""
 
 from __future__ import annotations
 
@@ -65,10 +62,7 @@ class Unshown:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnCluster:
-    """Blocks as tasks of a client's cluster: each reads its block and computes what is asked of it, so that none waits between two tasks.
-
-    A worker that dies is Dask's business: the task runs again elsewhere, and counts once.
-    """
+    """Blocks as tasks of a client's cluster: each reads its block and computes what is asked of it; one that runs again counts once."""
 
     client: Any
 

@@ -1,7 +1,4 @@
-"""PartitionTasks: the tasks of Dask that a single partition needs, carried out where its sums are computed.
-
-As tasks of their own, reads run ahead of sums, and partitions pile up in the memory of workers.
-"""
+"""The tasks of Dask that a single partition needs, carried out where it is summed: else reads run ahead, and partitions pile up."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ BlockCallback = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockLocation:
-    """Where one block is: its number, which it keeps in every pass, its name for people, and which records are asked for; None: all.
+    """Where one block is: its number in every pass, its name, and which records are asked for (None: all).
 
     `stored` is what the reader makes a Block of: an address, arrays, or tasks of Dask with their inputs (`partition_tasks`).
     """

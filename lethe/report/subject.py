@@ -79,9 +79,7 @@ class Subject:
     """Everything that a report says something of."""
 
     what: str  # was trained or released, in words
-    proof: (
-        Certificate | Statement | Total
-    )  # as this version of Lethe writes it: of a run, of a release that is none, or of several
+    proof: Certificate | Statement | Total  # as this version of Lethe writes it: of a run, of a release that is none, or of several
     delta: float  # asked for
     findings: tuple[Finding, ...]  # the hypotheses
     answers: tuple[Answer, ...] = ()  # what was verified when the report was made

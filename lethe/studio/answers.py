@@ -71,11 +71,7 @@ class StateAnswer(NamedTuple):
 
 @lru_cache(maxsize=128)
 def answer(query: str) -> StateAnswer:
-    """What is shown of the state with this query; what is asked again is remembered.
-
-    Raises:
-        LetheError: the state makes no run, or nothing can be certified or planned of it.
-    """
+    """What is shown of the state with this query, and remembered; LetheError where it makes no run, or one without a certificate."""
     question = State.from_query(query).question()
     run, certificate = _certified(question)
     noisy = run.noisy_steps
@@ -214,11 +210,7 @@ ALTERNATIVES: Mapping[str, Callable[[Run], Run]] = {
 
 @lru_cache(maxsize=1024)
 def price(query: str, label: str) -> AlternativePrice | None:
-    """The price of one of `ALTERNATIVES` to the state with this query; None where the run has it already.
-
-    Raises:
-        LetheError: the state itself has no answer.
-    """
+    """The price of one of `ALTERNATIVES` to the state with this query; None where the run has it already; LetheError as `answer`."""
     question, own = State.from_query(query).question(), answer(query)
     try:
         changed = ALTERNATIVES[label](question.run)

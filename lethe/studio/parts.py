@@ -99,11 +99,8 @@ def schedule(answer: StateAnswer) -> Any:
 
 
 def schedule_svg(points: Sequence[tuple[int, float]], steps: int) -> str:
-    """Noise multipliers against steps, as a line, or marks where there are few; plain SVG in the colours of the page, light or dark.
-
-    Args:
-        points: (step from 1, noise multiplier >= 0), in order, at least one; the axis of the noise begins at 0.
-        steps: of the whole run.
+    """Noise multipliers of steps from 1, in order and at least one, as a line, or marks where there are few: plain SVG in the colours of
+    the page, light or dark, whose axis of the noise begins at 0.
     """
     low, highest = min(level for _, level in points), max(level for _, level in points)
     base, end = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT

@@ -60,11 +60,7 @@ class OwnPagesOnly:
 
 
 def listen(port: int | None) -> socket.socket:
-    """A socket on this computer's own address, which no other computer reaches; InputError of a port that may not be used.
-
-    Args:
-        port: 0 for any that is free; None for `USUAL_PORT`, or any where that is taken.
-    """
+    """A socket that no other computer reaches, at this port, 0: any that is free, None: the usual one, or any; InputError of one in use."""
     if port is None:
         try:
             return listen(USUAL_PORT)
@@ -83,14 +79,7 @@ def listen(port: int | None) -> socket.socket:
 
 
 def serve(first: State, *, port: int | None, browser: bool, told: Callable[[str], None]) -> None:
-    """Serve the planner until it is interrupted.
-
-    Args:
-        first: what the page shows at first.
-        port: as `listen` takes it.
-        browser: whether to open a browser.
-        told: is told the address.
-    """
+    """Serve the planner, `first` at first, until it is interrupted; `told` is told the address."""
     with listen(port) as listening:
         taken = listening.getsockname()[1]
         address = f"http://{LOOPBACK}:{taken}/"

@@ -40,7 +40,6 @@ def assert_sane(run: lethe.Run) -> None:
     assert certificate.epsilon == math.inf or not silent
 
 
-@pytest.mark.slow
 def test_extreme_runs_of_every_design() -> None:
     seeds = 150 if by_night() else 50
     runs = [run for seed in range(seeds) if (run := random_run(seed)) is not None]
@@ -51,7 +50,6 @@ def test_extreme_runs_of_every_design() -> None:
 
 
 @pytest.mark.nightly(by_day="test_extreme_runs_of_every_design")
-@pytest.mark.slow
 def test_many_extreme_runs() -> None:  # `make fuzz` goes on
     # These two tests together find every theorem whose bound 900 runs would find to be one per cent too small.
     for seed in range(150, 600):

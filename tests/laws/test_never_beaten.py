@@ -16,12 +16,10 @@ def matched(seeds: range) -> list[Match]:
     return matches
 
 
-@pytest.mark.slow
 def test_no_sound_published_bound_is_smaller() -> None:
     assert len(matched(range(0, RUNS, 29))) == 7  # prime, so that every design comes
 
 
-@pytest.mark.slow
 @pytest.mark.nightly(by_day="test_no_sound_published_bound_is_smaller")
 def test_the_table_of_the_guide_is_that_of_all_runs(capsys: pytest.CaptureFixture[str]) -> None:
     matches = matched(range(RUNS))

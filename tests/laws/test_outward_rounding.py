@@ -114,7 +114,6 @@ def _files() -> list[Path]:
     return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / HELPER)
 
 
-@pytest.mark.slow
 def test_only_one_file_rounds_outward() -> None:
     found: dict[str, Counter[str]] = {}
     places: list[str] = []

@@ -30,7 +30,6 @@ CYCLIC = {1.0: (4.349, 5.641, 7.789), 0.9999: (4.339, 5.601, 7.579), 0.9998: (4.
 ONCE = {1.0: (3.492, 4.835, 7.102), 0.9999: (3.483, 4.793, 6.882), 0.9998: (3.464, 4.691, 6.363)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("contraction", CYCLIC)
 def test_cyclic_and_shuffled_once(contraction: float) -> None:
     for passes, cyclic, once in zip((50, 100, 200), CYCLIC[contraction], ONCE[contraction], strict=True):
@@ -52,7 +51,6 @@ RESHUFFLED = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "without_pooling", "optimum", "once", "cyclic"), RESHUFFLED)
 def test_reshuffled(shape: tuple[int, int, float], without_pooling: float, optimum: float, once: float, cyclic: float) -> None:
     epsilons = {design: lethe.certify(_run(design, *shape), 1e-5).epsilon for design in ("shuffled", "shuffled_once", "cyclic")}

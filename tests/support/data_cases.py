@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from lethe.run.run import Run
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.data.batches import LoadedBatch
+from lethe.train.data.sources import fields_of
 
 VARIABLE = ("poisson", "balls_in_bins")
 
@@ -87,3 +88,23 @@ class Listed(Dataset[Any]):
         if index == self.fails_at:
             raise OSError(f"record {index} cannot be read")
         return self.features[index], int(self.targets[index])
+
+
+RECORDS = 11
+TOKENS = torch.arange(RECORDS * 5).reshape(RECORDS, 5)
+SCORES = torch.linspace(0, 1, RECORDS, dtype=torch.float64)
+NAMED = {"input_ids": TOKENS, "label": torch.arange(RECORDS) % 3}
+
+
+def rows(*, uneven: bool = False, **others: Any) -> list[dict[str, Any]]:
+    """Records as lists and numbers."""
+    sizes = [3 if uneven and place % 2 == 0 else 5 for place in range(RECORDS)]
+    return [{"input_ids": TOKENS[place, :size].tolist(), "label": place % 3, **others} for place, size in enumerate(sizes)]
+
+
+def same(source: Any, expected: dict[str, torch.Tensor]) -> None:
+    assert fields_of(source) == tuple(sorted(expected))
+    for batch in (slice(2, 7), torch.tensor([7, 1, 1])):
+        for name, tensor in zip(source.fields, source.fetch(batch), strict=True):
+            assert tensor.dtype == expected[name].dtype
+            assert torch.equal(tensor, expected[name][batch])

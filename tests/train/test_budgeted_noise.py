@@ -1,19 +1,22 @@
-"""Training under a privacy budget: the stop rule, noise chosen along the way, and the run that is recorded."""
+"""Training under a privacy budget: the stop rule, noise chosen along the way, when it is decided, and the run that is recorded."""
 
 import math
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from doors import fit_linear
 from helpers import DESIGNS, with_fresh_noise
 from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import fit_network, flat, make_network, make_network_run
 from problems import make_loss, make_problem, make_run
+from torch import nn
 
 from lethe.accounting.certify import certify
-from lethe.errors import BudgetExceededError, InputError
+from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
 from lethe.train import Fitted
 from lethe.train.core.budgeted_noise import NoisePolicy, Observed, scheduled
@@ -133,3 +136,103 @@ def test_a_list_ends_with_an_error_and_words_are_checked() -> None:
         scheduled(2.0, every="epoch")
     with pytest.raises(InputError):
         scheduled({"schedule": "unknown"})
+
+
+def network_run(budget: float, design: str = "cyclic", **changes: Any) -> Run:
+    """One record replaced moves the clipped sum by twice the norm: with noise of twice the norm a step costs 1/2."""
+    return make_network_run(
+        design, **{"noise_multiplier": 2.0, "neighbours": "replace_one", "noise_budget": budget, "steps": 12, **changes}
+    )
+
+
+def fitted(run: Run, policy: NoisePolicy | None = None, model: nn.Module | None = None, **options: Any) -> Fitted[nn.Module]:
+    model = make_network() if model is None else model
+    return fit_network(run, model, **{"seed": 2, "noise_policy": policy, "isolation": "declared", **options})
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("physical_size", [None, 2])
+@pytest.mark.parametrize("design", DESIGNS)
+def test_the_run_stops_before_the_first_step_that_would_overspend(design: str, physical_size: int | None) -> None:
+    """A budget of 1 pays for 2 steps of 1/2, or in slots of their own for 2 passes of 4 steps."""
+    result = fitted(network_run(1.0, design), physical_size=physical_size)
+    steps = 8 if design in SLOTTED else 2
+    assert result.run.total_steps == steps
+    assert result.run.noise_budget == 1.0
+    assert result.run.noise_multipliers == pytest.approx(2.0, rel=5e-16)  # a list holds them up to two roundings
+    assert result.spent == pytest.approx(1.0)
+    assert max(accounts(result.run)) == pytest.approx(1.0)
+    plain = fitted(network_run(1.0, design).replace(noise_budget=None, steps=steps), physical_size=physical_size)
+    assert torch.equal(flat(result.model), flat(plain.model))  # the filter changes no number, and the refused step nothing
+
+
+def test_nothing_is_trained_when_the_first_step_costs_too_much() -> None:
+    model = make_network()
+    with pytest.raises(BudgetExceededError, match=r"first step costs rho = 0\.5 of a budget of 0\.3") as caught:
+        fitted(network_run(0.3), model=model)
+    assert torch.equal(flat(model), flat(make_network()))
+    least = float(str(caught.value.remedy).split("at least ")[1].split(",")[0])
+    assert fitted(network_run(0.3, noise_multiplier=least)).run.total_steps == 4  # one a slot: the remedy is right
+    with pytest.raises(BudgetExceededError, match="rho = inf"):
+        fitted(network_run(0.3, noise_multiplier=0.0))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("physical_size", [None, 2])
+def test_a_step_is_decided_about_once_before_any_of_its_records_passes_through_the_model(physical_size: int | None) -> None:
+    model, passed, seen = make_network(), [0], list[tuple[int, int]]()
+
+    def count(module: nn.Module, inputs: Any) -> None:
+        passed[0] += 1
+
+    model.register_forward_pre_hook(count)
+
+    def policy(observed: Observed) -> float:
+        seen.append((observed.step, passed[0]))
+        return 2.0
+
+    assert fitted(network_run(1.0), policy, model, physical_size=physical_size).run.total_steps == 8
+    pieces = 1 if physical_size is None else 3  # batches of 5
+    assert seen == [(step, (step - 1) * pieces) for step in range(1, 10)]
+    assert passed[0] == 8 * pieces
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("by_optimizer", [False, True])
+def test_the_policy_sees_released_iterates_and_its_noise_is_what_is_recorded(by_optimizer: bool) -> None:
+    seen: list[Observed] = []
+
+    def policy(observed: Observed) -> float:
+        seen.append(observed)
+        return 2.0 + observed.step / 7
+
+    def again(run: Run) -> Fitted[nn.Module]:
+        model = make_network()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.02) if by_optimizer else None
+        return fitted(run, policy if run.noise_budget else None, model, optimizer=optimizer)
+
+    result = again(network_run(0.85, noise_multiplier=None))
+    recorded = result.run
+    steps = recorded.total_steps
+    assert steps == 8
+    observed = list(seen)
+    assert [entry.step for entry in observed] == list(range(1, steps + 2))  # the last was refused
+    assert {entry.steps_per_pass for entry in observed} == {4}
+    assert [entry.last_multiplier for entry in observed[:3]] == [None, 2 + 1 / 7, 2 + 2 / 7]
+    assert observed[4].remaining == pytest.approx(0.85 - 0.5 * (2 / (2 + 1 / 7)) ** 2)  # slot 0 has paid once
+    asked = np.array([2.0 + (step + 1) / 7 for step in range(steps)])
+    assert recorded.noise_multipliers == pytest.approx(asked, rel=5e-16)
+    assert (recorded.noise_stds <= 0.5 * asked * (0.4 / 5) * (1 + 1e-15)).all()
+    assert (observed[0].parameters == flat(make_network()).numpy()).all()
+    assert (observed[-1].parameters == flat(result.model).numpy()).all()
+    multipliers = recorded.noise_multipliers.tolist()
+    for steps_before in (1, 3, 6):  # trained for that long with the noise that was recorded
+        short = recorded.replace(noise_budget=None, steps=steps_before, step_size=0.5, noise_multiplier=multipliers[:steps_before])
+        assert observed[steps_before].parameters == pytest.approx(flat(again(short).model).numpy(), rel=1e-9, abs=1e-12)
+
+
+def test_an_overflow_is_not_shown_to_the_policy() -> None:
+    model = make_network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e308)
+    with pytest.raises(LetheError, match="overflowed before step 2"):
+        fitted(network_run(1.0), lambda observed: 1e6, model, optimizer=optimizer)

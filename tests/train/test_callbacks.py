@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from convex_heads import make_backbone, make_head, make_records
 from doors import fit_head, fit_linear
 from helpers import as_planned
-from networks import CROSS_ENTROPY, fit_network, flat, make_data, make_network, make_network_run
-from private_loops import Loop
-from problems import make_problem, make_run
+from networks import CROSS_ENTROPY, Loop, fit_network, flat, make_data, make_network, make_network_run
+from problems import make_backbone, make_head, make_problem, make_records, make_run
 
 from lethe.errors import CallbackWarning
 from lethe.run.run import Run

@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from convex_heads import FEATURES, INPUTS, KINDS, RECORDS, fitted, make_backbone, make_head, make_head_run, make_records, weights_of
 from doors import fit_head, fit_linear
 from helpers import as_planned, with_fresh_noise
+from problems import FEATURES, INPUTS, make_backbone, make_head, make_head_run, make_records, weights_of
+from problems import HEAD_KINDS as KINDS
+from problems import HEAD_RECORDS as RECORDS
+from problems import fitted_head as fitted
 from torch import Tensor, nn
 
 from lethe.accounting.certify import certify

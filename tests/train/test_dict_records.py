@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from data_cases import NAMED, TOKENS, rows, same
 from doors import arguments
 from networks import CROSS_ENTROPY, IDS, RECORDS, by_hand, fit_network, flat, make_data, make_network, make_network_run, make_users_run
 from processes import Processes
@@ -16,6 +18,8 @@ from torch.utils.data import DataLoader
 from lethe.errors import InputError, LetheWarning, RecordByRecordWarning
 from lethe.run.run import Run
 from lethe.train import TrainOptions, fit
+from lethe.train.data.loaders import as_source
+from lethe.train.data.users import ids_of
 
 
 class ByName(nn.Module):
@@ -168,3 +172,25 @@ def test_a_record_whose_labels_are_masked_takes_part_with_a_loss_of_zero() -> No
     with pytest.warns(UserWarning, match="every gradient was 0") as said:  # all of them: that is no training
         of_mappings(make_network_run("full", steps=3), by_name(with_labels_of(set(range(RECORDS)))))
     assert len(said) == 1
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("columns", [None, ["input_ids", "label"]])
+@pytest.mark.parametrize("kind", [None, "torch", "numpy", "parquet"])
+def test_a_data_set_of_hugging_face_is_one(kind: str | None, columns: list[str] | None, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_list(rows(who="somebody"))
+    if kind == "parquet":
+        data.to_parquet(tmp_path / "rows.parquet", batch_size=4)
+        data = datasets.Dataset.from_parquet(str(tmp_path / "rows.parquet"), cache_dir=str(tmp_path))
+    elif columns is not None:
+        same(as_source(chosen := data.with_format(kind, columns=columns)), NAMED)
+        assert ids_of("label", as_source(chosen)) == [place % 3 for place in range(len(TOKENS))]
+        assert ids_of("who", chosen) == ["somebody"] * len(TOKENS)
+    data = data if kind == "parquet" else data.with_format(kind)
+    with pytest.raises(InputError, match=r"field who cannot become a tensor: (str|str_):.*"):
+        as_source(data)
+    same(as_source(data.remove_columns(["who"])), NAMED)
+    same(as_source(data, leave_out=("who",)), NAMED)
+    with pytest.raises(InputError, match=r"of a DatasetDict, or another mapping of data sets, give one: data\['train'\]"):
+        as_source(datasets.DatasetDict({"train": data}))

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from networks import CLASSES, CROSS_ENTROPY, fit_network, make_data, make_network, make_network_run
-from private_loops import Loop, losses_of
+from networks import CLASSES, CROSS_ENTROPY, Loop, fit_network, losses_of, make_data, make_network, make_network_run
 from torch import Tensor, nn
 from torch.nn import functional
 

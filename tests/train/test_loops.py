@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import DESIGNS, with_fresh_noise
-from networks import CROSS_ENTROPY, fit_network, flat, make_data, make_network, make_network_run
-from private_loops import Loop, losses_of
+from networks import CROSS_ENTROPY, Loop, fit_network, flat, losses_of, make_data, make_network, make_network_run
 from torch import nn
 
 import lethe

@@ -9,8 +9,7 @@ import pytest
 import torch
 from helpers import with_fresh_noise
 from interrupted import Killed, Spy, make_kept_run, planned_batches
-from networks import RECORDS, flat, make_data, make_network, make_network_run
-from private_loops import Loop, losses_of
+from networks import RECORDS, Loop, flat, losses_of, make_data, make_network, make_network_run
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from lethe.errors import InputError, LetheWarning

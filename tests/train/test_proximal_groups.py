@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import with_fresh_noise
-from networks import by_hand, fit_network, flat, make_data, make_network, make_network_run
-from private_loops import Loop
+from networks import Loop, by_hand, fit_network, flat, make_data, make_network, make_network_run
 from torch import Tensor, nn
 
 import lethe

@@ -13,8 +13,7 @@ import torch
 from doors import fit_head, fit_linear
 from helpers import make_run, with_fresh_noise
 from interrupted import Spy, make_kept_run, trained
-from networks import CLASSES, COLUMNS, fit_network, make_data, make_network, make_network_run
-from private_loops import Loop
+from networks import CLASSES, COLUMNS, Loop, fit_network, make_data, make_network, make_network_run
 from torch import nn
 
 import lethe

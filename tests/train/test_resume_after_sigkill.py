@@ -20,7 +20,7 @@ from forked import forking
 from helpers import as_planned
 from how_many import by_night
 from interrupted import Spy, make_kept_run, planned_batches, trained
-from private_loops import Loop
+from networks import Loop
 
 import lethe
 from lethe.errors import InputError

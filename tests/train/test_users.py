@@ -14,15 +14,16 @@ from networks import (
     IDS,
     RECORDS,
     USERS,
+    Loop,
     by_hand,
     fit_network,
     flat,
+    losses_of,
     make_data,
     make_network,
     make_network_run,
     make_users_run,
 )
-from private_loops import Loop, losses_of
 from torch import Tensor
 from torch.utils.data import Dataset
 

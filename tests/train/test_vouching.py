@@ -1,25 +1,25 @@
-"""Every way to train says what it vouches for, of the weights that it released."""
+"""What every way to train vouches for and declares, in short lines, of the weights that it released."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import helpers
 import numpy as np
 import pytest
+import torch
+from doors import arguments, fit_head, fit_linear
+from networks import Loop
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-import helpers  # noqa: E402
-from doors import fit_head, fit_linear  # noqa: E402
-from private_loops import Loop  # noqa: E402
-from torch import nn  # noqa: E402
-
-import lethe  # noqa: E402
-from lethe.accounting.recheck import recheck  # noqa: E402
-from lethe.accounting.verify import Verification  # noqa: E402
-from lethe.train import TrainOptions, fit  # noqa: E402
-from lethe.train.core.training_records import network_record  # noqa: E402
+import lethe
+from lethe.accounting.recheck import recheck
+from lethe.accounting.verify import Verification
+from lethe.train import Callback, TrainOptions, fit
+from lethe.train.core.training_records import network_record
+from lethe.train.data.map_style import MapStyleSource
 
 DELTA = 1e-3
 N, D = 100, 3
@@ -132,3 +132,96 @@ def test_a_model_without_plain_numbers_is_trained_and_not_sealed() -> None:
     assert record.released == ()
     with pytest.raises(lethe.InputError, match="certify the run alone"):
         lethe.certify(record, DELTA)
+
+
+MANY, MOST_WORDS = 24, 15
+ROWS = np.random.default_rng(0).normal(size=(MANY, 3)).astype(np.float32)
+LABELS = (ROWS[:, 0] > 0).astype(np.int64)
+USERS = np.arange(MANY) // 2
+NETWORK = {"start", "model", "memory", "loss", "constants"}
+LINEAR = lethe.losses.Softmax(feature_norm=1.0)
+
+
+class Private(Callback):
+    private = True
+
+
+def run_of(**changes: Any) -> lethe.Run:
+    fields: dict[str, Any] = {
+        "records": MANY,
+        "batches": lethe.batches.Poisson(6),
+        "steps": 2,
+        "step_size": 0.1,
+        "clip_norm": 1.0,
+        "noise_multiplier": 5.0,
+        "release": "all",
+    }
+    return lethe.Run(**{**fields, **changes})
+
+
+def last_run(**changes: Any) -> lethe.Run:
+    return run_of(**{"batches": lethe.batches.Cyclic(6), "steps": 20, "release": "last", "clip_norm": None, "loss": LINEAR, **changes})
+
+
+def trained(run: lethe.Run | None = None, data: Any = (ROWS, LABELS), adam: bool = False, **options: Any) -> Any:
+    model = nn.Linear(3, 2)
+    own = {"optimizer": torch.optim.AdamW(model.parameters())} if adam else {}
+    return fit(model, nn.CrossEntropyLoss(reduction="none"), data, run or run_of(), **own, **arguments(options))
+
+
+def looped(**options: Any) -> Any:
+    run = run_of(batches=lethe.batches.Poisson(6), **({"unit": "user", "records": MANY // 2} if "users" in options else {}))
+    fresh = {"batch_generator": None, "noise_generator": None}
+    model = nn.Linear(3, 2)
+    loop = Loop(run, model=model, data=(ROWS, LABELS), **fresh, **options)
+    loop.whole()
+    return loop.engine.record()
+
+
+def head(**options: Any) -> Any:
+    backbone = nn.Sequential(nn.Linear(3, 4), nn.Tanh()).requires_grad_(False)
+    return fit_head(backbone, nn.Linear(4, 2, bias=False), (ROWS, LABELS), last_run(), **options)
+
+
+def by_item(**options: Any) -> Any:
+    return trained(data=MapStyleSource(list(zip(torch.tensor(ROWS), torch.tensor(LABELS), strict=True))), **options)
+
+
+TRAININGS: dict[str, tuple[Callable[[Path], Any], set[str]]] = {
+    "fit": (lambda _: trained(), {"secrecy", *NETWORK}),
+    "public callback": (lambda _: trained(callbacks=Callback()), {"secrecy", *NETWORK}),
+    "private callback": (lambda _: trained(callbacks=Private()), {"secrecy", "callbacks", *NETWORK}),
+    "fit with Adam": (lambda _: trained(adam=True), {"secrecy", "optimiser", "learning rate", *NETWORK}),
+    "fit with checkpoints": (lambda path: trained(checkpoints=path / "kept"), {"secrecy", *NETWORK}),
+    "fit, unchecked": (lambda _: trained(isolation="declared"), {"secrecy", "checks", *NETWORK}),
+    "fit, enforced": (lambda _: trained(isolation="enforced"), {"secrecy", "start", "memory"}),
+    "fit by item, enforced": (lambda _: by_item(isolation="enforced"), {"secrecy", "start", "memory", "padding", "data"}),
+    "fit by item": (lambda _: by_item(), {"secrecy", "data", *NETWORK}),
+    "fit, cyclic": (lambda _: trained(run_of(batches=lethe.batches.Cyclic(6))), NETWORK),
+    "fit, last release": (lambda _: trained(run_of(batches=lethe.batches.Cyclic(6), release="last")), NETWORK),
+    "users": (
+        lambda _: trained(run_of(unit="user", records=MANY // 2), users=USERS),
+        {"secrecy", "users", "user of a record", "list of ids", *NETWORK},
+    ),
+    "loop": (lambda _: looped(), {"secrecy", "loop", "replay", "optimiser", "learning rate", *NETWORK}),
+    "loop of users": (
+        lambda _: looped(users=USERS),
+        {"secrecy", "loop", "replay", "order", "optimiser", "learning rate", "users", "user of a record", "list of ids", *NETWORK},
+    ),
+    "linear model": (lambda _: fit_linear(last_run(), ROWS, LABELS, classes=2), {"release"}),
+    "linear model, private callback": (
+        lambda _: fit_linear(last_run(), ROWS, LABELS, classes=2, callbacks=Private()),
+        {"release", "callbacks"},
+    ),
+    "head": (lambda _: head(), {"release", "public backbone", "records apart", "memory", "start"}),
+}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_declared_are_the_lines_that_apply_each_in_few_words(name: str, tmp_path: Path) -> None:
+    train, expected = TRAININGS[name]
+    certificate = lethe.certify(train(tmp_path), DELTA)
+    declared = [finding for finding in certificate.findings if finding.evidence == "declared"]
+    assert {finding.name for finding in declared} == expected
+    assert {finding.words: len(finding.words.split()) for finding in declared if len(finding.words.split()) > MOST_WORDS} == {}
+    assert len({finding.words for finding in declared}) == len(declared)

@@ -1,9 +1,8 @@
 r"""Discrete privacy losses that dominate a guarantee, ready to be composed by convolution.
 
 A guarantee bounds the hockey-stick divergence $h(\gamma) = \sup_S P(S) - \gamma Q(S)$ of every ordered pair of neighbours at each
-$\gamma = e^\epsilon \ge 1$, in both directions, hence also below 1: $h(\gamma) \le 1 - \gamma + \gamma\,\delta(-\log\gamma)$. Since $h$
-is convex in $\gamma$, connecting bounds at any knots by straight lines bounds it everywhere ("connect the dots"), and such a polygon is
-the divergence of one discrete pair. If the pairs dominate the mechanisms, their product dominates the adaptive composition.
+$\gamma = e^\epsilon \ge 1$, in both directions, hence also below 1: $h(\gamma) \le 1 - \gamma + \gamma\,\delta(-\log\gamma)$. Bounds at
+any knots, connected, bound it everywhere. If pairs dominate the mechanisms, their product dominates the adaptive composition.
 
 Reference: Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1; Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10.
 """

@@ -7,9 +7,8 @@ Proofs are in docs/theory.md, section 7. In units of the noise, $\mu = 1/z$, at 
   the same with half the distance.
 - fixed size, zero out, where another record stands at -1: beyond one point x,
   $\delta = q\{\bar\Phi(\tfrac{x-1}z) - e^\epsilon\bar\Phi(\tfrac xz) - \tfrac{1-q}q(e^\epsilon-1)\bar\Phi(\tfrac{x+1}z)\}$.
-- Poisson, adding a record ($\kappa = 1 - (1 - e^{-\epsilon})/q$, $x = \log(\kappa)/\mu + \mu/2$): $\delta = e^\epsilon q\{\kappa\Phi(x) -
-\Phi(x - \mu)\}$, 0 where
-  $\kappa \le 0$.
+- Poisson, adding a record ($\kappa = 1 - (1 - e^{-\epsilon})/q$, $x = \log(\kappa)/\mu + \mu/2$):
+  $\delta = e^\epsilon q\{\kappa\Phi(x) - \Phi(x - \mu)\}$, 0 where $\kappa \le 0$.
 - Poisson, replace one ($x = \{\epsilon/2 + \mathrm{arsinh}[\tfrac{1-q}q e^{\mu^2/2}\sinh(\epsilon/2)]\}/\mu$):
   $\delta = q\{\Phi(\mu - x) - e^\epsilon\Phi(-\mu-x) - \tfrac{1-q}q(e^\epsilon-1)\Phi(-x)\}$.
 

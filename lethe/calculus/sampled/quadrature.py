@@ -10,14 +10,8 @@ With p and r the two densities over that of $N_0$, $x = p/r$, $A_\alpha - 1 = \i
 0$. What the rule of step h and the ends can have missed is added to the sum (docs/theory.md, section 7), so the result is an upper bound
 whatever step and ends were chosen; they are chosen so that it is a relative $e^{-30}$.
 
-**Where no pair dominates in every direction,** the profiles of both are integrated: $A_\alpha - 1 \le U(g_1) + V(g_2)$, where $U(g_1)$ is
-the moment of the pair with profile $g_1$ less $V$ of its other direction. `replaced_excess` and `zeroed_excess` bound $V(g_2)$, $g_2 =
-H(M\|N_0)$, from above by
-$$\min\{\tfrac{\alpha(\alpha-1)}2q^2E[(r-1)^2;\,r>1],\ (\alpha-1)qE[r-1;\,r>1],\
-  A_\alpha(N_0\|M) - 1 - \tfrac{\alpha(\alpha-1)}2q^2E[(r-1)^2;\,r<1]\},$$
-$M = (1-q)N_0 + qN_m$, $r = N_m/N_0$, and what is subtracted from below by $\tfrac{\alpha(\alpha-1)}2\min(1,
-\ell^{\alpha-2})E_{Q^*}[(x-1)^2;\ x<1]$ for $x = P^*/Q^* \ge \ell$: $m = 2/z$, $\ell = 1 - q$ to replace one; $m = 1/z$, $\ell = (1-q)/R$,
-$Q^* \le R\,N_0$ where $x < 1$, $R = 1 - q + qe^{1/z^2}$, to zero out.
+Where no pair dominates in every direction (docs/theory.md, the section of that name), $A_\alpha - 1 \le U(g_1) + V(g_2)$, and
+`replaced_excess` and `zeroed_excess` are $V(g_2)$ from above less what the other direction of the pair has, from below.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ from lethe.estimators.heavy_tailed.base import (
     set_aside,
     whole_cost,
 )
-from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, HeavyTailedBlocks
-from lethe.estimators.heavy_tailed.solvers import PARAMETERS
+from lethe.estimators.heavy_tailed.linear import PARAMETERS, ClippedLinearMean, HeavyTailedBlocks
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import FEWEST_RECORDS, declared_passes, read_table
 from lethe.estimators.options import options_of

@@ -25,8 +25,17 @@ from lethe.estimators.heavy_tailed.base import (
     set_aside,
     whole_cost,
 )
-from lethe.estimators.heavy_tailed.linear import HeavyTailedBlocks, LinearScoreProblem, ScoredRows, Slope, gradient_rows, linear_records
-from lethe.estimators.heavy_tailed.solvers import UNIFORM, chosen_solver, solve
+from lethe.estimators.heavy_tailed.linear import (
+    UNIFORM,
+    HeavyTailedBlocks,
+    LinearScoreProblem,
+    ScoredRows,
+    Slope,
+    chosen_solver,
+    gradient_rows,
+    linear_records,
+    solve,
+)
 from lethe.estimators.inputs.tables import declared_passes, listed_classes, public_labels, read_table, read_table_and_targets
 from lethe.estimators.models.classifiers import LogisticRegression
 from lethe.estimators.options import options_of

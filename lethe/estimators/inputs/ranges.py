@@ -16,8 +16,7 @@ import numpy as np
 
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
-from lethe.estimators.budget import PrivacyBudget
-from lethe.estimators.paying import planned_statement
+from lethe.estimators.budget import PrivacyBudget, planned_statement
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.quantiles.located import LARGEST, SMALLEST, ColumnsInMemory, CountedColumns, located_cost, located_quantiles
 from lethe.run.run import Neighbours
@@ -86,17 +85,14 @@ def private_ranges(
         return name if width == 1 else f"{name}, columns {_listed(np.flatnonzero(flags).tolist())}, counted from 0"
 
     if located.beyond.any():
-        _warn_of_end(places(located.beyond), beyond="Larger values")
+        _warn(_END, what=places(located.beyond), beyond="Larger values")
     if located.undetected.any():
-        _warn_of_undetected(places(located.undetected), records, so="all of them count as 0, or nearly so", give=give)
+        so = "all of them count as 0, or nearly so"
+        _warn(_UNDETECTED, what=places(located.undetected), records=records, so=so, give=give)
     elif records * share.mu < _FEW * math.sqrt(width):
-        _warn(
-            f"{name}: {records} records are few for this epsilon; the released range may be several times too wide, or too narrow. "
-            f"Give public bounds, {give}; or more records, or a larger epsilon.",
-            UndetectedRangeWarning,
-        )
+        _warn(_FEW_RECORDS, what=name, records=records, give=give)
     if of_target and located.tiny.any():
-        _warn_of_tiny(places(located.tiny), so="these count as 0, or nearly so")
+        _warn(_TINY, what=places(located.tiny), so="these count as 0, or nearly so")
     return Ranges(low=located.low, high=located.high, statement=located.statement)
 
 
@@ -137,18 +133,13 @@ def released_norm(
     so = f"{value:.3g} is taken: of longer ones nothing is left but the direction"
     longest = math.sqrt(columns)
     if located.undetected[0]:
-        _warn_of_undetected(name, counted.shape[0], so=so, give=give)
+        _warn(_UNDETECTED, what=name, records=counted.shape[0], so=so, give=give)
     elif located.tiny[0]:
-        _warn_of_tiny(name, so=so)
+        _warn(_TINY, what=name, so=so)
     elif located.beyond[0]:
-        _warn_of_end(name, beyond="Larger ones")
+        _warn(_END, what=name, beyond="Larger ones")
     elif columns >= 2 and value > _FAR * longest:  # one column alone has one unit
-        _warn(
-            f"feature_norm: the released norm of the rows is {value:.3g}; {columns} columns within [-1, 1] make none longer than "
-            f"{longest:.3g}. Where columns have different units, the largest is all that is learned from: scale them by publicly known "
-            "ranges, such as by a PublicScaler.",
-            UnscaledColumnsWarning,
-        )
+        _warn(_UNSCALED, value=value, columns=columns, longest=longest)
     return value, replace(located.statement, name=f"feature norm ({name})")
 
 
@@ -166,32 +157,33 @@ def _listed(places: Sequence[int], most: int = 5) -> str:
     return f"{', '.join(map(str, places[:most]))}{' and others' if len(places) > most else ''}"
 
 
-def _warn_of_end(what: str, *, beyond: str) -> None:
-    """Of values that may be larger than the largest size; `beyond` count as if they were at it."""
-    _warn(
-        f"{what}: released at the end of the public range, {LARGEST:.3g}. {beyond} count as if they were at it, and cannot be told apart. "
-        "Rescale by a public constant before, or give a public bound in place of a released one.",
-        RangeEndWarning,
-    )
+_END = (
+    RangeEndWarning,
+    f"{{what}}: released at the end of the public range, {LARGEST:.3g}. {{beyond}} count as if they were at it, and cannot be told apart. "
+    "Rescale by a public constant before, or give a public bound in place of a released one.",
+)
+_TINY = (
+    RangeEndWarning,
+    f"{{what}}: at least half are below {SMALLEST:.3g}, and the others are too few to be told from the noise, so {{so}}. "
+    "Rescale by a public constant before, give a public bound in place of a released one, or a larger epsilon.",
+)
+_UNDETECTED = (
+    UndetectedRangeWarning,
+    "{what}: {records} records are too few at this epsilon to tell from the noise where the values lie, so {so}. "
+    "Give public bounds, {give}; or more records, or a larger epsilon.",
+)
+_FEW_RECORDS = (
+    UndetectedRangeWarning,
+    "{what}: {records} records are few for this epsilon; the released range may be several times too wide, or too narrow. "
+    "Give public bounds, {give}; or more records, or a larger epsilon.",
+)
+_UNSCALED = (
+    UnscaledColumnsWarning,
+    "feature_norm: the released norm of the rows is {value:.3g}; {columns} columns within [-1, 1] make none longer than {longest:.3g}. "
+    "Where columns have different units, the largest is all that is learned from: scale them by publicly known ranges, such as by a "
+    "PublicScaler.",
+)
 
 
-def _warn_of_tiny(what: str, *, so: str) -> None:
-    """Of values of which half or more are next to 0, and others are too few to be seen."""
-    _warn(
-        f"{what}: at least half are below {SMALLEST:.3g}, and the others are too few to be told from the noise, so {so}. "
-        "Rescale by a public constant before, give a public bound in place of a released one, or a larger epsilon.",
-        RangeEndWarning,
-    )
-
-
-def _warn_of_undetected(what: str, records: int, *, so: str, give: str) -> None:
-    """Of values of which nothing could be told; `give` is the parameter that needs no release."""
-    _warn(
-        f"{what}: {records} records are too few at this epsilon to tell from the noise where the values lie, so {so}. "
-        f"Give public bounds, {give}; or more records, or a larger epsilon.",
-        UndetectedRangeWarning,
-    )
-
-
-def _warn(text: str, category: type[Warning]) -> None:
-    warnings.warn(text, category, stacklevel=6)  # about at the line that called fit
+def _warn(kind: tuple[type[Warning], str], **said: Any) -> None:
+    warnings.warn(kind[1].format(**said), kind[0], stacklevel=5)  # about at the line that called fit

@@ -24,10 +24,9 @@ import numpy as np
 from lethe.calculus.domains import as_number, outside
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.budget import PrivacyBudget, planned_statement
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.inputs.tables import declared_switch
-from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std
 from lethe.mechanisms.moments import channel_moments, channel_sensitivity
 from lethe.mechanisms.quantiles.located import CountedColumns, located_cost

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,19 +13,18 @@ from sklearn.utils.validation import check_is_fitted
 from lethe.calculus.domains import require_nonnegative, require_switch
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.budget import PrivacyBudget
-from lethe.estimators.choice.choose import Choice, choose
+from lethe.estimators.budget import PrivacyBudget, is_paid
+from lethe.estimators.choice.choose import choose
 from lethe.estimators.choice.mechanism import Penalties, RandomSources
 from lethe.estimators.choice.runs import release_record, secret_design, training_record
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.ranges import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, UserRecords, UserRows, row_by_row, row_norms, rows_of_users
 from lethe.estimators.inputs.tables import SPARSE, bounded_weights, declared_norm, declared_passes, read_table
-from lethe.estimators.models.whitened_rows import PlannedWhitening, WhitenedRows, chosen_whitening, whitened_rows
+from lethe.estimators.models.whitened_rows import WhitenedRows, chosen_whitening, whitened_rows
 from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.records import BlockRecords, BlockUsers, PreparedRows, users_in_blocks
 from lethe.estimators.partitioned.tables import norms_of
-from lethe.estimators.paying import is_paid
 from lethe.estimators.private_estimator import PrivateEstimator, with_constructor
 from lethe.mechanisms.base import Array
 from lethe.partitions.table import ExaminedTable
@@ -59,6 +57,10 @@ class PrivateLinearModel(PrivateEstimator):
     coef_: Array = field(init=False)
     run_: Run | None = field(init=False)
     n_averaged_: int = field(init=False)
+    n_iter_: int = field(init=False)
+    mechanism_: str = field(init=False)
+    _run_alone: bool = field(init=False)
+    _in_passes: bool = field(init=False)
     feature_norm_: float = field(init=False)
     whitened_: WhitenedRows | None = field(init=False)
     takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {
@@ -86,15 +88,18 @@ class PrivateLinearModel(PrivateEstimator):
         target_bound: float | None = None,
         range_cost: Statement | None = None,
     ) -> Callable[..., tuple[Array, Array]]:
-        r"""Choose a mechanism by public facts alone, and reserve what the fit will cost; what is returned is `_train` but for the targets.
+        r"""Choose a mechanism by public facts alone, and reserve what the fit will cost; what is returned trains as was planned.
+
+        It takes targets as the loss takes them, or of a table in blocks what makes them, a budget that lists what was spent on their range,
+        and lines on what else was taken as public.
 
         The loss is one on rows of norm at most 1, of targets in units in which it depends on no release. Beside the mean loss stand
         $\frac\alpha2\|w\|^2$ and l1 times $\|w\|_1$, any number above 0 where it depends on a release.
         """
         intercept, asked = require_switch("fit_intercept", self.fit_intercept), options_of(self)
-        (rows, columns), in_blocks = table.shape, isinstance(table, ExaminedTable)
-        records = rows if users is None else users.users
-        weights = None if in_blocks else bounded_weights(sample_weight, count=rows, max_weight=asked.max_weight)
+        (count, columns), in_blocks = table.shape, isinstance(table, ExaminedTable)
+        records = count if users is None else users.users
+        weights = None if in_blocks else bounded_weights(sample_weight, count=count, max_weight=asked.max_weight)
         weighted = "weights" in table.source.read.roles if in_blocks else weights is not None
         radius = declared_norm(self.feature_norm)
         if radius is None and users is not None:
@@ -102,7 +107,7 @@ class PrivateLinearModel(PrivateEstimator):
         if range_cost is not None:
             budget = budget.with_spent(range_cost)
         if radius is None:
-            budget = budget.with_spent(norm_cost(rows, budget))
+            budget = budget.with_spent(norm_cost(count, budget))
         whole = budget
         whitening = chosen_whitening(
             asked.whiten,
@@ -140,8 +145,53 @@ class PrivateLinearModel(PrivateEstimator):
         if choice.plan.name == "zeros":  # for which no row is looked at
             budget, whitening = whole, None
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
-        settings: dict[str, Any] = {"choice": choice, "radius": radius, "weights": weights, "weighted": weighted, "whitening": whitening}
-        return partial(self._train, table, chance=chance, users=users, records=records, alpha=alpha, **settings)
+
+        def train(targets: Any, loss: LinearLoss, *, budget: PrivacyBudget, public: Sequence[str], l1: float = 0.0) -> tuple[Array, Array]:
+            """The weights, shape (d, k), and the intercepts, shape (k,); everything else that fit sets is set."""
+            known = [f"{columns} columns, and their names", *public]
+            if users is not None:
+                counted = "all rows" if (most := asked.rows_per_user) is None else f"at most {most} rows, chosen at random,"
+                known.append(f"{users.users} users; of each {counted} count by the mean of their losses")
+            rows: Any = table
+            norm = radius
+            norms: Any = norms_of(rows) if norm is None or not in_blocks else None
+            released = norm is None
+            if norm is None:
+                norm, cost = private_norm(norms, budget, generator=chance.norm, columns=columns)
+                budget = budget.with_spent(cost)
+            else:
+                known.append(f"feature_norm = {norm:g}")
+            why, whitened, feature_norm = choice.lines(), None, norm
+            if whitening is not None:
+                rows, whitened, cost = whitened_rows(rows, whitening, feature_norm=norm, budget=budget, generator=chance.norm)
+                budget, norm, released, norms = budget.with_spent(cost), whitened.norm, True, row_norms(rows)
+                why.append(whitening.why)
+            penalties = self._penalties_on(norm, alpha, l1, weighted=weighted)
+            if released and penalties.ridge > 0.0:
+                why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
+            given: dict[str, Any] = {"loss": loss, "feature_norm": norm, "intercept": intercept}
+            if in_blocks:
+                known.append(f"records in {len(rows.seen)} blocks, in the order in which they are stored")
+                if secret_design(asked.mechanism, asked.batches) is not None:  # pyright: ignore[reportArgumentType]
+                    known.append("NOT public: which records are in a batch, of which each worker is told those that it holds")
+                assert not isinstance(users, UserRows)
+                data = BlockRecords(rows, PreparedRows(targets=targets, max_weight=float(asked.max_weight), users=users, **given))
+            else:
+                given |= {"weights": weights, "order": chance.order, "norms": norms}
+                data = UserRecords(users, rows, targets, **given) if isinstance(users, UserRows) else Records(rows, targets, **given)
+            outcome = choice.plan.train(data, chance, penalties)
+            self.mechanism_, self.feature_norm_, self.whitened_ = choice.plan.name, feature_norm, whitened
+            self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
+            self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged
+            self._run_alone, self._in_passes = outcome.run is not None and not budget.spent, in_blocks
+            scaled: Array = outcome.weights[:columns] / norm
+            constant: Array = CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
+            if whitened is None:
+                return scaled, constant
+            of_features, offset = whitened.of_features(scaled, feature_norm)
+            return of_features, constant + offset
+
+        return train
 
     def _penalties_on(self, radius: float, alpha: float, l1: float, *, weighted: bool) -> Penalties:
         """What was asked for, for rows of norm 1."""
@@ -149,73 +199,6 @@ class PrivateLinearModel(PrivateEstimator):
         unit = float(options_of(self).max_weight) if weighted else 1.0
         ridge, sparse = (require_nonnegative(*one, allow_infinity=False) / unit for one in (("alpha", alpha), ("l1", l1)))
         return Penalties(ridge=ridge / radius / radius, l1=sparse / radius)
-
-    def _train(
-        self,
-        table: Any,
-        targets: Any,
-        loss: LinearLoss,
-        *,
-        budget: PrivacyBudget,
-        public: Sequence[str],
-        l1: float = 0.0,
-        choice: Choice,
-        radius: float | None,
-        weights: Array | None,
-        weighted: bool,
-        whitening: PlannedWhitening | None,
-        chance: RandomSources,
-        users: Users,
-        records: int,
-        alpha: float,
-    ) -> tuple[Array, Array]:
-        """Train as planned, and set everything but coef_ and intercept_: the weights, shape (d, k), and the intercepts, shape (k,).
-
-        The targets are as the loss takes them, or of a table in blocks what makes them; the budget lists what was spent on their range;
-        `public` has lines on what else was taken as public.
-        """
-        intercept, asked = bool(self.fit_intercept), options_of(self)
-        columns, in_blocks = table.shape[1], isinstance(table, ExaminedTable)
-        known = [f"{columns} columns, and their names", *public]
-        if users is not None:
-            rows = "all rows" if (most := asked.rows_per_user) is None else f"at most {most} rows, chosen at random,"
-            known.append(f"{users.users} users; of each {rows} count by the mean of their losses")
-        norms: Any = norms_of(table) if radius is None or not in_blocks else None
-        released = radius is None
-        if radius is None:
-            radius, cost = private_norm(norms, budget, generator=chance.norm, columns=columns)
-            budget = budget.with_spent(cost)
-        else:
-            known.append(f"feature_norm = {radius:g}")
-        why, whitened, feature_norm = choice.lines(), None, radius
-        if whitening is not None:
-            table, whitened, cost = whitened_rows(table, whitening, feature_norm=radius, budget=budget, generator=chance.norm)
-            budget, radius, released, norms = budget.with_spent(cost), whitened.norm, True, row_norms(table)
-            why.append(whitening.why)
-        penalties = self._penalties_on(radius, alpha, l1, weighted=weighted)
-        if released and penalties.ridge > 0.0:
-            why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
-        given: dict[str, Any] = {"loss": loss, "feature_norm": radius, "intercept": intercept}
-        if in_blocks:
-            known.append(f"records in {len(table.seen)} blocks, in the order in which they are stored")
-            if secret_design(asked.mechanism, asked.batches) is not None:  # pyright: ignore[reportArgumentType]
-                known.append("NOT public: which records are in a batch, of which each worker is told those that it holds")
-            assert not isinstance(users, UserRows)
-            data = BlockRecords(table, PreparedRows(targets=targets, max_weight=float(asked.max_weight), users=users, **given))
-        else:
-            given |= {"weights": weights, "order": chance.order, "norms": norms}
-            data = UserRecords(users, table, targets, **given) if isinstance(users, UserRows) else Records(table, targets, **given)
-        outcome = choice.plan.train(data, chance, penalties)
-        self.mechanism_, self.feature_norm_, self.whitened_ = choice.plan.name, feature_norm, whitened
-        self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
-        self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged
-        self._run_alone, self._in_passes = outcome.run is not None and not budget.spent, in_blocks
-        scaled: Array = outcome.weights[:columns] / radius
-        constant: Array = CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
-        if whitened is None:
-            return scaled, constant
-        of_features, offset = whitened.of_features(scaled, feature_norm)
-        return of_features, constant + offset
 
     def _grouped(self, users: Any, table: Any) -> tuple[Users, int, RandomSources]:
         """Whose rows are whose, None where each is a record; how many users or records there are; and the randomness of such a fit."""

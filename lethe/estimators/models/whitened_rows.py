@@ -28,11 +28,10 @@ import numpy as np
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.budget import PrivacyBudget
-from lethe.estimators.features.whitening import noise_floor, whitening_of
+from lethe.estimators.budget import PrivacyBudget, planned_statement
+from lethe.estimators.features.record_features import noise_floor, whitening_of
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import declared_switch
-from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.moments import channel_moments, channel_sensitivity, noisy_mean
 from lethe.partitions.table import ExaminedTable

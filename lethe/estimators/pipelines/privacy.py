@@ -25,9 +25,8 @@ from lethe.calculus.large_delta import delta_for
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.preprocessing.data_free import FEATURES, learns_nothing, lesson_of
+from lethe.estimators.preprocessing.data_free import FEATURES, PublicScaler, learns_nothing, lesson_of
 from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
-from lethe.estimators.preprocessing.public_scaler import PublicScaler
 from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.report import privacy_report

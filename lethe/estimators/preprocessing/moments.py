@@ -12,7 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import require_count, require_positive, require_switch
-from lethe.estimators.features.whitening import Whitening, noise_floor, whitening_of
+from lethe.estimators.features.record_features import Whitening, noise_floor, whitening_of
 from lethe.estimators.inputs.ranges import private_norm
 from lethe.estimators.inputs.tables import declared_norm, read_rows
 from lethe.estimators.partitioned.tables import coordinates, norms_of

@@ -67,7 +67,9 @@ class TensorBoardLogger(RunLogger):
         writer.flush()  # a training that is killed has its log
 
     def _text(self, name: str, text: str, *, private: bool) -> None:
-        self._writer(private).add_text(name, text, self._step)
+        writer = self._writer(private)
+        writer.add_text(name, text, self._step)
+        writer.flush()
 
     def _documents(self, files: Mapping[str, Path]) -> None:
         for name, path in files.items():

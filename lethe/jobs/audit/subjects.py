@@ -50,23 +50,11 @@ class AuditSubject(Specification):
 
     @abstractmethod
     def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
-        """Read its files, and certify what has a run.
-
-        Args:
-            delta: of the audit; None: the subject's own.
-            allow_large_delta: of what has a run: whether a delta >= 1/records is meant.
-        Raises:
-            InputError: a file or a function cannot be used, or no delta is said anywhere.
-            HypothesisError: the run cannot be certified.
-        """
+        """Read its files, and certify what has a run, at its own delta where none is said; InputError, or HypothesisError of the run."""
 
 
 class TrainSubject(AuditSubject):
-    """A configuration of `lethe train`: its run, its data, and its delta.
-
-    Args:
-        config: the file.
-    """
+    """A configuration of `lethe train`, by its file: its run, its data, and its delta."""
 
     kind: ClassVar[str] = "train"
     config: str
@@ -79,12 +67,7 @@ class TrainSubject(AuditSubject):
 
 
 class RunSubject(AuditSubject):
-    """A run, and the data it is of.
-
-    Args:
-        run: its file.
-        data: as in a configuration of `lethe train`.
-    """
+    """A run, by its file, and the data it is of, as in a configuration of `lethe train`."""
 
     kind: ClassVar[str] = "run"
     run: str
@@ -172,13 +155,8 @@ def _no_delta(why: str) -> InputError:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Named:
-    """A function of the user's; of its errors it is said whose they are.
-
-    Args:
-        function: itself.
-        name: such as `models:train`.
-        key: where the configuration names it.
-        code: a hash of its file, so that scores made by other code are not taken for its own.
+    """A function of the user's: its name, such as `models:train`, the key of the configuration that names it, and a hash of its file, so
+    that scores made by other code are not taken for its own. Of its errors it is said whose they are.
     """
 
     function: Callable[..., Any]

@@ -19,7 +19,7 @@ from lethe.documents.specification import Specification
 from lethe.documents.strict import as_path, read_document, reading_arrays, to_json
 from lethe.documents.version import __version__
 from lethe.errors import InputError
-from lethe.jobs.tables.columns import Array, PublicColumns, as_range
+from lethe.jobs.tables.columns import Array, StatedColumns, as_range
 from lethe.jobs.tables.reading import ColumnTable
 from lethe.run.run import Run
 
@@ -48,9 +48,7 @@ class SavedModel(Specification):
     target_range: Annotated[tuple[float, float] | None, BeforeValidator(lambda value: None if value is None else as_range(value))] = None
     classes: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=2)]
     feature_norm: float = Field(gt=0)
-    columns: Annotated[
-        InstanceOf[PublicColumns] | None, BeforeValidator(lambda value: None if value is None else PublicColumns.parse(value))
-    ]
+    columns: StatedColumns
     weights: InstanceOf[np.ndarray]
     intercept: InstanceOf[np.ndarray]
 
@@ -109,10 +107,8 @@ class SavedModel(Specification):
         return np.array(self.classes)[places]
 
     def predict_table(self, path: str | os.PathLike[str]) -> npt.NDArray[Any]:
-        """Classes, or numbers, shape (n,), of the rows of a .csv, .csv.gz or .parquet file; columns not trained on are not looked at.
-
-        Raises:
-            InputError: the model is of arrays, the file cannot be read, or a column is missing or cannot be encoded.
+        """Classes, or numbers, shape (n,), of the rows of a table; columns not trained on are not looked at. InputError of a column that is
+        missing or cannot be encoded, and of a model of arrays.
         """
         file = as_path(path)
         if self.columns is None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, InstanceOf, model_validator
 
 from lethe.documents.specification import Specification
 from lethe.errors import InputError, quoted
@@ -265,3 +265,9 @@ class PublicColumns:
             )
         if not self.kept:
             raise InputError("columns: all of them are dropped; there are no features.", source=str(table.file))
+
+
+StatedColumns = Annotated[
+    InstanceOf[PublicColumns] | None, BeforeValidator(lambda value: None if value is None else PublicColumns.parse(value))
+]
+"""A field of a configuration or of a model; None: nothing is stated."""

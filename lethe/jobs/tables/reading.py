@@ -32,15 +32,7 @@ def extra(module: str) -> ModuleType:
 
 
 def bad_entry(file: Path, row: int, column: object, what: str, remedy: str) -> InputError:
-    """The error for an entry of a table that cannot be used.
-
-    Args:
-        file: of the table.
-        row: counted from 0.
-        column: its name, or its number.
-        what: is wrong with it, in a clause.
-        remedy: what to do.
-    """
+    """The error for an entry of a table that cannot be used: rows are counted from 0, and `what` is a clause."""
     return InputError(f"row {row}, column {column!r}: {what} (rows counted from 0, without the header).", source=str(file), remedy=remedy)
 
 

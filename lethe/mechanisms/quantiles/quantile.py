@@ -126,8 +126,6 @@ def private_quantile(
         neighbours: "replace_one", or "zero_out": the record has no value in the list, n stays public.
         records: n, the public number of records; None: as many as there are values.
         generator: for tests, and the statement is then `seeded`; None: fresh entropy.
-    Returns:
-        The value, and a statement whose guarantee is of the target's kind where that loses nothing.
     """
     sensitivity = rank_sensitivity(quantile, neighbours)
     points, ends = _list(values), _range(low, high)

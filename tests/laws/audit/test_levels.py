@@ -63,7 +63,6 @@ def one_laplace_run(generator: Generator, pairs: list[tuple[int, int]]) -> float
     return one_run(canaries(generator.laplace(size=1000), coins, 1.0), coins, at(0.0), guesses=pairs).epsilon
 
 
-@pytest.mark.slow
 def test_one_rank_uses_its_whole_level() -> None:
     """The false-positive rate above the r-th largest score exceeds its bound with probability alpha / 2: exactly, and not less."""
 
@@ -79,7 +78,6 @@ def test_one_rank_uses_its_whole_level() -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize(("pairs", "mean"), [([(100, 0)], 0.613), (PAIRS, 0.780)])
 def test_laplace_one_run(pairs: list[tuple[int, int]], mean: float) -> None:
     epsilons = repeated(lambda generator: one_laplace_run(generator, pairs), times=examples(600 if len(pairs) == 1 else 150), seed=5)
@@ -87,7 +85,6 @@ def test_laplace_one_run(pairs: list[tuple[int, int]], mean: float) -> None:
     assert_powerful(epsilons, mean, of=2000)
 
 
-@pytest.mark.slow
 def test_credible_limits() -> None:
     rule = FixedThreshold(threshold=1.0)
     epsilons = repeated(lambda g: credible(*laplace(g, 1000), at(0.0), rule=rule).epsilon, times=300 if by_night() else 30, seed=6)
@@ -107,7 +104,6 @@ class TestWhatIsNotValid:
         assert np.mean(chosen > 1.0) > 0.7
 
     @pytest.mark.nightly(by_day="test_plug_in")
-    @pytest.mark.slow
     def test_the_best_threshold_of_the_same_scores(self) -> None:
         def audit(generator: Generator) -> float:
             out, inside = laplace(generator, 1000)
@@ -118,7 +114,6 @@ class TestWhatIsNotValid:
         assert_invalid(epsilons, 1.0)
         assert_powerful(epsilons, 0.894, of=2000)
 
-    @pytest.mark.slow
     def test_a_gaussian_formula_on_another_mechanism(self) -> None:
         rule, curve = FixedThreshold(threshold=1.0), GaussianCurve()
         epsilons = repeated(
@@ -153,8 +148,7 @@ SLOW_POWER = [(1.0, 10000, 0.22, 0.80, 0.40, 0.52), (4.0, 10000, 1.71, 3.74, 1.6
 
 
 @pytest.mark.sampled(8)
-@pytest.mark.slow
-@pytest.mark.parametrize("row", [*POWER, *(pytest.param(row, marks=pytest.mark.slow) for row in SLOW_POWER)])
+@pytest.mark.parametrize("row", [*POWER, *SLOW_POWER])
 def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> None:
     truth, runs, split, formula, steinke, curve = row
     mu, times = gdp_mu(truth, 1e-5), examples(200 if runs < 10_000 else 60)
@@ -182,7 +176,6 @@ def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> N
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "mean"), [*LAPLACE, (MultiSplit(seed=0), 0.654)])
 def test_laplace_two_worlds(rule: ThresholdRule, mean: float) -> None:
     # Many splits take long, and their median is hardly ever above the truth.
@@ -192,7 +185,6 @@ def test_laplace_two_worlds(rule: ThresholdRule, mean: float) -> None:
     assert_powerful(epsilons, mean, of=2000)
 
 
-@pytest.mark.slow
 def test_a_sampled_linear_run() -> None:
     truth = linear_last_iterate_epsilon(steps=50, sampling_probability=0.1, noise_multiplier=0.6, delta=1e-5)
     noise = 0.6 * 50**0.5
@@ -205,7 +197,6 @@ def test_a_sampled_linear_run() -> None:
         assert_valid(repeated(audited(rule, worlds, delta=1e-5), times=times, seed=15), truth)
 
 
-@pytest.mark.slow
 def test_a_mechanism_at_its_bound_in_one_run() -> None:
     """Randomised response with epsilon = 1: the guesses are Bin(r, e / (1 + e)) exactly, so the level is all used up."""
     keep = np.e / (1 + np.e)
@@ -223,7 +214,6 @@ def answers(models: int, candidates: int, epsilon: float, generator: np.random.G
     return [np.where(word, true, 1.0 - true) for word in words], coins
 
 
-@pytest.mark.slow
 def test_the_bound_keeps_its_level_over_several_models_and_the_estimate_keeps_none() -> None:
     """Truth 1, level 0.05, three models of 200 candidates together: at most 5 in 100 bounds above it, and half of the estimates."""
     generator, audits, above, printed_above = np.random.default_rng(3), examples(400), 0, 0
@@ -237,7 +227,6 @@ def test_the_bound_keeps_its_level_over_several_models_and_the_estimate_keeps_no
     assert printed_above > 0.3 * audits
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mu", "q", "steps"),
     [
@@ -254,7 +243,6 @@ def test_sampled_composition_is_just_below_the_accountant_s(mu: float, q: float,
 
 
 @pytest.mark.nightly(by_day="test_sampled_composition_is_just_below_the_accountant_s")
-@pytest.mark.slow
 def test_one_sampled_step_against_its_formula() -> None:
     mu, q, epsilon = 2.0, 0.3, 1.7
     place = (math.log((math.exp(epsilon) - 1 + q) / q) + mu * mu / 2) / mu

@@ -62,7 +62,6 @@ MECHANISMS: dict[str, tuple[Any, float, float]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -73,7 +72,6 @@ def test_every_rule_keeps_its_level(rule: str, mechanism: str) -> None:
     assert_valid(epsilons, truth, level=LEVEL)
 
 
-@pytest.mark.slow
 def test_an_event_of_probability_delta_needs_its_delta() -> None:
     """With ten times the runs that event alone certifies more than 1, unless delta is taken off."""
 
@@ -100,7 +98,6 @@ def epsilon_of(generator: Generator, count: int, guesses: list[tuple[int, int]],
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.0, 0.01, 0.1])
 @pytest.mark.parametrize(
     ("count", "guesses"),
@@ -118,14 +115,12 @@ def test_one_run_keeps_its_level(count: int, guesses: list[tuple[int, int]], del
     assert_valid(epsilons, 1.0, level=LEVEL)
 
 
-@pytest.mark.slow
 def test_one_run_uses_its_level() -> None:
     epsilons = repeated(lambda g: epsilon_of(g, 60, [(30, 30)], 0.0), times=500, seed=3)
     assert_valid(epsilons, 1.0, level=LEVEL)
     assert np.mean(epsilons > 1.0) > 0.1
 
 
-@pytest.mark.slow
 def test_an_event_for_all_coins_needs_the_term_with_delta() -> None:
     """All coins are told once in ten runs; at delta = 0 each of those certifies far too much, more often than a level of 0.01 allows."""
     refuted = repeated(
@@ -140,7 +135,6 @@ def sampled(generator: Generator, steps: int) -> Worlds:
     return generator.normal(size=steps), generator.normal(size=steps) + 1.5 * (generator.random(steps) < 0.3)
 
 
-@pytest.mark.slow
 def test_a_sampled_gaussian_seen_by_its_steps() -> None:
     """Its mu, conditional on that family; and what is certified of one step, when nothing is assumed."""
     curve, rule = SampledGaussianCurve(sampling_probability=0.3, steps=1), FixedThreshold(threshold=1.2)
@@ -156,7 +150,6 @@ def test_a_sampled_gaussian_seen_by_its_steps() -> None:
     assert mus.mean() > 0.9
 
 
-@pytest.mark.slow
 def test_the_projected_walk_as_published() -> None:
     """Four audits of 20000 + 20000 walks of 100 steps came to 1.634, 1.563, 1.571 and 1.605; the truth is 1.763475."""
     truth = projected_walk_epsilon(steps=100, diameter=1.0, shift=0.05, noise_std=0.2, start=0.5, delta=1e-5)

@@ -28,9 +28,6 @@ def grid(z: float, points: int) -> tuple[np.ndarray, float]:
     return x, x[1] - x[0]
 
 
-CASES = [(0.1, 1.0), (0.01, 0.7), (0.5, 2.0), (0.9, 5.0)]
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("q", "z", "count", "relation", "design", "delta", "epsilon", "tolerance"),
@@ -56,60 +53,12 @@ def test_printed_epsilons(
 
 
 def test_renyi_printed_values() -> None:
-    # schedules.md section 12 test 11, seven printed digits.
-    for q, z, order, value in (
-        (0.01, 1.0, 2.0, 1.718134e-04),
-        (0.01, 1.0, 10.0, 3.827042e-02),
-        (0.1, 1.0, 3.0, 3.171230e-02),
-        (0.1, 2.0, 20.0, 0.188314),
-        (0.01, 1.0, 32.0, 11.246276),
-    ):
-        curve = steps(q, z, 1).renyi_curve()
-        assert curve.values[curve.orders.index(order)] == pytest.approx(value, rel=3e-6)
     # peers_accounting.md section 7: RDP alone gives 6.712757, at order 4.1, whose series dp_accounting sums in absolute values.
     assert 6.71273 <= steps(0.01, 1.0, 10_000).renyi_curve().epsilon(1e-5) <= 6.712757
     # peers_accounting.md section 1e, fault 1: with the distance 2, not 1, Theorem 27 alone gives 118.7; the profile of the step gives less.
     fixed = steps(0.01, 1.0, 10_000, "replace_one", "without_replacement")
     assert fixed.epsilon(1e-5) < fixed.renyi_curve().epsilon(1e-5) < 118.7
     assert fixed.epsilon(1e-5) < 60.0  # the loss distribution is half of that
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
-@pytest.mark.parametrize(("q", "z"), CASES)
-def test_renyi_curve_bounds_both_directions_at_every_order(q: float, z: float, relation: Relation) -> None:
-    curve = steps(q, z, 1, relation).renyi_curve()
-    x = np.linspace(-60 * z - 60, 60 * z + 60, 200_001)
-    p, r = log_pair(q, z, relation, x)
-    for order in (1.1, 1.5, 2.5, 4.0, 8.0):
-        value = curve.values[[round(known, 1) for known in curve.orders].index(order)]
-        for a, b in ((p, r), (r, p)):
-            exponent = order * a + (1 - order) * b
-            exact = (exponent.max() + math.log(np.sum(np.exp(exponent - exponent.max())) * (x[1] - x[0]))) / (order - 1)
-            assert value >= exact * (1 - 1e-9) - 1e-11  # the trapezoidal rule is spectrally accurate on Gaussians
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
-@pytest.mark.parametrize(("q", "z"), [(0.01, 1.0), (0.1, 1.0), (0.1, 1.5), (0.1, 2.0), (0.01, 0.7)])
-def test_fixed_size_batches_hold_against_the_worst_other_records(q: float, z: float, relation: Relation) -> None:
-    """A batch without the record holds another one in its place, here with the opposite gradient: means 0, 2, and 1 (or 0) are possible."""
-    curve = steps(q, z, 1, relation, "without_replacement").renyi_curve()
-    x = np.linspace(-60, 80, 400_001)
-    other = 1.0 if relation == "zero_out" else 0.0
-
-    def mixture(mean: float) -> np.ndarray:
-        return np.logaddexp(math.log1p(-q) - x**2 / (2 * z * z), math.log(q) - (x - mean) ** 2 / (2 * z * z)) - math.log(
-            z * math.sqrt(2 * math.pi)
-        )
-
-    p, r = mixture(2.0), mixture(other)
-    for order in (2.0, 3.0, 4.0, 8.0):
-        for a, b in ((p, r), (r, p)):
-            exponent = order * a + (1 - order) * b
-            exact = (exponent.max() + math.log(np.sum(np.exp(exponent - exponent.max())) * (x[1] - x[0]))) / (order - 1)
-            # With noise z in place of z/2 this fails for zero_out: by a factor 5 at q = .01, z = 1, order 2.
-            assert curve.values[curve.orders.index(order)] >= exact
 
 
 def test_full_batches_are_gaussian_composition_exactly() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from exact_losses import DIGITS, Way, exact_delta, loss_at, profile_on_grid
 
-from lethe.calculus.conversions import gdp_delta
 from lethe.calculus.sampled.profiles import added_delta, fixed_size_delta, removed_delta, replaced_delta, step_losses
 from lethe.calculus.sampled.renyi import Relation
 
@@ -38,13 +37,6 @@ def test_profile_is_the_worse_direction_of_an_integral_and_its_mirror(q: float, 
         # The pair itself, at negative epsilon, is below the symmetric profile in both directions.
         below = [float(np.maximum(np.exp(a) - np.exp(-epsilon + b), 0.0).sum() * width) for a, b in ((mixture, normal), (normal, mixture))]
         assert mirror >= max(below) - 1e-9
-
-
-@pytest.mark.parametrize("z", [0.5, 2.0, 30.0])
-def test_profile_of_full_batches_is_the_gaussian_at_distance_two(z: float) -> None:
-    for epsilon in (0.0, 0.1, 1.0, 3.0):
-        assert float(fixed_size_delta(1 - 1e-15, z, epsilon)) == pytest.approx(gdp_delta(2 / z, epsilon), rel=1e-9, abs=1e-13)
-    assert float(fixed_size_delta(0.3, z, 0.0)) == pytest.approx(0.3 * gdp_delta(2 / z, 0.0), rel=1e-10)
 
 
 def profile_of(masses: np.ndarray, unbounded: float, interval: float, epsilon: float) -> float:

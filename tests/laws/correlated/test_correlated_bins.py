@@ -51,7 +51,6 @@ def whole_run(run: lethe.Run, epsilon: float, *, replaced: bool, backwards: bool
     return float(gains.mean()), float(gains.std() / math.sqrt(gains.size))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_it_is_the_divergence_for_whoever_knows_which_bins_it_may_be(relation: str) -> None:
     """By quadrature, of the bins 0 and 2 of four; 1 % more noise is seen. And no more than that for whoever knows less."""
@@ -71,7 +70,6 @@ def test_it_is_the_divergence_for_whoever_knows_which_bins_it_may_be(relation: s
             assert value <= bound.delta(epsilon) + 5 * error
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backwards", [False, True])
 def test_gradients_that_answer_what_was_released_reach_no_more(tmp_path: Path, *, backwards: bool) -> None:
     """Entries of any sign, three bands, seven bins, of which the adversary knows that it is the first or the fourth."""

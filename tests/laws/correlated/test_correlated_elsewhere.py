@@ -43,7 +43,6 @@ def mu_of(run: lethe.Run) -> float:
     return sensitivity(as_matrix(run.noise.strategy(run.total_steps)), run.steps_per_pass) / run.noise_multiplier
 
 
-@pytest.mark.slow
 def test_the_event_is_one_gaussian_of_the_strategy_s_sensitivity() -> None:
     for neighbours, factor in (("zero_out", 1.0), ("replace_one", 2.0)):
         run = run_of(neighbours=neighbours)

@@ -122,7 +122,6 @@ def loop(
     return engine
 
 
-@pytest.mark.slow
 def test_a_loop_of_one_s_own_takes_the_same_steps_as_fit() -> None:
     for make in (lambda given: torch.optim.SGD(given, lr=0.5), lambda given: torch.optim.Adam(given, lr=0.1)):
         models = [network(), network()]
@@ -134,7 +133,6 @@ def test_a_loop_of_one_s_own_takes_the_same_steps_as_fit() -> None:
         assert with_fresh_noise(fitted.run) == run_of()
 
 
-@pytest.mark.slow
 def test_a_loop_is_certified_as_its_run_is() -> None:
     """Half of it, and all of it: a Toeplitz strategy is one for every number of steps, a matrix for its own alone."""
     run, model = run_of(), network()
@@ -150,7 +148,6 @@ def test_a_loop_is_certified_as_its_run_is() -> None:
     assert certificate.seal is not None
 
 
-@pytest.mark.slow
 def test_a_loop_that_ends_early_has_no_matrix_of_so_many_steps(tmp_path: Path) -> None:
     run, model = run_of(noise=LowerTriangular.saved(binary_tree(6), tmp_path / "tree.npy")), network()
     engine = loop(run, model, torch.optim.Adam(model.parameters()), steps=3)
@@ -160,7 +157,6 @@ def test_a_loop_that_ends_early_has_no_matrix_of_so_many_steps(tmp_path: Path) -
         engine.recorded_run(steps_fixed_in_advance=True)
 
 
-@pytest.mark.slow
 def test_a_loop_with_several_step_sizes_says_what_it_has_spent_so_far() -> None:
     """Noise divided by these step sizes differs in its last bits: it is that of the plan, which has one number."""
     sizes, features = np.random.default_rng(0).uniform(0.001, 1.0, 6).tolist(), data()
@@ -222,7 +218,6 @@ def test_a_head_walks_by_the_strategy_s_noise(release: str) -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_several_groups_are_drawn_from_in_turn(way: str) -> None:
     """The recorder refuses a batch of another group; the loggers' settings name the groups and the strategy."""
@@ -252,7 +247,6 @@ class Heard(Callback):
         self.ends.append(end)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", [*WAYS, "linear"])
 def test_callbacks_are_told_what_is_drawn_anew_and_of_the_run_as_it_is(way: str) -> None:
     heard, run = Heard(), run_of()
@@ -271,7 +265,6 @@ def test_callbacks_are_told_what_is_drawn_anew_and_of_the_run_as_it_is(way: str)
     assert lethe.certify(end.record, DELTA).epsilon == lethe.certify(run, DELTA).epsilon
 
 
-@pytest.mark.slow
 def test_the_epsilon_so_far_is_that_of_the_strategy_so_far(tmp_path: Path) -> None:
     """Of a matrix that of the whole plan, since a matrix is for its own number of steps."""
     run, matrix = run_of(), run_of(noise=LowerTriangular.saved(binary_tree(STEPS), tmp_path / "tree.npy"))

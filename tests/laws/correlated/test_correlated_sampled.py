@@ -95,7 +95,6 @@ def divergence(run: lethe.Run, group: int, epsilon: float, *, replaced: bool, ba
     return float(gains.mean()), float(gains.std() / math.sqrt(gains.size))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_it_is_the_divergence_of_the_whole_run_where_gradients_never_change(relation: str) -> None:
     """Within 5 standard errors; the bound of 1 % more noise lies below the divergence itself, so that a bound that is too small is seen."""
@@ -112,7 +111,6 @@ def test_it_is_the_divergence_of_the_whole_run_where_gradients_never_change(rela
     assert any(seen)
 
 
-@pytest.mark.slow
 def test_every_group_and_any_banded_matrix_is_covered(tmp_path: Path) -> None:
     """Columns of any length and sign, of three bands and three groups: no group's divergence is above the bound."""
     matrix = random_triangular(np.random.default_rng(3), 7, signed=True)
@@ -149,7 +147,6 @@ def test_more_bands_than_groups_get_no_credit() -> None:
     assert (credit.theorem, credit.epsilon < certificate.epsilon) == ("correlated-sampled", True)
 
 
-@pytest.mark.slow
 def test_of_each_turn_the_step_with_the_least_noise_counts() -> None:
     """Independent noise that differs between the groups: never below what either group costs by itself, as a Poisson run of its steps."""
     noises = [2.0, 1.0, 2.0, 1.5, 1.2, 3.0]
@@ -241,7 +238,6 @@ def test_what_the_design_cannot_do_is_refused(changes: dict[str, Any]) -> None:
         run_of(**changes)
 
 
-@pytest.mark.slow
 def test_a_step_draws_from_its_group_alone_each_record_with_the_stated_chance() -> None:
     run = run_of(4, size=5, records=42, steps=4000, noise=None)
     counts = np.zeros(42)
@@ -253,7 +249,6 @@ def test_a_step_draws_from_its_group_alone_each_record_with_the_stated_chance() 
     assert np.abs(counts - 1000 * chance).max() < 6 * math.sqrt(1000 * chance * (1 - chance))
 
 
-@pytest.mark.slow
 def test_training_keeps_to_it_and_is_certified_as_it() -> None:
     random = np.random.default_rng(0)
     features = random.normal(size=(40, 3))
@@ -288,7 +283,6 @@ def test_batches_from_any_step_on_are_those_of_the_groups_in_turn() -> None:
             assert (taken % 4 == (step - 1) % 4).all()
 
 
-@pytest.mark.slow
 def test_a_planner_takes_a_strategy_that_is_amplified() -> None:
     """Of more groups than 64 too, for which a buffered strategy, of all bands, would be searched in a fixed order."""
     for groups, steps in ((2, 40), (80, 160)):

@@ -62,7 +62,6 @@ def test_it_is_exact_where_gradients_never_change(noise: dict[str, Any], batches
         assert certificate.epsilon == pytest.approx(lethe.guarantees.GDP(max(exact)).epsilon(DELTA), rel=1e-8)
 
 
-@pytest.mark.slow
 def test_no_signs_of_gradients_reach_more() -> None:
     """Linear losses whose gradient turns along the way, with strategies of any sign: never above what is certified."""
     random = np.random.default_rng(0)
@@ -86,7 +85,6 @@ class _Matrix:
         return self._matrix
 
 
-@pytest.mark.slow
 def test_gradients_that_answer_the_noise_reach_no_more() -> None:
     """An adversary who sees every output and turns the record's gradient by it: the loss of privacy stays that of the guarantee.
 

@@ -59,7 +59,6 @@ def test_what_was_executed_is_recorded(tmp_path: Path) -> None:
         assert certificate.seal is not None
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("batches", [{"design": "full"}, {"design": "shuffled_once", "size": 10}, {"design": "balls_in_bins", "size": 10}])
@@ -104,7 +103,6 @@ def test_no_noise_is_no_noise() -> None:
 
 
 @pytest.mark.nightly(by_day="test_each_shard_s_noise_has_the_strategy_s_covariance")
-@pytest.mark.slow
 def test_an_audit_finds_what_the_noise_gives_away_and_no_more() -> None:
     """A canary alone in full batches: the last iterate is Gaussian, its noise the sum of the correlated noise of 4 steps."""
     pytest.importorskip("joblib")

@@ -122,7 +122,6 @@ def test_each_of_two_records_that_replace_one_another_pays_for_the_grid(design: 
         assert (moved + grid_spacing(used[0]) * np.sqrt(float(dimension))) / used[0] <= moved / 2.0
 
 
-@pytest.mark.slow
 def test_it_trains_and_is_certified_as_planned(tmp_path: Path) -> None:
     features = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
     targets, run = (features[:, 0] > 0).long(), run_of(BANDED, noise_multiplier=0.1, steps=30, step_size=1.0)

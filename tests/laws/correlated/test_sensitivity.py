@@ -38,7 +38,6 @@ def test_of_entries_that_are_not_negative_it_is_what_the_worst_signs_reach(name:
         assert (said >= exact).all()
 
 
-@pytest.mark.slow
 def test_it_is_never_below_what_vectors_reach() -> None:
     """Random strategies and contributions, by unit vectors of random dimension, brute signs among them for the signed ones."""
     random = np.random.default_rng(0)
@@ -136,7 +135,6 @@ def test_of_columns_that_do_not_rise_it_is_what_the_worst_steps_reach(name: str,
     assert exact <= separated_sensitivity(as_matrix(column), separation, count) <= 1.3 * exact
 
 
-@pytest.mark.slow
 def test_it_is_never_below_what_any_steps_reach_and_exact_of_few_bands() -> None:
     random, ratios = np.random.default_rng(0), list[float]()
     for _ in range(150):

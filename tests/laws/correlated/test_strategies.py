@@ -78,7 +78,6 @@ def least_error(steps: int) -> float:
     return float(2 * roots.sum() - weights.sum()) / steps
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("steps", [16, 64])
 def test_the_dense_optimum_of_one_participation_is_the_least_possible(steps: int) -> None:
     """The least, by duality; above the published bound, the nuclear norm of the prefix sums, whose singular values are known."""
@@ -93,7 +92,6 @@ PATTERNS = [(24, 24), (24, 1), (24, 5), (40, 4), (33, 40)]
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "slots"), PATTERNS)
 def test_optimised_strategies_are_never_worse_than_known_ones(steps: int, slots: int) -> None:
     for workload in (prefix_sums(steps), sgd_workload(np.ones(steps), momentum=0.9)):
@@ -176,7 +174,6 @@ def error_of(run: lethe.Run, workload: Any) -> float:
     return run.uncorrelated.noise_multipliers[0] ** 2 * noise_squares(strategy, workload)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once"])
 def test_at_the_same_epsilon_it_moves_the_iterates_less(design: str, tmp_path: Path) -> None:
     run = make_run(batches={"design": design, "size": 10}, release="all", noise_multiplier=None)
@@ -240,7 +237,6 @@ def _file(run: lethe.Run) -> Path:
     return Path(run.noise.file)
 
 
-@pytest.mark.slow
 def test_a_folder_keeps_what_was_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found again without a search, by all that was asked for; a file that was cut short or is for other steps is refused."""
     run = make_run(steps=20, release="all")

@@ -29,7 +29,7 @@ from lethe.train.linear.gradients import gradient_rounding
 
 # What happens after the last step, or beside the run, no run can know: its own code says so in the certificate.
 AFTERWARDS = {"release", "secrecy", "arithmetic"}
-NAMES = [pytest.param(run.name, marks=[pytest.mark.slow] if run.name == "poisson" else []) for run in RUNS]
+NAMES = [run.name for run in RUNS]
 BINARY, TERNARY = two_blobs(120), three_blobs(120)
 VALUES = BINARY[0], BINARY[0] @ np.array([0.5, -0.2, 0.1])
 CLASSIFIERS: dict[str, tuple[type[Any], Any]] = {
@@ -49,7 +49,6 @@ REGRESSORS: dict[str, tuple[type[Any], Any]] = {
 
 
 @pytest.mark.sampled(36)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", [*CLASSIFIERS, *REGRESSORS])
 def test_the_run_alone_proves_what_the_model_claims(kind: str, name: str) -> None:
@@ -113,7 +112,6 @@ def test_the_facts_of_the_recorded_loss_are_those_of_the_loss_and_no_smaller_one
     assert 0.9 * bound <= lengths.max() <= bound * (1.0 + 1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["cyclic", "pass_ends"])
 def test_hidden_iterates_are_planned_and_recorded_with_their_rounding(mechanism: str) -> None:
     """Scores are added up in one go, so that of 300 columns a score counts with 300 roundings."""

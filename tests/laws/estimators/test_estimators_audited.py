@@ -160,7 +160,6 @@ CUT = [
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "loss", "neighbours"), CUT)
 def test_cut_losses_leak_what_is_claimed_and_no_more(name: str, loss: LinearLoss, neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # A fit by a perturbation takes long. A record that is zeroed out has no features, so no gradient and no curvature.
@@ -177,14 +176,12 @@ ENVELOPES = [
 
 
 @pytest.mark.sampled(8)
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "loss", "neighbours"), ENVELOPES, ids=lambda one: getattr(one, "name", one))
 def test_envelopes_leak_what_is_claimed_and_no_more(name: str, loss: LinearLoss, neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:
     judge(*linear(monkeypatch, name, loss, neighbours), neighbours, LESS, MANY)
 
 
 @pytest.mark.nightly(by_day="test_envelopes_leak_what_is_claimed_and_no_more")
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "loss", "neighbours"), ENVELOPES[:2], ids=lambda one: getattr(one, "name", one))
 def test_three_quarters_of_the_noise_are_too_few_along_envelopes(
     name: str, loss: LinearLoss, neighbours: str, monkeypatch: pytest.MonkeyPatch
@@ -193,7 +190,6 @@ def test_three_quarters_of_the_noise_are_too_few_along_envelopes(
     judge(*linear(monkeypatch, name, loss, neighbours), neighbours, NEARLY, 3000)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "neighbours"),
     [
@@ -213,7 +209,6 @@ def test_heavy_tailed_estimators_leak_what_is_claimed_and_no_more(name: str, nei
 
 @pytest.mark.nightly(by_day="test_the_largest_eigenvalue_moves_by_no_more_than_its_sensitivity")
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_the_released_smoothness_leaks_no_more_than_its_share(neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # It has half of the squared budget, and its clip norm is released with noise of its own.

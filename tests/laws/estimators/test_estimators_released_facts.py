@@ -44,7 +44,6 @@ def sources() -> RandomSources:
 
 
 @pytest.mark.sampled(24)
-@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 @pytest.mark.parametrize(
     ("make", "parameters"),
@@ -74,7 +73,6 @@ def test_the_guarantee_does_not_depend_on_what_was_released(make: type[PrivateLi
 
 
 @pytest.mark.sampled(24)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", [Logistic(feature_norm=1.0), LeastSquares(feature_norm=1.0, residual_bound=1.0)], ids=["logistic", "huber"]
 )
@@ -102,7 +100,6 @@ def test_what_was_planned_without_a_ridge_holds_with_one(name: str, loss: Linear
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", ["objective_perturbation", "output_perturbation"])
 @pytest.mark.parametrize(
@@ -139,7 +136,6 @@ def test_a_perturbed_minimiser_states_no_less_than_it_cost(
         assert all(cost.delta(epsilon) <= stated.planned.delta(epsilon) * (1.0 + 1e-7) for epsilon in EPSILONS)
 
 
-@pytest.mark.slow
 def test_a_choice_that_looks_at_a_release_may_cost_more_than_each_option() -> None:
     """Why: a Gaussian release picks a second one of two, and with each the joint statement says (1, delta)."""
     delta, first = 1e-5, 0.05

@@ -41,7 +41,6 @@ def odd_at(number: int) -> list[Any]:
     return ODD if by_night() else ODD[number % 4 :: 4]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["LinearRegression", "PrivateMean"])
 @pytest.mark.filterwarnings("ignore")  # of ranges that may be too small
 def test_a_statement_with_a_nonsense_entry_is_refused_or_no_smaller(name: str) -> None:

@@ -88,7 +88,6 @@ def test_the_loss_that_is_never_negative_needs_the_vertex_of_the_other_release(m
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", [Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=3), LeastSquares(feature_norm=1.0, residual_bound=1.0)]
 )

@@ -91,7 +91,6 @@ def replayed(run: Run, targets: np.ndarray, outputs: int, averaged: int, *, nois
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(MODELS))
 @pytest.mark.parametrize(("name", "release"), [*((name, "last") for name in RUNS), *((name, "all") for name in EVERY)])
 def test_a_run_adds_the_noise_that_its_certificate_is_about(name: str, release: str, kind: str) -> None:

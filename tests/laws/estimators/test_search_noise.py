@@ -71,7 +71,6 @@ def score_before_noise(labelled: bool, aside: np.ndarray) -> float:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("tries", [ONCE, 6.0])
 @pytest.mark.parametrize("seed", range(3))
@@ -92,7 +91,6 @@ def test_the_score_has_the_stated_noise(seed: int, tries: float, labelled: bool,
     assert found.score_noise_std_ * one.guarantee.mu == pytest.approx(1.0 / ASIDE, rel=1e-6)
 
 
-@pytest.mark.slow
 def test_fresh_noise_has_the_same_law() -> None:
     """Searches of one try: by chance one in a hundred million has a sum of squares so far off, and no two the same noise."""
     count = 30 if by_night() else 10

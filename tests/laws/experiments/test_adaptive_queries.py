@@ -49,7 +49,6 @@ ADDED = list(product((0.0, BOUND / 2, BOUND), repeat=3))
 REPLACED = list(product((-BOUND, 0.0, BOUND), repeat=3))
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
 def test_one_record_added_or_replaced_changes_every_probability_by_at_most_epsilon(epsilon: float) -> None:
@@ -61,12 +60,10 @@ def test_one_record_added_or_replaced_changes_every_probability_by_at_most_epsil
     assert replaced >= 0.9 * epsilon
 
 
-@pytest.mark.slow
 def test_the_noise_for_one_record_added_does_not_cover_one_replaced() -> None:
     assert worst_log_ratio(REPLACED, BOUND / 1.0) > 1.5
 
 
-@pytest.mark.slow
 @pytest.mark.nightly(by_day="test_the_noise_is_no_smaller_than_the_proof_asks")
 @pytest.mark.parametrize("touch_factor", [1.0, 2.0])
 def test_the_code_has_these_probabilities(touch_factor: float) -> None:

@@ -18,7 +18,6 @@ def parameters(seed: int = 0) -> list[torch.nn.Parameter]:
     return [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64)) for shape in ((4, 3), (3,))]
 
 
-@pytest.mark.slow
 @given(
     step_size=st.floats(0.05, 1.0),
     m=st.floats(-0.3, 0.5),
@@ -41,7 +40,6 @@ def test_what_weight_decay_does_to_the_lipschitz_constant(step_size: float, m: f
     assert clipped <= shrink * clipped_step(step_size / shrink, m, smoothness) * (1 + 1e-12)
 
 
-@pytest.mark.slow
 def test_the_clipped_constant_with_decay_is_attained() -> None:
     """Scanning all angles between clipping and curvature: no smaller constant would do."""
     step_size, decay, smoothness = 0.5, 0.6, 1.4
@@ -109,7 +107,6 @@ def test_a_clipped_mean_moves_no_more_than_stated() -> None:
 
 
 @pytest.mark.nightly(by_day="test_the_clipped_constant_with_decay_is_attained")
-@pytest.mark.slow
 def test_a_twice_clipped_step_can_leave_the_constant_of_a_once_clipped_one() -> None:
     """Why clip_mean is certified by composition only: two projections before the Hessians beat the constant of one."""
     worst, smoothness, step_size = 0.0, 1.0, 1.5

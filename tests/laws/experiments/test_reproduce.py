@@ -2,21 +2,18 @@
 
 import json
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from oracles import linear_gaussian_mu_same_direction
-from printed_tables import printed
 from repository import ROOT
 from typer.testing import CliRunner
 
 import lethe
-from lethe.cli.app import app, main
+from lethe.cli.app import app
 from lethe_experiments import REPRODUCTIONS, Reproduction, describe
 from lethe_experiments.kong_ribero_figure_1 import LEFT, RIGHT, kong_ribero_figure_1
-from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 BOK = [name for name in REPRODUCTIONS if name.startswith("bok")]
 PASSES = (1, 2, 7, 20)
@@ -42,7 +39,6 @@ def _curve(figure: Reproduction, panel: str, name: str) -> dict[int, float]:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BOK)
 def test_published_numbers_come_out_again(tables: dict[str, Reproduction], name: str) -> None:
     """Within one of the sixth digit; the numerical composition of sampled batches is an estimate within 0.001, and agrees as well."""
@@ -66,7 +62,6 @@ def test_sampled_batches_and_ours(tables: dict[str, Reproduction]) -> None:
     assert composed["shuffled_once"] < 0.81 * composed["last_iterate"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("m", [100.0, 1000.0, 10000.0])
 def test_kong_ribero_19_is_its_formula(figure: Reproduction, m: float) -> None:
     """4 (lambda C/(b sigma))^2 [1 + E theta(1000)] with lambda C/(b sigma) = 1 and, for m = M, L^2 = 1 + 2.5 lambda m."""
@@ -132,7 +127,6 @@ def test_what_is_printed_and_false_is_below_an_exact_loss(figure: Reproduction) 
     assert all(row["rdp_over_alpha"] < exact and row["why"] for row in refuted if row["passes"] == 1)
 
 
-@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     result = runner.invoke(app, ["reproduce", "bok-table-7", "-o", str(folder)], env={"COLUMNS": "160"}, catch_exceptions=False)
@@ -155,7 +149,6 @@ def test_one_number_differs_in_the_last_digit(tables: dict[str, Reproduction]) -
     assert differing == {(name, "6.65381", "6.65382") for name in ("bok-table-1", "bok-table-4")}
 
 
-@pytest.mark.slow
 def test_the_ratios_on_the_page() -> None:
     """At 1e5 steps: rho and epsilon of theirs over ours, as docs/reproduce.md has them."""
     found = kong_ribero_figure_1(passes=(100,)).records()
@@ -166,23 +159,11 @@ def test_the_ratios_on_the_page() -> None:
     assert ratios == {"rdp_over_alpha": ["2.1", "2.3", "2.3", "29", "80"], "epsilon": ["1.7", "1.9", "2", "13", "26"]}
 
 
-def _page(result: Reproduction, width: int) -> str:
-    return printed(*reproduction_tables(result.to_dict(), width), width=width)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "--list"]])
 def test_the_list(words: list[str]) -> None:
     result = runner.invoke(app, words, env={"COLUMNS": "160"}, catch_exceptions=False)
     assert all(name in result.stdout and describe(name) in result.stdout for name in REPRODUCTIONS)
     assert json.loads(runner.invoke(app, [*words, "--json"]).stdout) == {name: describe(name) for name in REPRODUCTIONS}
-
-
-def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["lethe", *map(str, words)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return int(stop.value.code or 0)
 
 
 def test_the_page_names_every_one() -> None:

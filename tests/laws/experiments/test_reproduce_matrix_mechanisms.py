@@ -9,8 +9,6 @@ from lethe.calculus.correlated.matrices import as_matrix, binary_tree, square_ro
 from lethe_experiments import Reproduction
 from lethe_experiments.matrix_mechanisms import largest_at_least, largest_error, matrix_mechanisms, mean_at_least, mean_error
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def result() -> Reproduction:

@@ -40,13 +40,6 @@ def averages(beta: float, gradients: np.ndarray) -> np.ndarray:
     return np.array(result)
 
 
-def test_debiased_momentum() -> None:
-    expected = [1, 1.526316, 2.070111, 2.631288]  # schedules.md 12.6, six decimals
-    assert averages(0.9, np.array([[1.0], [2.0], [3.0], [4.0]]))[:, 0] == pytest.approx(expected, abs=5e-7)
-    for step in range(1, 5):
-        assert debiased_weights(0.9, step) @ np.arange(1.0, step + 1) == pytest.approx(expected[step - 1], abs=5e-7)
-
-
 @pytest.mark.parametrize("beta", [0.0, 1e-3, 0.5, 0.9, 0.999])
 @pytest.mark.parametrize("steps", [1, 2, 7, 50])
 def test_weights_are_what_the_algorithm_does_to_unit_noise(beta: float, steps: int) -> None:
@@ -60,24 +53,6 @@ def test_weights_are_what_the_algorithm_does_to_unit_noise(beta: float, steps: i
     assert mom_weights(gamma, beta, steps) == pytest.approx(squares, rel=1e-12)
 
 
-@given(BETAS, st.integers(1, 300))
-def test_an_average_has_weights_that_add_up_to_one(beta: float, step: int) -> None:
-    assert debiased_weights(beta, step).sum() == pytest.approx(1.0, rel=1e-12)  # 300 roundings
-    assert coherent_weights(beta, step).sum() == pytest.approx(step, rel=1e-12)  # T averages
-
-
-def test_exact_weights_and_their_schedule() -> None:
-    # schedules.md 12.7, six decimals
-    weights = mom_weights(0.95, 0.5, 5)
-    assert weights == pytest.approx([0.933451, 0.475780, 0.378899, 0.336820, 0.266389], abs=5e-7)
-    assert optimal_schedule(weights, 1).variances == pytest.approx([3.485949, 4.882740, 5.471485, 5.803209, 6.525421], abs=5e-7)
-
-
-@pytest.mark.parametrize(("gamma", "beta", "step"), [(0.95, 0.5, 14), (0.99, 0.9, 230), (0.8, 0.3, 2), (0.7, 0.3, 1)])
-def test_the_turning_step(gamma: float, beta: float, step: int) -> None:
-    assert turning_step(gamma, beta) == step  # schedules.md 12.7
-
-
 @given(st.floats(0.05, 0.995), BETAS)
 def test_the_turning_step_is_the_last_that_qualifies(gamma: float, beta: float) -> None:
     steps = np.arange(1.0, 4000.0)
@@ -87,7 +62,6 @@ def test_the_turning_step_is_the_last_that_qualifies(gamma: float, beta: float) 
     assert turning_step(gamma, beta) == np.flatnonzero(gaps >= 0)[-1] + 1
 
 
-@pytest.mark.slow
 @given(st.floats(0.3, 0.999), st.floats(0.0, 0.999), st.integers(1, 200))
 def test_the_corrected_weights_of_theorem_4_8_are_an_upper_bound(gamma: float, beta: float, steps: int) -> None:
     assume(beta < gamma)
@@ -95,7 +69,6 @@ def test_the_corrected_weights_of_theorem_4_8_are_an_upper_bound(gamma: float, b
     assert np.all(theorem_4_8_weights(gamma, beta, steps) >= mom_weights(gamma, beta, steps) * (1 - 1e-12))  # roundings
 
 
-@pytest.mark.slow
 def test_no_cancellation_where_gamma_is_near_beta_squared() -> None:
     gamma, beta, steps = 0.99, 0.99 - 1e-9, 2000  # gamma - beta^2 = .01, and the turn comes at step 1
     turn = turning_step(gamma, beta)
@@ -123,7 +96,6 @@ def _double_sum(gamma: float, beta: float, variances: np.ndarray) -> float:
     return total
 
 
-@pytest.mark.slow
 @given(gamma=GAMMAS, beta=SUM_BETAS, variances=st.lists(st.floats(0.0, 100.0), min_size=1, max_size=25))
 def test_it_is_the_double_sum(gamma: float, beta: float, variances: list[float]) -> None:
     array = np.array(variances)
@@ -144,7 +116,6 @@ def test_theorem_4_7_holds(gamma: float, beta: float, steps: int) -> None:
     assert exact <= u3_uniform_bound(gamma=gamma, beta=beta, steps=steps) * (1 + 1e-9)
 
 
-@pytest.mark.slow
 @given(gamma=st.floats(0.8, 0.999), beta=SUM_BETAS, steps=st.integers(1, 200))
 def test_the_best_schedule_is_best_and_the_short_bound_is_one(gamma: float, beta: float, steps: int) -> None:
     least = best_u3(gamma=gamma, beta=beta, steps=steps)
@@ -169,7 +140,6 @@ KAPPAS = st.floats(1.0, 500.0)
 RISK_BETAS = st.floats(0.01, 0.95)
 
 
-@pytest.mark.slow
 @given(kappa=KAPPAS, beta=RISK_BETAS)
 def test_the_largest_step_is_where_the_slack_ends(kappa: float, beta: float) -> None:
     largest = largest_relative_step(kappa=kappa, beta=beta)
@@ -182,7 +152,6 @@ def test_the_largest_step_is_where_the_slack_ends(kappa: float, beta: float) -> 
     assert largest == pytest.approx(4 / (1 + math.sqrt(1 + 16 * drift)), rel=1e-6)
 
 
-@pytest.mark.slow
 @given(kappa=KAPPAS, beta=RISK_BETAS, share=st.floats(0.01, 1.0), alpha=st.floats(0.0, 1.0), steps=st.integers(1, 60))
 def test_the_closed_forms_are_the_bound_at_their_schedules(kappa: float, beta: float, share: float, alpha: float, steps: int) -> None:
     step = share * largest_relative_step(kappa=kappa, beta=beta)
@@ -208,7 +177,6 @@ def test_a_step_too_long_is_refused_with_the_longest_allowed() -> None:
         erub_momentum(kappa=1.0, beta=0.9, relative_step=1.0, alpha=0.1, budget=1.0, variances=[1.0])
 
 
-@pytest.mark.slow
 def test_random_noisy_quadratics_stay_below_the_corrected_bound() -> None:
     """The whole right side, the term in the velocities included, which makes it smallest."""
     source = np.random.default_rng(4_6)

@@ -13,7 +13,6 @@ import lethe
 from lethe.train.clip import sums
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lethe.errors.LargeDeltaWarning")
 def test_no_certificate_says_less_than_linear_losses_reveal() -> None:
     count = 400 if by_night() else 40
@@ -41,7 +40,6 @@ def test_an_epsilon_one_per_cent_too_small_is_noticed(design: dict[str, object],
     assert exact_delta(run, law, 0.99 * epsilon) > 1e-3 * (1 + 1e-3)
 
 
-@pytest.mark.slow
 def test_no_record_moves_a_random_model_by_more_than_its_bound() -> None:
     trained, count = 0, 48 if by_night() else 6
     for case, outcome in outcomes(range(count)):
@@ -50,7 +48,6 @@ def test_no_record_moves_a_random_model_by_more_than_its_bound() -> None:
     assert trained >= 0.6 * count  # the others mix records, or are refused
 
 
-@pytest.mark.slow
 def test_models_that_mix_records_are_drawn_and_refused() -> None:
     mixing = [case for case in map(random_case, range(60)) if case.mixing]
     assert {case.mixing for case in mixing} <= set(MIXING)
@@ -59,7 +56,6 @@ def test_models_that_mix_records_are_drawn_and_refused() -> None:
 
 
 @pytest.mark.nightly(by_day="test_no_record_moves_a_random_model_by_more_than_its_bound")
-@pytest.mark.slow
 def test_a_clipper_that_clips_to_twice_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = sums.clip_weights
     monkeypatch.setattr(sums, "clip_weights", lambda *args, **options: 2 * weights(*args, **options))

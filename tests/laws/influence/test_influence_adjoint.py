@@ -19,7 +19,6 @@ def deviations(first: Any, expected: np.ndarray, errors: np.ndarray | float = 0.
     return np.abs(first.weights - expected) / np.hypot(first.errors, errors)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ridge", [0.0, 0.4])
 def test_on_a_quadratic_it_is_exact_in_expectation(ridge: float) -> None:
     run = make_run(regulariser={"kind": "ridge", "strength": ridge} if ridge else None)
@@ -31,7 +30,6 @@ def test_on_a_quadratic_it_is_exact_in_expectation(ridge: float) -> None:
     assert estimate.influence.basis == "public"
 
 
-@pytest.mark.slow
 def test_small_batches_have_their_own_jacobians() -> None:
     run = make_run(batches=lethe.batches.Cyclic(6), passes=2, noise_at="pass_ends")
     rows = make_data().records(run).features
@@ -55,7 +53,6 @@ def logistic_loss(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.binary_cross_entropy_with_logits(scores.squeeze(1), targets, reduction="none")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "step_size", "clip_norm", "outputs", "record_loss"),
     [
@@ -78,7 +75,6 @@ def test_it_is_the_second_derivative_by_autograd(
 
 
 @pytest.mark.nightly(by_day="test_it_is_the_second_derivative_by_autograd")
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "step_size", "curvature"), [("softmax_regression", 2.0, "_softmax"), ("logistic_regression", 4.0, "_logistic")]
 )
@@ -93,7 +89,6 @@ def test_the_term_of_the_gradient_is_needed_for_that(kind: str, step_size: float
 
 
 @pytest.mark.nightly(by_day="test_it_is_the_second_derivative_by_autograd")
-@pytest.mark.slow
 def test_it_agrees_with_retraining_under_the_planned_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Softmax regression with noise large enough to matter: the mean over noisy paths is the derivative itself."""
     run, data = make_run("softmax_regression", noise_multiplier=6.0, step_size=0.8), make_data("softmax_regression")
@@ -107,7 +102,6 @@ def test_it_agrees_with_retraining_under_the_planned_noise(monkeypatch: pytest.M
 
 
 @pytest.mark.nightly(by_day="test_it_is_the_second_derivative_by_autograd")
-@pytest.mark.slow
 def test_clipped_runs_are_estimated_too() -> None:
     """Softmax with many records clipped: what is left out is small beside what clipping changes."""
     run, data = make_run("softmax_regression", step_size=1.5, clip_norm=0.4, noise_multiplier=0.0), make_data("softmax_regression")
@@ -124,7 +118,6 @@ def of_two_classes(loss: dict[str, Any], **changes: Any) -> Any:
     return make_run(loss=loss, step_size=2.0, noise_multiplier=0.02, **changes)
 
 
-@pytest.mark.slow
 def test_a_hinge_that_never_leaves_its_corner_is_a_quadratic() -> None:
     """Curvature 1/(2h) = 1/16 everywhere on the path: the exact influence of the quadratic, found by differentiating the loss."""
     run, data = of_two_classes(WIDE), make_data("logistic_regression")
@@ -136,7 +129,6 @@ def test_a_hinge_that_never_leaves_its_corner_is_a_quadratic() -> None:
     assert doubled[-1] == pytest.approx(2.0 * exact[-1])
 
 
-@pytest.mark.slow
 def test_each_of_k_hinges_is_one() -> None:
     data = make_data("softmax_regression")
     several = {"kind": "one_versus_rest_hinge", "feature_norm": 1.5, "width": 8.0, "classes": 3}
@@ -146,7 +138,6 @@ def test_each_of_k_hinges_is_one() -> None:
     assert (np.abs(estimate.weights - 3.0 * two) / estimate.errors).max() < 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("loss", [{"kind": "truncated_logistic_regression", "feature_norm": 1.5, "cut": 0.5}, WIDE | {"width": 0.5}])
 def test_synthetic_data_and_retraining_serve_every_loss(loss: dict[str, Any]) -> None:
     estimate = retraining_influence(of_two_classes(loss), SyntheticData(columns=2, seed=1), repeats=3, seed=0)

@@ -31,7 +31,6 @@ def assumed(*eigenvalues: float) -> PublicCurvatures:
     return PublicCurvatures(np.array(eigenvalues), statement="assumed")
 
 
-@pytest.mark.slow
 @given(
     eigenvalues=arrays.arrays(np.float64, st.integers(1, 4), elements=st.floats(0.01, 3.0)),
     step_sizes=st.lists(st.floats(0.05, 1.2), min_size=1, max_size=8),

@@ -13,7 +13,6 @@ def deviations(weights: np.ndarray, errors: np.ndarray, expected: np.ndarray) ->
     return np.abs(weights - expected) / errors
 
 
-@pytest.mark.slow
 def test_least_squares_is_met_within_its_standard_errors() -> None:
     """3 standard errors; and exact weights moved by one step are told apart. With the planned noise elsewhere: see the next test."""
     looked_at = slice(None) if by_night() else slice(2, 4)  # two steps in the midst are furthest apart
@@ -29,7 +28,6 @@ def test_least_squares_is_met_within_its_standard_errors() -> None:
     assert "drawn here" in estimate.detail
 
 
-@pytest.mark.slow
 def test_on_a_quadratic_mirrored_noise_cancels_all_but_what_is_looked_for() -> None:
     """The estimate of a single seed then depends on that step's own normal numbers alone: the other noise does not matter."""
     run, data = make_run(), make_data()

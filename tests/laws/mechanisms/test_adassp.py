@@ -38,7 +38,6 @@ def _distance(parameters: np.ndarray, rest: np.ndarray, neighbours: str, norm: f
     return float(np.linalg.norm(statistic(with_first) - statistic(other)))
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("weights", WEIGHTS)

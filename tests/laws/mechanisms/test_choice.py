@@ -43,7 +43,6 @@ def test_a_private_score_is_part_of_every_try():
     assert stated > pick(delta=1e-5).statement.planned.epsilon(1e-5)
 
 
-@pytest.mark.slow
 def test_the_choice_follows_its_exact_law():
     """Candidates drawn uniformly, ties among equal scores and the number of tries included."""
     repetitions = TruncatedNegativeBinomial(eta=0.0, gamma=0.2)
@@ -69,7 +68,6 @@ def test_no_try_gives_no_result():
     assert empty.statement.planned.epsilon(1e-5) < math.inf
 
 
-@pytest.mark.slow
 def test_fresh_entropy_unless_a_generator_is_given():
     draws = {tuple(pick(generator=None, score=lambda _: 0.0).candidate for _ in range(12)) for _ in range(3)}
     assert len(draws) == 3

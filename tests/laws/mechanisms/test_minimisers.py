@@ -56,7 +56,6 @@ def test_derivatives_agree_with_differences(loss: LinearLoss, monkeypatch: pytes
     assert objective.hessian(weights) == pytest.approx(hessian, abs=1e-13)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", ["factored", "conjugate gradients", "accelerated"])
 @BY_LOSS
@@ -75,7 +74,6 @@ def test_every_way_arrives_at_the_certified_accuracy(loss: LinearLoss, way: str,
     assert other.fun >= objective.value_and_gradient(found)[0] - 1e-12
 
 
-@pytest.mark.slow
 def test_hard_problems_end_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Separable records, a regularisation of 1e-4; the descent alone, its gradients counted."""
     objective = risk(SmoothedHinge(feature_norm=1.0, width=0.01), regularisation=1e-4, count=6)

@@ -126,7 +126,6 @@ def test_an_older_statement_of_one_channel_keeps_its_guarantee() -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.1, 0.5])
 def test_a_search_over_all_pairs_finds_no_further_ones(weight: float) -> None:
     """Over values at every position, from many starts, phi by its definition: it comes to the bound, and not beyond it."""

@@ -49,7 +49,6 @@ def _moved(loss: LinearLoss, first: tuple[Any, float], second: tuple[Any, float]
     return float(np.linalg.norm(here - _minimiser(*with_it, loss, 5, regularisation)))
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("loss", LINEAR_LOSSES, ids=repr)
@@ -228,7 +227,6 @@ def test_rounding_is_paid_for_where_it_is_larger_than_the_wanted_accuracy() -> N
     assert larger > 0.03 * 1.0 / 4.0
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize(

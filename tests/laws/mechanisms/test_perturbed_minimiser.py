@@ -45,7 +45,6 @@ def _pairs(kind: str, neighbours: str) -> list[tuple[list[Record], list[Record]]
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("kind", list(LOSSES))
 def test_no_pair_of_data_sets_exceeds_the_profile(kind: str, neighbours: str) -> None:
@@ -170,7 +169,6 @@ def _losses(
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.slow
 @pytest.mark.parametrize("cut", [1.0, 0.5, 0.2])
 @pytest.mark.parametrize(("first", "second", "features"), [(0, None, (1.0, 1.0)), (0, 1, (1.0, 1.0)), (0, 0, (1.0, -1.0))])
 @pytest.mark.parametrize(("ridge", "noise_std", "caught"), [(0.8, 1.2, 4.0), (3.0, 2.5, 2.0)])
@@ -212,7 +210,6 @@ def test_softmax_vertices_cover_every_pair_of_records(classes: int) -> None:
     assert longest == pytest.approx(2.0)
 
 
-@pytest.mark.slow
 @given(
     kind=st.sampled_from(list(LOSSES)),
     ridge=st.floats(0.01, 1e4),
@@ -286,7 +283,6 @@ def test_some_case_has_a_vertex_for_every_corner(shorter: float) -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("noise_std", [0.5, 2.0, 8.0])
 @pytest.mark.parametrize("beyond", [-DETERMINANT, -DETERMINANT / 2.0, 0.0, 0.2, 1.0, 3.0])
 def test_the_profile_is_the_sum_over_the_four_corners_at_the_worst_angle(beyond: float, noise_std: float) -> None:

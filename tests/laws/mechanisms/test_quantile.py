@@ -134,7 +134,6 @@ def log_density_of_the_code(values, points, **options):
 POINTS = np.array([0.1, 0.35, 0.7, 0.95])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("quantile", LEVELS)
 def test_the_law_is_the_exponential_mechanism(neighbours, quantile):
@@ -154,7 +153,6 @@ def spread_pairs(neighbours):
         yield from ([(SPREAD, (*rest, 1e-4)), (SPREAD, (*rest, 1.0 - 1e-4))] if neighbours == "replace_one" else [(SPREAD, rest)])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("quantile", LEVELS)
 def test_the_range_of_the_log_ratio_is_epsilon_and_reached(neighbours, quantile):
@@ -189,7 +187,6 @@ def test_ties_and_clipping_give_empty_intervals():
     assert np.mean(draws < 0.3) == pytest.approx(law.probabilities[1], abs=5.0 * math.sqrt(0.25 / 200))  # five standard errors
 
 
-@pytest.mark.slow
 def test_draws_follow_the_law():
     law = law_of((0.1, 0.4, 0.45, 0.8))
     generator = np.random.default_rng(7)

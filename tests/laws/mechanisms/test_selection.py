@@ -58,7 +58,6 @@ def check(one, other, base, repetitions, deltas=()):
             assert hockey_stick(p, q, epsilon) <= delta + 1e-12
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("repetitions", LAWS, ids=repr)
 @pytest.mark.parametrize("mu", [0.1, 1.0])
@@ -68,7 +67,6 @@ def test_a_gaussian_base(repetitions, mu, reverse):
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("repetitions", LAWS, ids=repr)
 def test_a_concentrated_base(repetitions):
     one, other = gaussian_pair(0.5, reverse=False)
@@ -196,7 +194,6 @@ def test_a_profile_with_a_failure(repetitions):
             selection_guarantee(base, repetitions, delta=1.1e-3)
 
 
-@pytest.mark.slow
 def test_a_rare_telling_output_reaches_the_mean_in_the_curve():
     """A rare output with a large ratio: the choice makes it E[K] times as frequent, which log E[K] / (order - 1) states."""
     other = np.array([1.0 - 1e-8, 1e-8])
@@ -275,7 +272,6 @@ def test_known_members():
     assert weights(PoissonRepetitions(rate=3.0)) == pytest.approx(stats.poisson.pmf(COUNTS, 3.0), abs=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "law",
     [TRIES[2], TRIES[6], TRIES[8], TRIES[13], TRIES[16], TRIES[-1]],

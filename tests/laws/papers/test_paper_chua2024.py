@@ -162,15 +162,3 @@ def test_it_is_no_guarantee() -> None:
     assert "LOWER" in guarantee.describe()
     assert guarantee.delta(math.inf) == 0.0
     assert lethe.certify(run, 1e-5, (theorem, *OURS)).theorem == "composition"
-
-
-def test_it_exhibits_how_far_below_the_truth_it_may_be() -> None:
-    """A lower bound certifies nothing: the exact delta of two slots, by quadrature, is above it where the event is not optimal."""
-    noise, epsilon = 1.3, 0.8
-    x = np.linspace(-9, 11, 801)
-    first, second = np.meshgrid(x, x)
-    pdf = stats.norm(scale=noise).pdf
-    densities = [(pdf(first - shift) * pdf(second) + pdf(first) * pdf(second - shift)) / 2 for shift in (2.0, 1.0)]
-    exact = float(np.maximum(densities[0] - math.exp(epsilon) * densities[1], 0).sum()) * (x[1] - x[0]) ** 2
-    below = shuffled_delta(epsilon, noise, 2, 1, reshuffled=False)
-    assert below < exact * 0.999

@@ -94,7 +94,6 @@ def _branches() -> Iterator[tuple[str, int, str]]:
                 yield str(path.relative_to(PACKAGE)), number, line.strip()
 
 
-@pytest.mark.slow
 def test_nobody_branches_on_the_name_of_a_design() -> None:
     """Guarantees of the calculus have a design of their own, a word of two that `require_design` has checked; the option of an estimator,
     of which a mechanism builds its run, is one of four. A run's design is asked for its name by neither."""

@@ -63,7 +63,6 @@ def test_no_exporter_takes_a_word_that_it_does_not_know(name: str) -> None:
     refused(name, lambda: accountant.compose(LastIterateDpEvent(run, "monday")))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", UNKNOWN)
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_no_trainer_takes_a_word_that_it_does_not_know(trainer: str, name: str) -> None:

@@ -49,7 +49,6 @@ def test_at_one_over_the_smoothness_it_is_the_bound_of_the_paper() -> None:
     assert bound.value == pytest.approx(bound.unlearned + bound.noise, rel=1e-15)
 
 
-@pytest.mark.slow
 @settings(max_examples=examples(80))
 @given(data=st.data())
 def test_it_dominates_the_exact_risk_of_quadratics(data: st.DataObject) -> None:

@@ -95,7 +95,6 @@ def test_scores_are_judged_as_declared(tmp_path: Any) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("rule", [None, FixedThreshold(threshold=-39.5), Split(seed=0), MultiSplit(seed=0, splits=3)])
 def test_certified_bounds_of_two_worlds_keep_their_level(rule: Any) -> None:
     pages = [audited(rule=rule, seed=seed, level=LEVEL, conditional=False) for seed in range(examples(120))]
@@ -104,7 +103,6 @@ def test_certified_bounds_of_two_worlds_keep_their_level(rule: Any) -> None:
     assert all((page.verdict == "refuted") == (page.audits[0].epsilon > 1.0) for page in pages)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("guesses", [None, [(10, 10)], [(0, 10)]])
 def test_certified_bounds_of_one_run_keep_their_level(guesses: Any) -> None:
     """The canaries are zeros for ones; whatever the model holds of record i is the score of canary i."""

@@ -46,7 +46,6 @@ def data_of(loss: str, records: int = 12) -> tuple[np.ndarray, np.ndarray]:
     return drawn.normal(size=(records, 4)), drawn.integers(0, 2, records)
 
 
-@pytest.mark.slow
 def test_the_displacement_of_a_canary_alone_is_the_walk_that_it_should_be() -> None:
     """Residuals at their bound, others without gradients: means 2 passes x 0.5 / 4 apart on each side, noise of 6 steps of 0.5 / 4."""
     run = run_of(neighbours="zero_out", noise_multiplier=0.01)  # so little that a hundred show a displacement that is 1 % too small
@@ -60,7 +59,6 @@ def test_the_displacement_of_a_canary_alone_is_the_walk_that_it_should_be() -> N
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.slow
 @pytest.mark.parametrize("loss", list(LOSSES))
 @pytest.mark.parametrize("threat", ["final_model", "black_box", "black_box_chosen_start"])
 def test_sound_runs_are_consistent(loss: str, threat: Any) -> None:
@@ -75,7 +73,6 @@ def test_sound_runs_are_consistent(loss: str, threat: Any) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("canary", ["mislabelled", "random_direction", "least_moved"])
 def test_noise_that_is_missing_is_seen_by_every_canary(canary: Any) -> None:
     stated = run_of("softmax", noise_multiplier=10.0)
@@ -88,7 +85,6 @@ def test_noise_that_is_missing_is_seen_by_every_canary(canary: Any) -> None:
     assert page.verdict == "refuted"
 
 
-@pytest.mark.slow
 def test_a_chosen_start_makes_the_canary_s_gradient_as_large_as_it_can_be() -> None:
     """At 0 half of a logistic gradient is there; at the chosen start all of it, and the audit proves more."""
     run = run_of("logistic", neighbours="zero_out", noise_multiplier=0.7)
@@ -113,7 +109,6 @@ def test_one_run_for_every_adversary(threat: Any, noise: float) -> None:
     assert page.verdict == ("refuted" if noise == 0.0 else "consistent")
 
 
-@pytest.mark.slow
 def test_the_gaussian_bound_is_near_the_truth_of_a_canary_alone() -> None:
     run = run_of(batches=lethe.batches.Full(), records=4, step_size=0.5, passes=4, noise_multiplier=2.0)
     page = audit(run, (np.zeros((4, 3)), np.zeros(4)), AuditConfig(delta=DELTA, game=TwoWorldGame(runs=500 if by_night() else 150)))
@@ -158,7 +153,6 @@ def test_what_is_refused(change: dict[str, Any], word: str) -> None:
         audit(subject, data, config, custom_canary=canary)
 
 
-@pytest.mark.slow
 def test_a_large_delta_is_certified_where_it_is_meant() -> None:
     page = audit(run_of(), data_of("least squares"), AuditConfig(delta=0.5, game=TwoWorldGame(runs=20), allow_large_delta=True))
     assert page.claim is not None

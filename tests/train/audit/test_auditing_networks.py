@@ -54,7 +54,6 @@ def training_of(**changes: Any) -> NetworkTraining:
     return NetworkTraining(run=run_of(**changes), build=build)
 
 
-@pytest.mark.slow
 def test_without_noise_the_share_is_the_canary_s_own() -> None:
     """Others without gradients: <clipped canary, itself> / C^2 is 1 where it takes part and is longer than C, else 0."""
     training = training_of()
@@ -69,7 +68,6 @@ def test_without_noise_the_share_is_the_canary_s_own() -> None:
     assert scores(watched)[0] == pytest.approx(2.0, abs=1e-5)
 
 
-@pytest.mark.slow
 def test_only_the_steps_of_the_canary_s_batch_are_looked_at() -> None:
     training = training_of(noise_multiplier=1.0)
     canaries = training.canaries("mislabelled", data_of(), [0, 5], seed=0)
@@ -78,7 +76,6 @@ def test_only_the_steps_of_the_canary_s_batch_are_looked_at() -> None:
     assert np.allclose(scores(watched), [watched.shares[[0, 2], 0].sum(), watched.shares[[1, 3], 1].sum()])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("other", [None, fit_by_engine])
 def test_watching_changes_nothing(other: Any) -> None:
     """The parameters are those of a training that nobody watches; the engine needs one step size."""
@@ -99,7 +96,6 @@ def test_all_trainings_begin_alike_and_leave_the_generator_alone() -> None:
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("threat", ["white_box", "final_model", "black_box"])
 def test_noise_that_is_missing_is_seen(neighbours: Any, threat: Any) -> None:
@@ -130,7 +126,6 @@ def test_of_correlated_noise_the_score_tells_as_much_as_is_certified() -> None:
     assert found == pytest.approx(slot_mus(run), rel=1e-9)
 
 
-@pytest.mark.slow
 def test_correlated_noise_that_is_missing_is_seen_step_by_step() -> None:
     stated = run_of(noise=lethe.noise.BandedToeplitz(coefficients=(1.0, 0.6, 0.3)), noise_multiplier=16.0)
     config = AuditConfig(delta=DELTA, threat="white_box", game=TwoWorldGame(runs=25), level=1e-2)
@@ -139,7 +134,6 @@ def test_correlated_noise_that_is_missing_is_seen_step_by_step() -> None:
         assert audit(unverified(training), data_of(), config, claim=claim_of(lethe.certify(stated, DELTA))).verdict == verdict
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("threat", ["white_box", "final_model", "black_box"])
 def test_one_run_of_a_network_for_every_adversary(threat: Any) -> None:
     """Canaries that do not interfere are all found out without noise, and not with it."""

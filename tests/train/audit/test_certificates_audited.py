@@ -11,14 +11,13 @@ from planted_faults import unverified
 from lethe.audit.games.canaries import RecordTrial
 
 DELTA = 0.05
-FAST = ("fit_linear, cyclic, a short step a pass", "ClippedMean", "CoordinateMedian", "ShuffledClippedMean", "ShuffledCoordinateMedian")
 # Where the certificate covers much worse than this canary, a quarter of the noise does not show yet.
 TOO_LITTLE = {"fit_linear, ball": 0.1, "fit_linear, digits": 0.1, "fit_linear, digits, black box": 0.01}
 # Trainings a world: the most that 180 can prove is 3.1, and less than 2.6 is certified but for the digits.
 RUNS = {"fit_linear, digits": 300, "fit_linear, digits, black box": 300}
 # Their closed forms are conservative: no attack comes near.
 NEVER = ("ShuffledClippedMean", "ShuffledCoordinateMedian")
-LINES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in GAMES if name not in NETWORKS]
+LINES = [name for name in GAMES if name not in NETWORKS]
 
 
 def verdict(game: Game, runs: int) -> str:
@@ -27,7 +26,6 @@ def verdict(game: Game, runs: int) -> str:
 
 
 @pytest.mark.sampled(16)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
 def test_audits_stay_below_certificates_and_find_out_those_with_less_noise(name: str) -> None:
     runs = RUNS.get(name, 180)
@@ -37,7 +35,6 @@ def test_audits_stay_below_certificates_and_find_out_those_with_less_noise(name:
 
 
 @pytest.mark.nightly(by_day="test_networks_are_told_apart")
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:private. no record contributed")  # without the canary no picture has a label
 def test_so_do_those_of_a_network_with_secret_batches() -> None:
     # More noise than in the table: 30 perfect guesses prove 1.28, and 0.69 is certified.

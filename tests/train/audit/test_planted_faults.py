@@ -45,14 +45,12 @@ def test_faults_change_what_they_say_and_nothing_else(run: Any) -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_trainers_are_told_apart(name: str) -> None:
     """How often in 60 times: benchmarks/self_test_power.py; of 120 trainings, too, each line is right for eight seeds of eight."""
     assert CASES[name].played(runs=150, seed=1).failed == CASES[name].broken
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name if name == BY_DAY else pytest.param(name, marks=AT_NIGHT) for name in NETWORKS])
 def test_networks_are_told_apart(name: str) -> None:
     """Perfect guesses refute from 45 trainings on, and from 25 the smaller claim; a tenth of the noise needs 70 to show every time."""
@@ -61,7 +59,6 @@ def test_networks_are_told_apart(name: str) -> None:
     assert page.failed == CASES[name].broken
 
 
-@pytest.mark.slow
 def test_a_tenth_of_the_noise_of_a_network_shows_in_so_few_trainings() -> None:
     """The canary is in two of the released sums, 2C apart in each: drawn here, not trained. 60 of 60 are at least .95, at 95 %."""
     case, drawn = CASES["fit, noise divided by ten"], np.random.default_rng(0)
@@ -91,7 +88,6 @@ def eager(page: AuditPage, scores: TwoWorldScores, setting: AuditSetting) -> Aud
     return page.model_copy(update={"refused": "whatever it was"})
 
 
-@pytest.mark.slow
 def test_a_broken_referee_is_found_out() -> None:
     wrong: dict[Callable[..., AuditPage], list[str]] = {
         audit_worlds: [],

@@ -28,7 +28,6 @@ from lethe.documents.strict import write_document
 from lethe.mechanisms.base import gaussian_guarantee
 from lethe.theorems.registry import ALL
 
-pytestmark = pytest.mark.slow
 NAMES = {theorem.name for theorem in ALL}
 
 

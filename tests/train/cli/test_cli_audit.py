@@ -27,7 +27,6 @@ def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(stop.value.code or 0)
 
 
-@pytest.mark.slow
 def test_an_honest_claim_exits_with_0_and_writes_what_it_was_asked_for(folder: Path) -> None:
     words = ["audit", str(written(folder)), "-o", "page.yaml", "--plot", "audit.png", "--report", "audit.html"]
     result = CliRunner().invoke(app, words)
@@ -38,7 +37,6 @@ def test_an_honest_claim_exits_with_0_and_writes_what_it_was_asked_for(folder: P
     assert "consistent: no certified" in Path("audit.html").read_text()
 
 
-@pytest.mark.slow
 def test_json_is_the_documented_object(folder: Path) -> None:
     result = CliRunner().invoke(app, ["audit", str(written(folder)), "--json"])
     content = json.loads(result.stdout)
@@ -47,7 +45,6 @@ def test_json_is_the_documented_object(folder: Path) -> None:
     assert content["certificate"] is None
 
 
-@pytest.mark.slow
 def test_a_refuted_claim_exits_with_1_in_red_and_still_writes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     config = written(folder, subject_claim=LIE)
@@ -62,7 +59,6 @@ def test_a_refuted_claim_exits_with_1_in_red_and_still_writes(folder: Path, monk
     assert "\x1b[1;31m" not in honest
 
 
-@pytest.mark.slow
 def test_interrupted_it_says_how_to_go_on_and_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,17 +77,6 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
     assert AuditPage.load("page.json") == AuditJob(**described()).execute().page
 
 
-@pytest.mark.slow
-def test_interrupted_before_the_first_score_it_leaves_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("STOP_AT", "1")
-    assert _call(monkeypatch, "audit", written(folder, score_file="scores.jsonl")) == 130
-    assert "before the first score" in capsys.readouterr().err
-    assert not Path("scores.jsonl").exists()
-
-
-@pytest.mark.slow
 def test_kept_scores_are_not_judged_at_another_level(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,10 +85,17 @@ def test_kept_scores_are_not_judged_at_another_level(
     assert "this was declared" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_interrupted_without_a_score_file_it_says_that_nothing_is_left(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("stop", "changes", "words"),
+    [
+        ("1", {"score_file": "scores.jsonl"}, "before the first score"),
+        ("100", {}, "no score was kept. With score_file: scores.jsonl"),
+    ],
+)
+def test_interrupted_without_scores_it_leaves_nothing_and_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stop: str, changes: dict[str, str], words: str
 ) -> None:
-    monkeypatch.setenv("STOP_AT", "100")
-    assert _call(monkeypatch, "audit", written(folder)) == 130
-    assert "no score was kept. With score_file: scores.jsonl" in capsys.readouterr().err
+    monkeypatch.setenv("STOP_AT", stop)
+    assert _call(monkeypatch, "audit", written(folder, **changes)) == 130
+    assert words in capsys.readouterr().err
+    assert not Path("scores.jsonl").exists()

@@ -30,7 +30,6 @@ def _example(verb: str) -> str:
     return found[0]
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_shows_an_example_of_itself(verb: str) -> None:
@@ -88,7 +87,6 @@ def _prepared(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # By day test_own_data_and_the_files_written runs the demo.
-@pytest.mark.slow
 @pytest.mark.parametrize("verb", [pytest.param(verb, marks=pytest.mark.nightly) if verb == "demo" else verb for verb in VERBS])
 def test_the_example_of_every_verb_runs(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if verb == "audit":
@@ -113,7 +111,6 @@ STYLE = re.compile(r"\x1b\[[0-9;]*m")
 COLOUR = re.compile(r"\x1b\[[0-9;]*?(3[0-7]|9[0-7]|38;[0-9;]+)m")
 
 
-@pytest.mark.slow
 def test_no_colour_where_none_is_wanted_and_no_progress_where_it_is_quiet(tmp_path: Path) -> None:
     make_run().save(tmp_path / "run.yaml")
     words = ["compare", "run.yaml", "--delta", "1e-5", "--theorems", "optimal-shift,composition"]

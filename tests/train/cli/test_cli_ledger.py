@@ -32,7 +32,6 @@ def place(tmp_path, capsys) -> str:
     return path
 
 
-@pytest.mark.slow
 def test_a_release_from_its_reservation_to_the_page(place, tmp_path, capsys) -> None:
     lethe.certify(make_run(), delta=1e-6).save(tmp_path / "certificate.json")
     assert main(["ledger", "reserve", place, "patients", str(tmp_path / "certificate.json"), "--by", "team A", "--json"]) == 0
@@ -57,7 +56,6 @@ def test_a_release_from_its_reservation_to_the_page(place, tmp_path, capsys) -> 
     assert [row["by"] for row in rows] == ["team A", "'=team()"]
 
 
-@pytest.mark.slow
 def test_the_budget_over_time_is_drawn(place, tmp_path) -> None:
     pytest.importorskip("matplotlib")
     assert main(["ledger", "reserve", place, "patients", "--mu", "0.1"]) == 0
@@ -66,7 +64,6 @@ def test_the_budget_over_time_is_drawn(place, tmp_path) -> None:
     assert main(["ledger", "show", place, "--plot", str(tmp_path / "budget.png")]) == 0
 
 
-@pytest.mark.slow
 def test_what_does_not_fit_is_status_2_and_writes_nothing(place, capsys) -> None:
     assert main(["ledger", "reserve", place, "patients", "--mu", "3"]) == 2
     told = capsys.readouterr().err
@@ -76,7 +73,6 @@ def test_what_does_not_fit_is_status_2_and_writes_nothing(place, capsys) -> None
     assert json.loads(capsys.readouterr().out)[0]["reservations"] == []
 
 
-@pytest.mark.slow
 def test_verify_says_the_head_and_finds_that_it_is_missing(place, capsys) -> None:
     assert main(["ledger", "verify", place, "--json"]) == 0
     head = json.loads(capsys.readouterr().out)["head"]
@@ -85,7 +81,6 @@ def test_verify_says_the_head_and_finds_that_it_is_missing(place, capsys) -> Non
     assert "written down" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_ledger_that_may_only_be_read_is_shown_verified_and_exported(place, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("lethe.ledger.database.Database.read_only", True)
     for words in (["show", place, "--json"], ["verify", place, "--json"], ["export", place, "-o", str(tmp_path / "page.html")]):

@@ -34,7 +34,6 @@ def test_every_public_estimator_is_here() -> None:
 
 
 @pytest.mark.sampled(10)
-@pytest.mark.slow
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("name", MADE)
 def test_a_frame_gives_the_fit_of_its_array(name: str, frame: str) -> None:
@@ -90,7 +89,6 @@ TEXTS = {
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.slow
 @pytest.mark.parametrize("form", LABELS)
 @pytest.mark.parametrize("name", [*CLASSIFIERS, "Ridge", "HeavyTailedLinearRegression"])
 def test_targets_may_come_in_any_column(name: str, form: str) -> None:

@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("sklearn")
-pytest.importorskip("torch")
-
 import lethe
 from lethe.certificates.statement import Statement
 from lethe.estimators import HuberRegressor, LinearSVC, LogisticRegression, Ridge, SoftmaxRegression, privacy_of
@@ -75,7 +72,6 @@ def test_a_users_gradient_is_no_longer_than_one_rows_bound() -> None:
     assert longest > 0.95 * bound
 
 
-@pytest.mark.slow
 def test_rows_of_a_user_are_chosen_with_equal_chance() -> None:
     ids, seen = np.array([7, 8, 7, 7, 7]), np.zeros(5)
     generator = np.random.default_rng(0)
@@ -88,7 +84,6 @@ def test_rows_of_a_user_are_chosen_with_equal_chance() -> None:
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [

@@ -82,10 +82,7 @@ def test_a_mean_is_refused_where_the_last_iterate_alone_is_released(kind: str) -
     assert np.isfinite(carried_out(last, 1)).all()
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("poisson", "cyclic_poisson_correlated")]
-
-
-@pytest.mark.parametrize("name", ["cyclic", "full_batch", "correlated", *SLOW])
+@pytest.mark.parametrize("name", ["cyclic", "full_batch", "correlated", "poisson", "cyclic_poisson_correlated"])
 def test_every_iterate_is_certified(name: str) -> None:
     model = LogisticRegression(options=EstimatorOptions(mechanism=name, release="all", passes=20), **COMMON).fit(X, y)
     run, certificate = model.run_, model.certificate_
@@ -98,7 +95,6 @@ def test_every_iterate_is_certified(name: str) -> None:
     recheck(certificate)
 
 
-@pytest.mark.slow
 def test_the_fit_says_that_it_is_a_mean() -> None:
     model = LogisticRegression(options=EstimatorOptions(mechanism="correlated", release="all"), **COMMON).fit(X, y)
     assert model.n_averaged_ > 1
@@ -164,7 +160,6 @@ def test_gradients_are_those_of_the_linear_trainer_along_envelopes(loss: LinearL
     assert np.abs(plain - expected).max() > 0.1  # the bound acts
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_no_record_has_more_than_the_bound_by_a_single_bit(loss: LinearLoss, intercept: bool) -> None:

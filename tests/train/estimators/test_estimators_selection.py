@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gaussian_guarantees import mu_of
-from private_cases import build, cloned, stated, two_blobs
+from private_cases import build, cloned, two_blobs
 from scipy import stats
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer
 
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.estimators import LogisticRegression
@@ -38,7 +36,6 @@ def generating(law: Any, shares: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("gaussian", [True, False])
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
 def test_the_stated_guarantee_holds_for_the_exact_law_of_the_best_score(epsilon: float, gaussian: bool) -> None:
@@ -76,7 +73,6 @@ class _Constant(LogisticRegression):
 
 
 @pytest.mark.nightly(by_day="test_the_stated_guarantee_holds_for_the_exact_law_of_the_best_score")
-@pytest.mark.slow
 def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
     """Where every model predicts the same, 120 searches against E[Phi^K]."""
     X, y = two_blobs(40)
@@ -94,7 +90,6 @@ def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
     assert stats.kstest(heights, "uniform").pvalue < 0.01
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("epsilon", [1e-2, 0.5, 1.0, 8.0])
 @pytest.mark.parametrize("gaussian", [True, False])
@@ -120,24 +115,7 @@ def test_what_a_fit_costs_is_compared_with_what_a_try_may() -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", sorted(GAUSSIAN - {"adassp"}))
 def test_the_mechanisms_called_gaussian_are(mechanism: str) -> None:
     model = LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism=mechanism)).fit(*two_blobs())
     assert isinstance(model.statement_.guarantee, GDP)
-
-
-@pytest.mark.slow
-def test_the_model_released_claims_no_less_than_the_search_cost() -> None:
-    search = searched(epsilon=1.0, delta=1e-5)
-    best = search.best_estimator_
-    assert search.epsilon_ == best.epsilon_ == search.statement_.epsilon(1e-5)
-    assert 0.999 <= search.epsilon_ <= 1.0
-    assert best.statement_ is best.certificate_ is search.statement_
-    assert best.run_ is None
-    assert best.privacy_report_ == search.privacy_report_
-    assert {finding.evidence for finding in search.statement_.findings} <= {"checked", "enforced"}
-    assert search.best_params_["C"] == best.C
-    # An epsilon of its own would be that of one try.
-    assert stated(make_pipeline(Normalizer(), search)) == search.statement_
-    assert stated(best) == search.statement_

@@ -15,7 +15,6 @@ from lethe.estimators.pipelines.shares import law_of_tries, one_try
 PAGE = (ROOT / "docs" / "estimators.md").read_text()
 
 
-@pytest.mark.slow
 def test_the_blocks_run_and_the_private_models_are_worth_having(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.S):

@@ -117,7 +117,6 @@ EXPENSIVE = {"HuberRegressor", "classifier by full_batch", "PrivateSearch", "Pri
 
 
 @pytest.mark.sampled(7)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CASES if name not in SLOWEST])
 @pytest.mark.filterwarnings("ignore")  # of ranges that may be too small
 def test_its_certificate_is_saved_read_computed_again_and_added(name: str, tmp_path: Path) -> None:
@@ -187,7 +186,6 @@ def test_numbers_that_do_not_give_its_guarantee_are_refused(kind: str, tmp_path:
             recheck_statement(Statement.from_dict(again))
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_pipeline_and_a_searched_pipeline_have_one_too(tmp_path: Path) -> None:
     rows, labels, _ = data()

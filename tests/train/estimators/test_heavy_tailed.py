@@ -64,10 +64,7 @@ def test_the_statement_meets_the_target_and_is_the_larger_of_two_disjoint_parts(
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "solver", ["one_pass", "accelerated", "proximal", "localised", pytest.param("strongly_convex", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("solver", ["one_pass", "accelerated", "proximal", "localised", "strongly_convex"])
 def test_every_solver_states_its_own_phases(solver: str) -> None:
     model = HeavyTailedLinearRegression(
         delta=1e-6,
@@ -100,7 +97,6 @@ def test_records_set_aside_do_not_train() -> None:
     assert not np.array_equal(models[0].coef_, models[1].coef_)
 
 
-@pytest.mark.slow
 @given(rows=arrays(np.float64, (6, 3), elements=ODD), slopes=arrays(np.float64, 6, elements=ODD))
 def test_no_record_of_any_size_moves_a_clipped_linear_mean_by_more_than_its_share(rows: np.ndarray, slopes: np.ndarray) -> None:
     features, _, norms = linear_records(rows, slopes)
@@ -128,7 +124,6 @@ def test_it_is_the_clipped_mean_of_the_table_of_gradients() -> None:
         assert drawn == pytest.approx(ours.release(2000, 4).noise_std * np.random.default_rng(1).standard_normal(4), rel=1e-9)
 
 
-@pytest.mark.slow
 @given(
     rows=arrays(np.float64, (5, 3), elements=ODD | st.floats(-4.0, 4.0)), other=arrays(np.float64, 3, elements=ODD | st.floats(-4.0, 4.0))
 )
@@ -181,7 +176,6 @@ def test_a_statement_says_no_more_than_the_solution() -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["multi_pass", "accelerated", "localised"])
 def test_no_finite_record_breaks_a_fit_or_moves_it_far(solver: str) -> None:
     """An error or a nan that depends on one record would tell that it is there."""
@@ -234,7 +228,6 @@ def test_a_mean_is_found_from_a_released_centre(solver: str, parameters: str) ->
     assert (model.error_bound_ is None) == (solver == "multi_pass" or parameters == "practical")
 
 
-@pytest.mark.slow
 def test_the_error_of_a_mean_is_within_its_bound_and_not_far_below_with_noise() -> None:
     rng = np.random.default_rng(5)
     errors, bounds = [], []
@@ -245,22 +238,3 @@ def test_the_error_of_a_mean_is_within_its_bound_and_not_far_below_with_noise() 
         bounds.append(model.error_bound_)
     rms = math.sqrt(np.mean(errors))
     assert 0.3 * max(bounds) < rms <= min(bounds)
-
-
-@pytest.mark.slow
-def test_noise_and_a_record_s_pull_are_what_the_phase_says() -> None:
-    """The law of what is released, from many fits: its spread, and how far one record moves its middle."""
-    rows = np.zeros((50, 1))
-    other = rows.copy()
-    rows[0], other[0] = 1e6, -1e6
-    count = 200 if by_night() else 60
-    fits = [
-        [PrivateMean(moment=1.0, centre=[0.0], random_state=seed, seed_noise=True).fit(table) for seed in range(first, first + count)]
-        for table, first in ((rows, 0), (other, 1000))
-    ]
-    (phase,) = fits[0][0].phases_
-    first, second = (np.array([model.mean_[0] for model in models]) for models in fits)
-    spread = np.std(np.concatenate([first - first.mean(), second - second.mean()]))
-    assert spread == pytest.approx(phase.release.noise_std, rel=3.0 / math.sqrt(count))  # four standard errors
-    assert first.mean() - second.mean() == pytest.approx(2.0 / 50.0, abs=5.0 * spread * math.sqrt(2.0 / count))
-    assert 2.0 / 50.0 / phase.release.noise_std == pytest.approx(mu_of(fits[0][0].statement_.planned), rel=1e-9)

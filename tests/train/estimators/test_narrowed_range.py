@@ -140,7 +140,6 @@ def test_the_fit_is_that_of_the_narrowed_range_given_by_hand(monkeypatch: pytest
     assert fitted.intercept_ == pytest.approx(by_hand.intercept_, rel=1e-9)
 
 
-@pytest.mark.slow
 def test_which_ranges_are_narrowed() -> None:
     rows, values = records(1500)
     quick: dict[str, Any] = {"batches": "full", "passes": 2, **SEEDED}

@@ -78,7 +78,6 @@ def test_too_few_records_are_warned_of_with_the_remedy() -> None:
 
 @quiet
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("records", [200, 442, 1000, 4000])
 def test_a_range_of_targets_is_never_much_too_wide(records: int) -> None:
     for seed in range(examples(20)):

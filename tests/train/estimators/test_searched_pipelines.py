@@ -33,7 +33,6 @@ from lethe.estimators.pipelines.shares import Try, law_of_tries, step_tries
 from lethe.mechanisms.selection import selection_guarantee
 
 
-@pytest.mark.slow
 def test_what_each_step_costs_is_as_calculated_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = {"privatestandardscaler": 1.0, "logisticregression": 3.0}
     found, fitted = watched(monkeypatch, shares=shares)
@@ -58,7 +57,6 @@ def test_what_each_step_costs_is_as_calculated_by_hand(monkeypatch: pytest.Monke
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("left_out", ["privatestandardscaler__", "logisticregression__"])
 def test_a_step_whose_cost_is_left_out_is_noticed(left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of the sums above, where one step is given the whole try as if the other were free."""
@@ -109,7 +107,6 @@ def test_the_parts_add_up_to_the_whole_and_not_to_much_less(gaussian: bool, shar
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_where_a_step_is_not_gaussian_epsilons_and_deltas_add_up(neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = {"logisticregression__options__mechanism": ["objective_perturbation", "output_perturbation"]}
@@ -129,7 +126,6 @@ def test_where_a_step_is_not_gaussian_epsilons_and_deltas_add_up(neighbours: str
     assert not overspent(one, fitted)
 
 
-@pytest.mark.slow
 def test_the_winner_is_the_whole_pipeline_and_claims_no_less_than_the_search_cost() -> None:
     X, y = two_blobs()
     found = search(LONG, {"logisticregression__C": [1.0], "privatepca__n_components": [1, 2]}).fit(X, y)
@@ -152,7 +148,6 @@ def test_the_winner_is_the_whole_pipeline_and_claims_no_less_than_the_search_cos
     assert (pickle.loads(pickle.dumps(found)).predict(X) == found.predict(X)).all()
 
 
-@pytest.mark.slow
 def test_every_try_fits_new_clones_with_noise_of_their_own_on_other_records_than_those_that_score(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = two_blobs()
     X[:, 2] = np.arange(400)  # a record's name
@@ -197,7 +192,6 @@ def model(mechanism: str, **parameters: Any) -> Any:
 # For a fifth of epsilon = 1 a range ends at the end of the public one by chance, one fit in some ten thousand, and fit says so.
 @pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.ranges.RangeEndWarning")
 @pytest.mark.sampled(6)
-@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(("total", "shares"), [(1.0, [0.2, 0.8]), (4.0, [0.5, 0.5])])
 def test_the_total_is_met_with_every_mechanism(mechanism: str, total: float, shares: list[float]) -> None:
@@ -219,7 +213,6 @@ def test_epsilons_and_deltas_add_up_where_steps_need_not_be_gaussian() -> None:
     assert failing <= 0.9e-3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", [1.0, 0.25])
 def test_gaussian_steps_have_the_square_root_of_their_share(part: float) -> None:
     scaler, linear = split_budget([PrivateStandardScaler(), model("cyclic")], 1.0, DELTA, shares=[0.4 * part, 0.6 * part])

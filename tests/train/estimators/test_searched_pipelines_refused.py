@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 from private_cases import cloned, two_blobs
 from searched_pipelines import MODEL, SCALED, SEEDED, search
@@ -55,12 +54,6 @@ def first(step: Any) -> Pipeline:
         (first("scale"), "may learn"),
         (first(make_pipeline(Normalizer(), StandardScaler())), "'standardscaler', StandardScaler, may learn"),
         (first(FunctionTransformer(lambda rows: rows - rows.mean(axis=0))), "treats every record by itself"),
-        (first(FunctionTransformer(np.matmul)), "treats every record by itself"),
-        (first(FunctionTransformer(np.add)), "treats every record by itself"),
-        (first(FunctionTransformer(np.cumsum)), "treats every record by itself"),
-        (first(FunctionTransformer(np.frompyfunc(abs, 1, 1))), "treats every record by itself"),
-        (first(FunctionTransformer(np.log, inverse_func=np.exp)), "treats every record by itself"),
-        (first(FunctionTransformer(np.log, kw_args={"out": None})), "treats every record by itself"),
         (first(ColumnTransformer([("some", PrivateStandardScaler(), [0])])), "side by side"),
         (first(FeatureUnion([("some", PrivateStandardScaler())])), "side by side"),
         (first(LogisticRegression()), "one is allowed, at the end"),

@@ -41,18 +41,16 @@ def test_every_estimator_and_every_mechanism_is_a_case() -> None:
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", list(CASES))
 def test_two_fits_with_the_same_random_state_share_no_number(name: str) -> None:
     assert not shared(released(name), released(name))
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("classifier by cyclic", marks=pytest.mark.slow),
+        "classifier by cyclic",
         *("LinearRegression", "LinearSVC", "PrivateMean", "PrivatePCA", "PrivateSearch"),
     ],
 )
@@ -61,7 +59,6 @@ def test_with_seeded_noise_they_share_every_number(name: str) -> None:
     assert len(shared(first, second)) == sum(map(len, first.values()))
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("how", ["fork", pytest.param("joblib", marks=pytest.mark.nightly)])  # joblib's workers import everything anew
 def test_two_processes_share_no_number(how: str) -> None:
@@ -76,7 +73,6 @@ def test_two_processes_share_no_number(how: str) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic_poisson_correlated", "poisson"])
 def test_secret_batches_do_not_follow_random_state(design: str) -> None:
     """Almost without noise: what fits differ by is the permutation, or the samples, by hundreds of standard deviations."""
@@ -89,21 +85,8 @@ def test_secret_batches_do_not_follow_random_state(design: str) -> None:
     assert (seeded[0] == seeded[1]).all()
 
 
-QUICK = (
-    "classifier by cyclic",
-    "classifier by objective_perturbation",
-    "PrivateMean",
-    "PrivateStandardScaler",
-    "PrivatePCA",
-    "PrivateWhitening",
-    "PrivateSearch",
-)
-EVERY = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in CASES]
-
-
 @pytest.mark.sampled(5)
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", CASES)
 def test_no_fit_with_seeded_noise_has_a_guarantee(name: str) -> None:
     model = fitted(name, seed_noise=True)
     assert model.epsilon_ == model.statement_.epsilon(model.delta_) == math.inf
@@ -124,8 +107,7 @@ def test_no_fit_with_seeded_noise_has_a_guarantee(name: str) -> None:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", CASES)
 def test_random_state_alone_is_public_and_seeds_nothing(name: str) -> None:
     model = fitted(name, random_state=np.random.RandomState(3))
     assert not model.statement_.seeded
@@ -136,8 +118,7 @@ def test_random_state_alone_is_public_and_seeds_nothing(name: str) -> None:
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", CASES)
 def test_every_release_of_a_seeded_fit_says_so_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a part says is kept apart from what the estimator says of the whole: either alone would do."""
     parts: list[Statement] = []
@@ -153,22 +134,7 @@ def test_every_release_of_a_seeded_fit_says_so_itself(name: str, monkeypatch: py
     assert all(part.seeded and part.epsilon(1e-5) == math.inf for part in parts)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["cyclic", "poisson", "objective_perturbation"])
-@pytest.mark.parametrize("norm", [4.0, "auto"])
-def test_seed_noise_repeats_everything_and_is_no_release(name: str, norm: float | str) -> None:
-    models = [blobs_fitted(mechanism=name, feature_norm=norm, random_state=5, seed_noise=True) for _ in range(2)]
-    assert (models[0].coef_ == models[1].coef_).all()
-    declared = {finding.name for finding in models[0].certificate_.findings if finding.evidence == "declared"}
-    assert declared == ({"secrecy"} if name == "poisson" else set())
-    assert models[0].epsilon_ == math.inf
-    assert "NOT PRIVATE: no release: " in models[0].privacy_report_
-    assert (blobs_fitted(mechanism=name, feature_norm=norm, random_state=5).coef_ != models[0].coef_).any()
-
-
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cyclic", "objective_perturbation", "output_perturbation"])
 def test_a_pickle_is_small_and_works(name: str) -> None:
     X, y = two_blobs(records=20_000, columns=4)
@@ -181,7 +147,6 @@ def test_a_pickle_is_small_and_works(name: str) -> None:
     assert not hasattr(unfitted, "coef_")
 
 
-@pytest.mark.slow
 def test_nothing_but_what_was_released_or_is_public_is_kept() -> None:
     assert {name for name in vars(blobs_fitted(random_state=0)) if name.endswith("_")} == {
         "classes_",

@@ -156,7 +156,7 @@ def regression_model(kind: Any = LinearRegression, **changes: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("kind", "mechanism"),
-    [(LinearRegression, "adassp"), (Ridge, "output_perturbation"), pytest.param(HuberRegressor, "pass_ends", marks=pytest.mark.slow)],
+    [(LinearRegression, "adassp"), (Ridge, "output_perturbation"), (HuberRegressor, "pass_ends")],
 )
 @pytest.mark.parametrize("bound", ["auto", (8.0, 12.0)])
 def test_predictions_are_those_of_rows_whitened_by_hand(monkeypatch: pytest.MonkeyPatch, bound: Any, kind: Any, mechanism: str) -> None:
@@ -198,7 +198,6 @@ def test_a_regression_spends_less_on_moments_and_releases_no_mean_alone() -> Non
     assert [decided(records, True) for records in (300, 1000, 1500, 2000)] == [None, None, None, True]
 
 
-@pytest.mark.slow
 def test_which_rows_are_whitened() -> None:
     rows, values = narrow_targets(600)
     quick: dict[str, Any] = {"batches": "full", "passes": 2, **SEEDED}
@@ -292,7 +291,6 @@ def test_the_mean_costs_what_its_noise_hides_of_the_worst_record(neighbours: Nei
     recheck_statement(fresh)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_scores_are_those_of_the_centred_rows(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
     """A mean that costs nothing, and the same rows centred by hand: the same run, noise and scores."""

@@ -140,7 +140,6 @@ def paid(plan: AdaptiveDescent, trained: AdaptivelyTrained) -> list[float]:
     return costs
 
 
-@pytest.mark.slow
 @settings(max_examples=examples(30))
 @given(
     rho=st.floats(1e-3, 2.0),
@@ -162,7 +161,6 @@ def test_it_never_overspends(rho: float, parts: tuple[float, float], growth: flo
     assert all(0 < step.length <= step.longest <= plan.longest_step for step in trained.history)
 
 
-@pytest.mark.slow
 @settings(max_examples=examples(30))
 @given(rho=st.floats(0.05, 1.0), growth=st.floats(0.05, 2.0), seed=st.integers(0, 10**6))
 def test_the_data_is_looked_at_only_for_what_is_paid(rho: float, growth: float, seed: int) -> None:
@@ -221,7 +219,6 @@ def test_it_learns_what_can_be_learned() -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_shapes_and_repeatability(kind: str, intercept: bool) -> None:
@@ -251,7 +248,6 @@ def test_a_ledger_in_force_is_not_passed_by() -> None:
         fit(make_plan())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 3])
 def test_it_is_reported_by_its_statement(seed: int | None, tmp_path: Path) -> None:
     """It is no run: certify refuses it, and what it costs is its budget."""

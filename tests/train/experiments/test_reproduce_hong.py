@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from digit_samples import TEST, TRAINING
-from printed_tables import printed
 from repository import ROOT
 from scipy import stats
 
@@ -17,7 +16,6 @@ from lethe.cli.app import main
 from lethe_experiments import EXPERIMENTS, Options, Reproduction
 from lethe_experiments.hong.figure_1 import CLIP_NORM, COLUMNS, STEP_SIZE, Plan, Schedule, hong_figure_1
 from lethe_experiments.hong.samples import COMPONENTS, Task, mnist_samples
-from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 torch = pytest.importorskip("torch")
 from lethe_experiments.hong.two_layer_network import Records, TwoLayerNetwork, descend  # noqa: E402  # after the optional torch is seen to be there
@@ -53,7 +51,6 @@ def small(file: Path) -> Reproduction:
     return hong_figure_1(options=Options(data=file), plan=SMALL)
 
 
-@pytest.mark.slow
 def test_the_figure_in_small(small: Reproduction, file: Path) -> None:
     rows = small.records()
     assert small.columns == COLUMNS
@@ -97,10 +94,6 @@ def test_each_number_is_that_of_its_trainings(small: Reproduction) -> None:
     assert difference["training_loss_margin"] == pytest.approx(half, rel=1e-5)  # of the differences, not of two separate means
 
 
-def _page(result: Reproduction, width: int) -> str:
-    return printed(*reproduction_tables(result.to_dict(), width), width=width)
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -127,7 +120,6 @@ def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(stop.value.code or 0)
 
 
-@pytest.mark.slow
 def test_the_command_gives_its_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], small: Reproduction
 ) -> None:
@@ -147,7 +139,6 @@ def test_the_command_gives_its_options(
 
 
 @pytest.mark.nightly(by_day="test_each_number_is_that_of_its_trainings")
-@pytest.mark.slow
 @pytest.mark.skipif(not MNIST.exists(), reason="needs MNIST as ../shared/data/mnist.npz")
 def test_exponential_noise_reaches_a_smaller_loss_on_mnist() -> None:
     """What the paper says, at one size and with few repeats; without noise such a network reaches 0.96 and more."""

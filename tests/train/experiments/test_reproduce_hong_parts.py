@@ -110,7 +110,6 @@ def test_the_budget_is_the_paper_s() -> None:
     assert zcdp_epsilon_simple(BUDGET / 2, 1e-8) <= 4.0 * (1 + 1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("plan", [QUICK, FULL])
 def test_every_schedule_spends_the_budget_and_no_more(plan: Plan) -> None:
     for steps in plan.steps:

@@ -50,7 +50,6 @@ def bounded() -> Reproduction:
 
 
 @pytest.mark.nightly(by_day="test_published_numbers_come_out_again")
-@pytest.mark.slow
 def test_the_figures_in_small(small: Reproduction, bounded: Reproduction) -> None:
     for result, plan in ((small, SMALL), (bounded, BOUNDED)):
         assert result.columns == curves.COLUMNS
@@ -71,7 +70,6 @@ def test_the_figures_in_small(small: Reproduction, bounded: Reproduction) -> Non
 
 
 @pytest.mark.nightly(by_day="test_what_is_trained_is_what_is_certified")
-@pytest.mark.slow
 def test_each_number_is_that_of_its_models(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first row again, from what the attack answered: estimates averaged over models, guesses counted over all candidates."""
     kept = []
@@ -126,7 +124,6 @@ def test_the_published_curve_is_equation_12() -> None:
         assert said.certificate == lethe.certify(run, DELTA).epsilon
 
 
-@pytest.mark.slow
 def test_the_published_cap_is_equation_14_where_it_is_smaller() -> None:
     setting = Setting(batch_size=25, diameter=1e-6, noise=PUBLISHED)
     run = plans.QUICK_2.run(setting, 4000)
@@ -139,7 +136,6 @@ def test_the_published_cap_is_equation_14_where_it_is_smaller() -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("diameter", [None, 4.0])
 def test_what_is_trained_is_what_is_certified(diameter: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     made, executed = [], []
@@ -157,7 +153,6 @@ def test_what_is_trained_is_what_is_certified(diameter: float | None, monkeypatc
     assert not np.array_equal(train(candidates, 4), logits)
 
 
-@pytest.mark.slow
 def test_who_is_left_out_is_zeroed_out() -> None:
     candidates, _ = draw_candidates(len(DIGITS.labels), 100, 1, seed=0)
     rows, flags = candidates.rows, candidates.included
@@ -185,7 +180,6 @@ def test_stacked_networks_are_single_ones() -> None:
         assert torch.allclose(found[place], single(logits[place]), atol=1e-6)
 
 
-@pytest.mark.slow
 def test_the_attack_learns_each_class_and_checkpoint_by_itself() -> None:
     """Members have the larger logit in even classes of the first checkpoint, the smaller one in all else."""
     random = np.random.default_rng(0)
@@ -204,7 +198,6 @@ def test_the_attack_learns_each_class_and_checkpoint_by_itself() -> None:
 
 
 @pytest.mark.nightly(by_day="test_published_numbers_come_out_again")
-@pytest.mark.slow
 def test_the_residual_network_can_be_trained_privately() -> None:
     """Its size is that of ResNet-18 for pictures of 32 x 32; one step of it passes the clipping engine's own checks."""
     network = image_network("resnet18", (3, 32, 32), 10, seed=0)
@@ -238,7 +231,6 @@ def test_pictures_of_files_and_folders(tmp_path: Path) -> None:
         liang_figure_1(options=Options(full=True))
 
 
-@pytest.mark.slow
 def test_files(small: Reproduction, bounded: Reproduction) -> None:
     pytest.importorskip("matplotlib")
     from lethe_experiments.files import reproduction_files
@@ -250,7 +242,6 @@ def test_files(small: Reproduction, bounded: Reproduction) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["liang-figure-1", "liang-figure-2"])
 def test_the_list_needs_no_torch(name: str) -> None:
     assert EXPERIMENTS[name] is REPRODUCTIONS[name]

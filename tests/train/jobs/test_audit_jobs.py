@@ -34,7 +34,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place(tmp_path, monkeypatch)
 
 
-@pytest.mark.slow
 def test_an_honest_claim_stands_and_a_lie_does_not(folder: Path) -> None:
     del folder
     honest = AuditJob(**described()).execute().page
@@ -88,7 +87,6 @@ def test_one_run_with_a_coin_for_each_canary(folder: Path) -> None:
     assert 0.5 < page.audits[0].epsilon < EPSILON
 
 
-@pytest.mark.slow
 def test_a_training_and_its_run_give_the_same_audit_of_the_same_certificate(folder: Path) -> None:
     write_document(folder / "train.yaml", TRAINING)
     (_, train, _), run = Job.load(folder / "train.yaml").prepare()
@@ -148,7 +146,6 @@ def test_the_configurations_on_the_page_and_the_example_are_some(tmp_path: Path,
     assert job.subject.prepare(job.delta).certificate is not None
 
 
-@pytest.mark.slow
 def test_what_is_claimed_of_a_seeded_training_is_said_to_be_of_fresh_noise(folder: Path) -> None:
     write_document(folder / "fresh.yaml", TRAINING)
     write_document(folder / "seeded.yaml", {**TRAINING, "seed": 3})

@@ -16,7 +16,6 @@ PROTOTYPE = {"a": 0.576, "b": 0.836, "d": 0.858, "f": 0.977}
 
 
 @pytest.mark.nightly(by_day="test_own_data_and_the_files_written")
-@pytest.mark.slow
 def test_replace_one_comes_near_the_prototype(tmp_path: Path) -> None:
     demo = Demo(delta=1e-5, neighbours="replace_one", seeds=2)
     content = demo.execute(tmp_path / "demo", demo_plot).content
@@ -39,7 +38,6 @@ def test_replace_one_comes_near_the_prototype(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.slow
 def test_own_data_and_the_files_written(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     targets = random.integers(0, 3, 400)

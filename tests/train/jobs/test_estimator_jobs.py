@@ -39,7 +39,6 @@ def _adult(**changes: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.slow
 def test_the_census_from_the_command_line_scores_as_the_pipeline_in_python(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     from sklearn.compose import ColumnTransformer
@@ -86,7 +85,6 @@ def test_the_census_from_the_command_line_scores_as_the_pipeline_in_python(tmp_p
     assert SavedModel.load(tmp_path / "out").weights.shape == (42, 1)
 
 
-@pytest.mark.slow
 def test_what_is_written_predicts_and_says_what_was_stated(tmp_path: Path) -> None:
     table = ADULT if by_night() else _head(tmp_path / "head.csv.gz")
     data = {"path": str(table), "target": "income", "classes": ["<=50K", ">50K"], "test_fraction": 0.0}
@@ -130,7 +128,6 @@ def _lines(file: Path) -> list[str]:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("target_range", [[0, 2], "auto"])
 def test_a_regression(tmp_path: Path, target_range: Any) -> None:
     fields: dict[str, Any] = {
@@ -152,7 +149,6 @@ def test_a_regression(tmp_path: Path, target_range: Any) -> None:
     assert model.predict_table(tmp_path / "homes.csv") == pytest.approx(outcome.trained.predict(rows))
 
 
-@pytest.mark.slow
 def test_facts_read_off_the_table_are_declared_wherever_they_are_told(tmp_path: Path) -> None:
     fields = homes_fields(tmp_path, public="read off the table")
     fields["data"]["classes"] = "from_data"
@@ -190,28 +186,6 @@ def test_a_run_takes_columns_too(tmp_path: Path) -> None:
     assert again.prepare()[1].noise_multiplier == outcome.trained.run.noise_multiplier
 
 
-@pytest.mark.slow
-def test_a_seed_is_no_release_and_gives_the_pipeline_s_own_weights(tmp_path: Path) -> None:
-    import lethe.estimators as private
-
-    fields = homes_fields(tmp_path, seed=3)
-    fields["data"]["test_fraction"] = 0.0
-    outcome = Job(**fields).train(tmp_path / "out")
-    assert outcome.epsilon == math.inf
-    assert "NO RELEASE" in outcome.summary()
-    scaled = private.PublicScaler([0], [100]).fit_transform(np.array(homes_column(tmp_path, "size"), dtype=float)[:, None])
-    words = np.array(homes_column(tmp_path, "word"))
-    rows = np.column_stack([scaled, words == "u", words == "v"])
-    same = private.LogisticRegression(
-        epsilon=5.0, delta=1e-5, neighbours="replace_one", feature_norm=1.5, classes=["cheap", "dear"], random_state=3, seed_noise=True
-    ).fit(rows, np.array(homes_column(tmp_path, "kind")))
-    assert (same.coef_ == outcome.trained.coef_).all()
-    words_of_train = ["train", str(tmp_path / "train.yaml"), "-o", str(tmp_path / "again")]
-    write_document(tmp_path / "train.yaml", fields)
-    assert CliRunner().invoke(app, words_of_train, catch_exceptions=False).exit_code == 1
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [{"mechanism": "objective_perturbation"}, pytest.param({"feature_norm": "auto"}, marks=pytest.mark.nightly)]
 )
@@ -234,6 +208,7 @@ def test_what_was_written_is_explained_verified_reported_and_trained_again(tmp_p
     assert Job.load(tmp_path / "out" / "config.json") == Job(**fields)
     seeded = Job(**{**fields, "seed": 3}).train(tmp_path / "seeded")
     assert seeded.epsilon == math.inf
+    assert "NO RELEASE" in seeded.summary()
     assert json.loads((tmp_path / "seeded" / "certificate.json").read_text())["seeded"]
     assert json.loads((tmp_path / "seeded" / "report.json").read_text())["epsilon"] == "inf"
     (tmp_path / "new.csv").write_text("word,more,size\nv,9,90\nw,9,0\n")  # columns that are not used need not be there
@@ -243,7 +218,6 @@ def test_what_was_written_is_explained_verified_reported_and_trained_again(tmp_p
         SavedModel.load(tmp_path / "out").predict_table(tmp_path / "less.csv")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("look", [False, True])
 def test_a_configuration_that_init_wrote_trains_once_its_questions_are_answered(tmp_path: Path, look: bool) -> None:
     file = homes_table(tmp_path)

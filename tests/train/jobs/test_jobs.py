@@ -16,6 +16,7 @@ from lethe.cli.app import app
 from lethe.documents.strict import write_document
 from lethe.errors import BudgetExceededError
 from lethe.jobs.datasets import centred_digits
+from lethe.jobs.init import TASKS, task_run
 from lethe.jobs.training import Job
 
 RUN: dict[str, Any] = {
@@ -33,7 +34,6 @@ def _config(**changes: Any) -> dict[str, Any]:
     return {"run": RUN, "privacy": {"epsilon": 1.0, "delta": 1e-5}, "seed": 0, **changes}
 
 
-@pytest.mark.slow
 def test_train_writes_weights_run_certificate_and_report(tmp_path: Path) -> None:
     config, folder = tmp_path / "config.yaml", tmp_path / "out"
     write_document(config, _config(seed=None))
@@ -101,9 +101,10 @@ def test_classes_are_public_or_said_to_be(tmp_path: Path) -> None:
         trained("rare", ["u", "v"])
 
 
-@pytest.mark.slow
 def test_a_seeded_certificate_says_that_it_is_no_release(tmp_path: Path) -> None:
     fields = _config(privacy={"delta": 1e-5}, run={**RUN, "noise_multiplier": 30.0})
+    write_document(tmp_path / "train.yaml", fields)
+    assert CliRunner().invoke(app, ["train", str(tmp_path / "train.yaml"), "-o", str(tmp_path / "shut")]).exit_code == 1
     seeded = Job(**fields).train(tmp_path / "seeded")
     assert seeded.trained.run.noise_multiplier == 30.0  # the run's own, where no epsilon is asked for
     loaded = lethe.Certificate.load(tmp_path / "seeded" / "certificate.json")
@@ -139,7 +140,6 @@ def test_the_weights_file_is_enough_to_predict(tmp_path: Path) -> None:
     assert labels.tolist() == [str(number) for number in outcome.trained.model.predict(table.features)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
     [
@@ -169,3 +169,18 @@ def test_a_training_is_paid_and_a_second_one_refused(way: dict[str, Any], tmp_pa
             Job(**{**fields, "seed": 1}).train(tmp_path / "two", progress=False)
     assert not (tmp_path / "two").exists()
     ledger.verify()
+
+
+def _init(*words: object) -> Any:
+    return CliRunner().invoke(app, ["init", *map(str, words)])
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_is_a_run_that_can_be_certified(task: str, tmp_path: Path) -> None:
+    assert _init(task, "-o", tmp_path / "run.yaml").exit_code == 0
+    run = lethe.Run.load(tmp_path / "run.yaml")
+    assert 0 < lethe.certify(run, 1e-6).epsilon < 10
+    assert "#" in (tmp_path / "run.yaml").read_text()
+    assert f"{task} " in _init().stdout
+    assert _init(task).stdout == task_run(task)

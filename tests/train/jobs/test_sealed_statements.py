@@ -46,7 +46,6 @@ def content_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "certificate.json").read_text())
 
 
-@pytest.mark.slow
 def test_it_verifies_for_its_weights_and_no_others(trained: dict[str, Path]) -> None:
     proof = trained["one"] / "certificate.json"
     assert content_of(trained["one"])["kind"] == "statement"
@@ -67,7 +66,6 @@ def test_it_verifies_for_its_weights_and_no_others(trained: dict[str, Path]) -> 
         assert json.loads(other.stdout)["sealed"]["yes"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("on", "of"), [("one", "two"), ("one", "run"), ("run", "one")])
 def test_a_seal_of_something_else_seals_nothing(trained: dict[str, Path], tmp_path: Path, on: str, of: str) -> None:
     """Of another fit with the same parameters, and of the other kind of record."""
@@ -106,7 +104,6 @@ def another(value: Any) -> Any:
     return f"{value} " if isinstance(value, str) else 1 if value is None else [*value, *value] or [1]
 
 
-@pytest.mark.slow
 def test_no_entry_of_it_can_be_altered_or_left_out(trained: dict[str, Path]) -> None:
     content, refused, told = content_of(trained["one"]), 0, 0
     assert Statement.from_dict(content).seal.holds  # pyright: ignore[reportOptionalMemberAccess]
@@ -133,7 +130,6 @@ def test_no_entry_of_it_can_be_altered_or_left_out(trained: dict[str, Path]) -> 
     assert refused > 50
 
 
-@pytest.mark.slow
 def test_parts_cannot_be_moved_or_sealed_by_themselves(trained: dict[str, Path]) -> None:
     content = content_of(trained["one"])
     parts = content["derivation"]["parts"]
@@ -147,7 +143,6 @@ def test_parts_cannot_be_moved_or_sealed_by_themselves(trained: dict[str, Path])
         Statement.from_dict(content)
 
 
-@pytest.mark.slow
 def test_elsewhere_the_public_key_is_enough_and_needed(trained: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proof, weights = trained["one"] / "certificate.json", trained["one"] / "weights.npz"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
@@ -169,7 +164,6 @@ def test_elsewhere_the_public_key_is_enough_and_needed(trained: dict[str, Path],
     assert "    enforced   fresh noise" in called("explain", tmp_path / "again.json", "--key", trained["key"]).stdout
 
 
-@pytest.mark.slow
 def test_totals_and_reports_take_it_as_it_is(trained: dict[str, Path], tmp_path: Path) -> None:
     one, two = (trained[name] / "certificate.json" for name in ("one", "two"))
     total = lethe.total([one, two], 1e-5)

@@ -81,7 +81,7 @@ def test_threads_and_what_is_sent_to_another_process_are_counted(ledger, monkeyp
         thread.join()
         sent = pickle.dumps(LogisticRegression(**QUICK))
     assert found == ["fitted"]
-    monkeypatch.setattr("lethe.estimators.paying._OPENED", {})  # as over there
+    monkeypatch.setattr("lethe.estimators.budget._OPENED", {})  # as over there
     pickle.loads(sent).fit(X, LABELS)
     assert settled(ledger) == 2
     assert {line.by for line in ledger.show("patients").lines} == {"team A"}

@@ -223,10 +223,10 @@ def test_clones_and_copies_in_a_pickle_are_paid(ledger, tmp_path, monkeypatch) -
     copy_of(arrived).fit(X, LABELS)
     pickle.loads(pickle.dumps(arrived)).fit(X, LABELS)
     assert [(line.state, line.by, line.why) for line in ledger.show("patients").lines] == [("settled", "team A", "a fold")] * 3
-    monkeypatch.setattr("lethe.estimators.paying._OPENED", {})  # as in another process
+    monkeypatch.setattr("lethe.estimators.budget._OPENED", {})  # as in another process
     pickle.loads(sent).fit(X, LABELS)
     assert settled(ledger) == 4
-    monkeypatch.setattr("lethe.estimators.paying._OPENED", {})
+    monkeypatch.setattr("lethe.estimators.budget._OPENED", {})
     (tmp_path / "ledger.sqlite").rename(tmp_path / "elsewhere.sqlite")
     arrived = pickle.loads(sent)
     assert (arrived.predict(X) == fitted.predict(X)).all()

@@ -171,7 +171,6 @@ HERE: dict[str, tuple[Callable[[], Any], str]] = {
         mechanism: (lambda mechanism=mechanism: logistic(mechanism, passes=2), "label")
         for mechanism in ("pass_ends", "cyclic", "correlated", "poisson", "cyclic_poisson_correlated")
     },
-    "cyclic_poisson_correlated": (lambda: logistic("cyclic_poisson_correlated", passes=2), "label"),
     "clipper of rows": (lambda: PrivateQuantileClipper(tail=None, norm_quantile=0.5, **SETTINGS), "label"),
     "components, not centred": (lambda: PrivatePCA(feature_norm=2.0, centre=False, **SETTINGS), "label"),
     "whitening, norm released": (lambda: PrivateWhitening(**SETTINGS), "label"),

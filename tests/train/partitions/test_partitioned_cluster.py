@@ -15,14 +15,12 @@ import dask.dataframe as dd
 import joblib
 import numpy as np
 import pytest
-from cluster_fits import ALL, LOGISTIC, TRAININGS, Chosen, Trained, Widened, assert_as_in_memory, collection, logistic
+from cluster_fits import ALL, TRAININGS, assert_as_in_memory, collection, logistic
 from dask import config
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
-from doors import fit_head
 from partitioned_records import COLUMNS, frame
-from torch import nn
 
 import lethe.estimators
 from lethe.audit.config import TwoWorldGame
@@ -34,8 +32,6 @@ from lethe.partitions import dask_table, parquet_table
 from lethe.partitions.dask_tables import Unshown
 from lethe.partitions.passes import BlockLocation, BlockResult, Executor, Work
 from lethe.partitions.table import PartitionedTable
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -83,17 +79,8 @@ def persisted_arrays() -> Any:
     return dask_table(features.persist(), amounts.persist())
 
 
-def exchanged() -> Any:
-    """Rows that workers give to each other."""
-    return dask_table(collection("amount").assign(kind=lambda part: part["age"] > 0).shuffle("kind", npartitions=1)[[*COLUMNS, "amount"]])
-
-
-def split() -> Any:
-    return dask_table(dd.from_pandas(frame()[[*COLUMNS, "amount"]], npartitions=2).repartition(npartitions=5))
-
-
-@pytest.mark.parametrize("make", [persisted, persisted_arrays, exchanged, split])
-def test_partitions_that_share_tasks_or_are_persisted_are_read_as_they_are(make: Callable[[], Any], client: Client) -> None:
+@pytest.mark.parametrize("make", [persisted, persisted_arrays])
+def test_partitions_that_are_persisted_are_read_as_they_are(make: Callable[[], Any], client: Client) -> None:
     table = make()
     assert table.executor.client is client
     assert_as_in_memory("adassp", table)
@@ -123,66 +110,15 @@ class Killing:
             yield answer
 
 
-def assert_unmoved_by_a_kill(name: str, number: int, client: Client) -> None:
-    table = dask_table(collection(ALL[name][1], slow=True), progress=False)
-    deadly = Killing(table.executor, client, number)
-    assert_as_in_memory(name, replace(table, executor=deadly))
+def test_a_worker_that_is_killed_in_a_pass_changes_nothing(client: Client) -> None:
+    table = dask_table(collection("amount", slow=True), progress=False)
+    deadly = Killing(table.executor, client, 2)
+    assert_as_in_memory("adassp", replace(table, executor=deadly))
     assert deadly.killed
     client.wait_for_workers(2, timeout=120)
 
 
-def test_a_worker_that_is_killed_in_a_pass_changes_nothing(client: Client) -> None:
-    assert_unmoved_by_a_kill("adassp", 2, client)
-
-
-class Twice:
-    """Every task of the cluster carried out twice."""
-
-    def __init__(self, once: Executor) -> None:
-        self.once, self.answered = once, 0
-
-    def answers(self, parts: Sequence[BlockLocation], work: Work) -> Iterator[BlockResult]:
-        # In the order of blocks: whoever takes them stops at the last new one.
-        first, second = (sorted(self.once.answers(parts, work), key=lambda answer: answer.place) for _ in range(2))
-        for pair in zip(first, second, strict=True):
-            for answer in pair:
-                self.answered += 1
-                yield answer
-
-
-@pytest.mark.parametrize("name", [NEWTON, "adassp", *(pytest.param(name, marks=pytest.mark.nightly) for name in TRAININGS)])
-def test_tasks_that_are_duplicated_count_once(name: str, client: Client) -> None:
-    table = dask_table(collection(ALL[name][1]), progress=False)
-    twice = Twice(table.executor)
-    assert_as_in_memory(name, replace(table, executor=twice))
-    assert twice.answered > 2 * len(table.parts)
-
-
-def head_of(table: Any) -> Any:
-    run = lethe.Run(
-        records=1500,
-        batches=lethe.batches.Full(),
-        steps=2,
-        step_size=0.5,
-        noise_multiplier=1.0,
-        loss=LOGISTIC,
-        release="last",
-        neighbours="replace_one",
-    )
-    return fit_head(Widened(), nn.Linear(5, 1).double(), (table, "label"), run, seed=1)
-
-
-ENTRIES: dict[str, Callable[[Any], Any]] = {
-    "estimator": lambda table: logistic("objective_perturbation").fit(table, "label"),
-    "fit_linear": lambda table: Trained(lethe.batches.Full()).fit(table, "label"),
-    "fit_head": head_of,
-    "search": lambda table: Chosen().fit(table, "label"),
-}
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_a_faulty_partition_is_named_and_nothing_is_released(entry: str, client: Client) -> None:
+def test_a_faulty_partition_is_named_and_nothing_is_released(client: Client) -> None:
     table = frame()[[*COLUMNS, "label"]]
     for change, words in (
         (lambda part: part.assign(age=np.float32(np.nan)), "partition 1, column 'age': row 0 holds nan"),
@@ -193,7 +129,7 @@ def test_a_faulty_partition_is_named_and_nothing_is_released(entry: str, client:
     ):
         parts = [delayed(table[:500]), delayed(change, pure=False)(table[500:])]
         with pytest.raises(InputError, match=words):
-            ENTRIES[entry](dd.from_delayed(parts, meta=table[:0], verify_meta=False))
+            logistic("objective_perturbation").fit(dd.from_delayed(parts, meta=table[:0], verify_meta=False), "label")
 
 
 def test_a_task_that_fails_writes_no_records_of_a_batch_and_no_weights_into_logs(client: Client) -> None:
@@ -231,11 +167,7 @@ def test_an_interrupt_cancels_the_tasks_and_releases_nothing(client: Client) -> 
 
 
 def _blocks_left(dask_scheduler: Any) -> list[str]:
-    return [key for key in _keys(dask_scheduler) if "lethe-block" in key]
-
-
-def _keys(dask_scheduler: Any) -> list[str]:
-    return [str(key) for key in dask_scheduler.tasks]
+    return [str(key) for key in dask_scheduler.tasks if "lethe-block" in str(key)]
 
 
 def trial(inside: bool, seed: int) -> float:

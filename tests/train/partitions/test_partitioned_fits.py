@@ -27,7 +27,6 @@ def released(fitted: Any) -> dict[str, Any]:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_fit_in_blocks_is_the_fit_in_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make, goal = ESTIMATORS[name]

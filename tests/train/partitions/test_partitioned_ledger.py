@@ -36,7 +36,6 @@ FITS: dict[str, tuple[Callable[[Payments, Any], Any], int]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 def test_nothing_is_released_that_was_not_reserved_and_a_broken_fit_stays_counted(name: str) -> None:
     fit, looks = FITS[name]

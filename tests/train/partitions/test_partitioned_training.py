@@ -18,7 +18,6 @@ from partitioned_records import COLUMNS, Payments, frame, in_blocks, records, wr
 from torch import nn
 
 import lethe
-from lethe.certificates.findings import Finding
 from lethe.errors import HypothesisError, InputError
 from lethe.partitions import array_table, dask_table, parquet_table
 from lethe.run.losses import Huber, LeastSquares, Logistic, Softmax
@@ -39,7 +38,6 @@ def a_run(batches: Any = DESIGNS["cyclic"], *, loss: Any = LOGISTIC, **more: Any
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_a_training_in_blocks_is_the_one_in_memory(design: str) -> None:
     features, labels, _ = records()
@@ -54,11 +52,7 @@ def test_a_training_in_blocks_is_the_one_in_memory(design: str) -> None:
         assert inside.guarantee == memory.guarantee
         # Beside those of memory one more is declared where batches are secret: workers are told whose turn it is.
         assert [one for one in inside.findings if one.name != "workers"] == list(memory.findings)
-        assert [_evidence(one) for one in inside.findings if one.name == "workers"] == ["declared"] * bool(run.batches.secret)
-
-
-def _evidence(finding: Finding) -> str:
-    return str(finding.evidence)
+        assert [str(one.evidence) for one in inside.findings if one.name == "workers"] == ["declared"] * bool(run.batches.secret)
 
 
 SHAPES: dict[str, tuple[lethe.Run, str, float]] = {
@@ -75,7 +69,6 @@ SHAPES: dict[str, tuple[lethe.Run, str, float]] = {
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_other_losses_and_clip_methods_agree_with_memory(shape: str) -> None:
     run, goal, near = SHAPES[shape]
@@ -116,7 +109,6 @@ def a_head(kind: torch.dtype) -> nn.Linear:
     return nn.Linear(8, 2, dtype=kind)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "near"), [(torch.float64, 1e-9), (torch.float32, 1e-6)])
 def test_a_head_on_blocks_is_the_head_in_memory(kind: torch.dtype, near: float) -> None:
     features, labels, _ = records()

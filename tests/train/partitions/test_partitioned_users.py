@@ -61,7 +61,6 @@ FITS: dict[str, tuple[Callable[[], Any], str, dict[str, str]]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 def test_users_and_weights_of_blocks_are_those_of_memory(name: str, tmp_path: Path) -> None:
     make, goal, beside_them = FITS[name]
@@ -79,7 +78,6 @@ def test_users_and_weights_of_blocks_are_those_of_memory(name: str, tmp_path: Pa
         assert list(found.feature_names_in_) == list(COLUMNS)
 
 
-@pytest.mark.slow
 def test_all_rows_of_a_user_together_move_the_sum_by_no_more_than_one_record() -> None:
     """Rows of the first user pull in one direction with all their might; without the shares they would by five times the bound."""
     people = table("label", texts=True)

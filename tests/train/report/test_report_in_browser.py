@@ -14,7 +14,6 @@ import lethe.report
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

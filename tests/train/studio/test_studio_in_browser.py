@@ -25,7 +25,6 @@ from selenium.common.exceptions import NoSuchElementException, StaleElementRefer
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-pytestmark = pytest.mark.slow
 SMALL = {"records": "2000", "size": "100", "count": "5", "delta": "1e-5"}
 
 

@@ -29,8 +29,6 @@ import websockets
 
 from lethe.studio.controls import CONTROLS
 
-pytestmark = pytest.mark.slow
-
 _OUTPUTS = ("headline", "said")
 _FIRST: dict[str, Any] = {control.name: control.default or (next(iter(control.words)) if control.words else "") for control in CONTROLS}
 _HELD = """

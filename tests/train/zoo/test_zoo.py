@@ -12,11 +12,10 @@ import pytest
 import torch
 from repository import ROOT
 from torch import Tensor, nn
-from zoo_adapters import ADAPTERS
 from zoo_member import ALONE, VMAP, Batch, Member
 from zoo_own import OWN
 from zoo_pictures import PICTURES
-from zoo_text import TEXT
+from zoo_text import ADAPTERS, TEXT
 
 from lethe.errors import LetheError
 from lethe.train.clip.clipper import Clipper

@@ -8,15 +8,9 @@ from lethe.calculus.upward_formatting import shown, shown_down
 
 
 @given(st.floats(min_value=1e-300, max_value=1e300), st.integers(1, 8))
-def test_what_is_shown_is_never_less(value: float, digits: int) -> None:
-    assert float(shown(value, digits)) >= value
-    assert float(shown(value, digits)) <= value * (1 + 10.0 ** (1 - digits)) * (1 + 1e-12)
-
-
-@given(st.floats(min_value=1e-300, max_value=1e300), st.integers(1, 8))
-def test_what_is_shown_down_is_never_more(value: float, digits: int) -> None:
-    assert float(shown_down(value, digits)) <= value
-    assert float(shown_down(value, digits)) >= value * (1 - 10.0 ** (1 - digits)) * (1 - 1e-12)
+def test_what_is_shown_is_never_less_and_what_is_shown_down_never_more(value: float, digits: int) -> None:
+    assert value <= float(shown(value, digits)) <= value * (1 + 10.0 ** (1 - digits)) * (1 + 1e-12)
+    assert value >= float(shown_down(value, digits)) >= value * (1 - 10.0 ** (1 - digits)) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize(

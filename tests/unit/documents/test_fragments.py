@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
 import lethe
-from lethe.calculus.large_delta import delta_for, unusual_delta_warning
 from lethe.documents.strict import parse_document, parse_value, to_yaml
-from lethe.errors import LargeDeltaWarning
 
 
 @pytest.mark.parametrize(
@@ -46,13 +42,3 @@ def test_a_document_as_text_is_the_document_of_a_file() -> None:
     for name, text in (("run.txt", "a: 1"), ("run.yaml", "- 1"), ("run.json", "{'a': 1}"), ("run.json", '{"a": NaN}'), ("run", "a: 1")):
         with pytest.raises(lethe.InputError, match="run"):
             parse_document(text, name)
-
-
-@pytest.mark.parametrize(("delta", "warned"), [(1e-6, False), (1e-4, False), (1.1e-4, True), (9e-4, True)])
-def test_the_text_of_a_warning_is_there_exactly_where_there_is_one(delta: float, warned: bool) -> None:
-    text = unusual_delta_warning(delta, 1000)
-    assert (text is not None) == warned
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", LargeDeltaWarning)
-        assert delta_for(1000, delta) == delta
-    assert [str(one.message) for one in caught] == ([text] if warned else [])

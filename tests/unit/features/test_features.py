@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
 from lethe.estimators.features.images import RandomConvolutions2d
@@ -61,7 +59,6 @@ def test_the_shape_is_all_that_is_kept_and_a_fit_is_not_needed(make: Any) -> Non
         one.transform(BYTES.transpose(0, 2, 1))
 
 
-@pytest.mark.slow
 @BOTH
 def test_every_record_is_by_itself_in_blocks_of_any_size(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     many = np.random.default_rng(1).random((150, 9, 8)).astype(np.float32)
@@ -87,13 +84,6 @@ def test_pixels_out_of_range_are_refused_by_their_place(value: float, dtype: Any
     images[3, 2, 5] = value
     with pytest.raises(InputError, match=message):
         ScatteringFeatures().transform(images)
-
-
-@pytest.mark.sampled(5)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([RandomFourierFeatures(10, gamma=0.3), RecordNormalizer(), RecordNormalizer(None, groups=1)])
-def test_they_are_estimators(estimator: Any, check: Callable[[Any], None]) -> None:
-    check(estimator)
 
 
 def test_inner_products_are_the_kernel_s_within_hoeffding_s_bound() -> None:

@@ -5,29 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import lethe
-from lethe.cli.app import app
 from lethe.documents.strict import read_document
 from lethe.jobs.configuration import UNANSWERED
-from lethe.jobs.init import TASKS, quoted_text, table_configuration, task_run
-
-
-def _call(*words: object) -> Any:
-    return CliRunner().invoke(app, ["init", *map(str, words)])
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.slow
-@pytest.mark.parametrize("task", TASKS)
-def test_every_task_is_a_run_that_can_be_certified(task: str, tmp_path: Path) -> None:
-    assert _call(task, "-o", tmp_path / "run.yaml").exit_code == 0
-    run = lethe.Run.load(tmp_path / "run.yaml")
-    assert 0 < lethe.certify(run, 1e-6).epsilon < 10
-    assert "#" in (tmp_path / "run.yaml").read_text()
-    assert f"{task} " in _call().stdout
-    assert _call(task).stdout == task_run(task)
+from lethe.jobs.init import quoted_text, table_configuration
 
 
 def _table(path: Path, rows: int = 200) -> Path:

@@ -58,18 +58,10 @@ class Never(Ended):
 class Client:
     """A client of no cluster: computes tasks here, and notes what it was asked for."""
 
-    def __init__(self, *workers: str, future: Callable[[Any], Ended] = Ended) -> None:
-        self.workers, self.future = list(workers), future
+    def __init__(self, future: Callable[[Any], Ended] = Ended) -> None:
+        self.future = future
         self.tasks: list[Any] = []
-        self.imported: list[tuple[list[str], list[str]]] = []
         self.cancelled = 0
-
-    def nthreads(self) -> dict[str, int]:
-        return dict.fromkeys(self.workers, 1)
-
-    def run(self, function: Callable[..., Any], names: list[str], *, workers: list[str], on_error: str) -> None:
-        function(names)
-        self.imported.append((names, workers))
 
     def compute(self, tasks: list[Any]) -> list[Ended]:
         self.tasks.append({key for task in tasks for key in dict(task.dask)})

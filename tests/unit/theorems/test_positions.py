@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from math import sqrt
 
 import numpy as np
 import pytest
 from helpers import EXACT_SLOT_DESIGNS, batches, make_run
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import mixture_epsilon
 from random_steps import random_passes
 
 import lethe
@@ -26,11 +24,6 @@ def one_by_one(
 ) -> list[float]:
     turn = np.arange(factors.size) % size
     return [shift.solve(factors, np.where(turn == j, touches, 0.0), noise, diameter).mu for j in range(size)]
-
-
-def homogeneous(size: int, passes: int, ratio: float, lipschitz: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    steps = size * passes
-    return np.full(steps, lipschitz), np.full(steps, ratio), np.ones(steps), size
 
 
 @pytest.mark.sampled(4)
@@ -59,28 +52,6 @@ def test_with_any_diameter_never_below_the_best_start_and_never_above_no_start(s
     best, none = np.array(one_by_one(*run, diameter)), positions.position_mus(*run)
     assert (found >= best * (1 - 1e-12)).all()
     assert (found <= none).all()
-
-
-# theory.md section 3, delta = 1e-5, l = 40, s / tau = 2/3: (L, E, cyclic, shuffled once, composition), three decimals (composition: two).
-TABLE = [
-    (1.0, 50, 4.349, 3.492, 30.51),
-    (1.0, 100, 5.641, 4.835, 49.88),
-    (1.0, 200, 7.789, 7.102, 83.83),
-    (0.9999, 50, 4.339, 3.483, 30.51),
-    (0.9999, 100, 5.601, 4.793, 49.88),
-    (0.9999, 200, 7.579, 6.882, 83.83),
-    (0.9998, 50, 4.321, 3.464, 30.51),
-    (0.9998, 100, 5.506, 4.691, 49.88),
-    (0.9998, 200, 7.086, 6.363, 83.83),
-]
-
-
-@pytest.mark.parametrize(("lipschitz", "passes", "cyclic", "once", "composition"), TABLE)
-def test_the_reference_table(lipschitz: float, passes: int, cyclic: float, once: float, composition: float) -> None:
-    run = homogeneous(40, passes, 2 / 3, lipschitz)
-    assert mixture_epsilon([positions.worst_position(*run)[0]], [1.0], DELTA) == pytest.approx(cyclic, abs=5.1e-4)
-    assert mixture_epsilon(*positions.shuffled_once(*run), DELTA) == pytest.approx(once, abs=5.1e-4)
-    assert mixture_epsilon([2 / 3 * sqrt(passes)], [1.0], DELTA) == pytest.approx(composition, abs=5.1e-3)
 
 
 SLOTS, PASSES = 4, 3

@@ -14,6 +14,7 @@ from how_many import by_night
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError, LetheError, RecordByRecordWarning
+from lethe.train import fix_batch_norm
 from lethe.train.clip import check as look
 from lethe.train.clip.clipper import Clipper
 
@@ -252,3 +253,34 @@ def test_parameters_of_other_modules_are_refused_and_get_no_gradient() -> None:
     assert head.weight.grad is None
     head.requires_grad_(False)
     clipper.add(torch.randn(5, 4))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "groups"),
+    [
+        (nn.BatchNorm1d(32), (5, 32), 4),
+        (nn.BatchNorm1d(6), (5, 6), 1),
+        (nn.BatchNorm2d(64), (5, 64, 3, 3), 32),
+        (nn.BatchNorm2d(6), (5, 6, 3, 3), 3),
+        (nn.BatchNorm2d(7), (5, 7, 3, 3), 1),
+        (nn.BatchNorm3d(1, affine=False), (5, 1, 2, 2, 2), 1),
+    ],
+)
+def test_records_no_longer_meet(layer: nn.Module, shape: tuple[int, ...], groups: int) -> None:
+    model = nn.Sequential(nn.Identity(), nn.Sequential(layer)).train()
+    fixed = fix_batch_norm(model)
+    assert fixed is model
+    norm = model[1][0]
+    assert isinstance(norm, nn.GroupNorm)
+    assert norm.num_groups == groups
+    rows = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    whole = model(rows)
+    assert torch.allclose(torch.cat([model(row[None]) for row in rows]), whole, atol=1e-5)
+    assert whole.std() > 0.5  # no group of one number alone, which would become 0
+    assert [id(parameter) for parameter in model.parameters()] == [id(parameter) for parameter in layer.parameters()]
+
+
+def test_a_model_that_is_one_comes_back_as_another() -> None:
+    assert isinstance(fix_batch_norm(nn.BatchNorm1d(16)), nn.GroupNorm)
+    linear = nn.Linear(2, 2)
+    assert fix_batch_norm(linear) is linear

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from data_cases import Listed, listed, numbered
+from data_cases import NAMED, RECORDS, SCORES, TOKENS, Listed, listed, numbered, rows, same
 from how_many import by_night
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +30,6 @@ from lethe.train.data.map_style import MapStyleSource
 from lethe.train.data.sources import Source, TensorSource, fetched, fields_of
 from lethe.train.data.users import Members, ids_of, owners_of
 
-RECORDS = 11
 ROWS = st.lists(st.integers(0, RECORDS - 1), min_size=1, max_size=15).map(torch.tensor) | st.tuples(
     st.integers(0, RECORDS), st.integers(0, RECORDS)
 ).map(lambda ends: slice(min(ends), max(ends) + 1 if min(ends) == max(ends) < RECORDS else max(ends)))
@@ -144,30 +143,11 @@ def test_damaged_and_pickled_files_are_refused(tmp_path: Path) -> None:
             TensorSource(tmp_path / name)
 
 
-TOKENS = torch.arange(RECORDS * 5).reshape(RECORDS, 5)
-SCORES = torch.linspace(0, 1, RECORDS, dtype=torch.float64)
-NAMED = {"input_ids": TOKENS, "label": torch.arange(RECORDS) % 3}
-
-
-def rows(*, uneven: bool = False, **others: Any) -> list[dict[str, Any]]:
-    """Records as lists and numbers."""
-    sizes = [3 if uneven and place % 2 == 0 else 5 for place in range(RECORDS)]
-    return [{"input_ids": TOKENS[place, :size].tolist(), "label": place % 3, **others} for place, size in enumerate(sizes)]
-
-
 def widened(records: list[Any]) -> dict[str, torch.Tensor]:
     """A collate function that pads to the longest."""
     longest = max(len(record["input_ids"]) for record in records)
     padded = [record["input_ids"] + [0] * (longest - len(record["input_ids"])) for record in records]
     return {"input_ids": torch.tensor(padded), "label": torch.tensor([record["label"] for record in records])}
-
-
-def same(source: Any, expected: dict[str, torch.Tensor]) -> None:
-    assert fields_of(source) == tuple(sorted(expected))
-    for batch in (slice(2, 7), torch.tensor([7, 1, 1])):
-        for name, tensor in zip(source.fields, source.fetch(batch), strict=True):
-            assert tensor.dtype == expected[name].dtype
-            assert torch.equal(tensor, expected[name][batch])
 
 
 def test_mappings_of_columns_and_records_that_are_mappings_go_by_name() -> None:
@@ -182,29 +162,6 @@ def test_mappings_of_columns_and_records_that_are_mappings_go_by_name() -> None:
     expected = {"x": TOKENS, "y": SCORES, "z": torch.arange(RECORDS) / 2, "w": torch.arange(RECORDS) % 2 == 0}
     for data in (Given(records), records, Given(list(map(UserDict, records)))):
         same(as_source(data), expected)
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.slow
-@pytest.mark.parametrize("columns", [None, ["input_ids", "label"]])
-@pytest.mark.parametrize("kind", [None, "torch", "numpy", "parquet"])
-def test_a_data_set_of_hugging_face_is_one(kind: str | None, columns: list[str] | None, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    data = datasets.Dataset.from_list(rows(who="somebody"))
-    if kind == "parquet":
-        data.to_parquet(tmp_path / "rows.parquet", batch_size=4)
-        data = datasets.Dataset.from_parquet(str(tmp_path / "rows.parquet"), cache_dir=str(tmp_path))
-    elif columns is not None:
-        same(as_source(chosen := data.with_format(kind, columns=columns)), NAMED)
-        assert ids_of("label", as_source(chosen)) == [place % 3 for place in range(RECORDS)]
-        assert ids_of("who", chosen) == ["somebody"] * RECORDS
-    data = data if kind == "parquet" else data.with_format(kind)
-    with pytest.raises(InputError, match=r"field who cannot become a tensor: (str|str_):.*"):
-        as_source(data)
-    same(as_source(data.remove_columns(["who"])), NAMED)
-    same(as_source(data, leave_out=("who",)), NAMED)
-    with pytest.raises(InputError, match=r"of a DatasetDict, or another mapping of data sets, give one: data\['train'\]"):
-        as_source(datasets.DatasetDict({"train": data}))
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,8 @@ def of(run: lethe.Run, **texts: str) -> str:
     return State({**State.of_run(run).texts, "delta": str(DELTA), **texts}).query()
 
 
-SLOW = ("poisson", "balls_in_bins")
-
-
 @pytest.mark.sampled(2)
-@pytest.mark.slow
-@pytest.mark.parametrize("design", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in DESIGNS])
+@pytest.mark.parametrize("design", DESIGNS)
 def test_the_epsilon_is_the_one_that_certify_gives(design: str) -> None:
     run = make_run(batches=batches(design, 10), regulariser={"kind": "ridge", "strength": 0.1})
     got, certificate = answer(of(run)), lethe.certify(run, DELTA)
@@ -50,7 +46,6 @@ def test_the_epsilon_is_the_one_that_certify_gives(design: str) -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["", "7", "{schedule: exponential, first: 1.0, ratio: 0.999}"])
 def test_the_noise_is_the_one_that_plan_gives(noise: str) -> None:
     texts = {"find": "noise", "epsilon": "0.7", "noise": noise}
@@ -95,7 +90,6 @@ def test_a_run_that_is_not_private_says_so() -> None:
     assert got.theorems[0].epsilon == "infinity"
 
 
-@pytest.mark.slow
 def test_a_doubtful_delta_and_what_must_stay_secret_are_told_and_warn_nobody_else() -> None:
     """Warnings are errors here: none may leave, since threads share them."""
     assert any("1/(10 records)" in note for note in answer(query(delta="1e-5")).notes)
@@ -105,7 +99,6 @@ def test_a_doubtful_delta_and_what_must_stay_secret_are_told_and_warn_nobody_els
     assert answer(query(release="all")).notes == ()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("find", ["noise", "epsilon"])
 def test_alternatives_cost_what_certify_and_plan_say(find: str) -> None:
     asked = query(find=find, count="6")
@@ -161,7 +154,6 @@ def test_risk_is_predicted_where_it_can_be() -> None:
     assert "dimension" in wrong.words
 
 
-@pytest.mark.slow
 def test_the_python_code_builds_the_same_run() -> None:
     runs = [make_run(batches=batches(design, 10), loss=loss) for design in DESIGNS for loss in LOSSES]
     runs += [make_run(regulariser=one) for one in REGULARISERS]

@@ -34,7 +34,6 @@ def pictures(count: int, rows: int, columns: int, seed: int = 0) -> torch.Tensor
     return torch.tensor(np.random.default_rng(seed).random((count, rows, columns)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "scales", "angles"), [((6, 9), 2, 4), ((5, 4), 1, 5), pytest.param((9, 10), 3, 4, marks=pytest.mark.nightly)]
 )
@@ -48,7 +47,6 @@ def test_every_channel_is_its_definition(shape: tuple[int, int], scales: int, an
     np.testing.assert_allclose(single, expected, atol=2e-6)
 
 
-@pytest.mark.slow
 def test_channels_are_counted_and_ordered_as_the_page_says() -> None:
     module = Scattering2d((28, 28))
     assert (module.channels, module.output_shape) == (81, (7, 7))
@@ -97,8 +95,7 @@ def test_wavelets_have_the_frequency_and_bandwidth_of_their_scale(scale: int, an
     assert wide == pytest.approx(4.0 / angles / (0.8 * 2.0**scale), rel=0.15, abs=2.0 * math.pi / points)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("scales", "angles"), [(1, 4), (2, 8), pytest.param(3, 4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("scales", "angles"), [(1, 4), (2, 8), (3, 4)])
 def test_no_frequency_gains_energy(scales: int, angles: int) -> None:
     for shape in ((36, 36), (100, 61)):
         assert littlewood_paley(shape, scales, angles).max() <= 1.0 + 1e-15
@@ -107,7 +104,6 @@ def test_no_frequency_gains_energy(scales: int, angles: int) -> None:
     assert gain(scales, angles) == min(gain(one, angles) for one in range(1, scales + 1))
 
 
-@pytest.mark.slow
 def test_wavelets_one_per_cent_larger_would_gain_energy() -> None:
     assert littlewood_paley((256, 256), 2, 8, larger=1.01).max() > 1.0
 

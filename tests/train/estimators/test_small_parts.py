@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.preprocessing import MinMaxScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP
@@ -27,11 +25,8 @@ from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.run.losses import LeastSquares, Logistic, SmoothedHinge, Softmax
+from lethe.run.losses import LeastSquares, Logistic, OneVersusRest, SmoothedHinge, Softmax
 from lethe.run.losses.linear import LinearLoss
-
-pytest.importorskip("sklearn")
-pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize("passes", [1, 2, 7, 400])
@@ -60,6 +55,8 @@ FACTS = (
     PublicFacts(records=100, columns=4, loss=Softmax(feature_norm=1.0, classes=3)),
     PublicFacts(records=100, columns=4, loss=LeastSquares(feature_norm=1.0, residual_bound=2.0), target_bound=2.0),
     PublicFacts(records=100, columns=4, loss=Softmax(feature_norm=1.0, classes=3), intercept=False),
+    PublicFacts(records=100, columns=4, loss=SmoothedHinge(feature_norm=1.0, width=0.5)),
+    PublicFacts(records=100, columns=4, loss=OneVersusRest(feature_norm=1.0, classes=3, width=0.5)),
 )
 CUT = [one for facts in FACTS for one, _ in cut_losses(facts)]
 
@@ -73,7 +70,6 @@ def _records(facts: PublicFacts, rng: np.random.Generator) -> Records:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), size=st.floats(0.01, 1000.0))
 @pytest.mark.parametrize("facts", CUT, ids=lambda facts: repr(facts.loss))
 def test_no_record_has_a_longer_gradient_than_the_facts_say(facts: PublicFacts, seed: int, size: float) -> None:
@@ -100,7 +96,6 @@ def test_a_loss_that_was_asked_for_is_not_cut(loss: LinearLoss) -> None:
     assert cut_losses(facts) == [(facts, 0.0)]
 
 
-@pytest.mark.slow
 def test_long_rows_are_projected_in_prediction_as_in_training() -> None:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((2_000, 3))
@@ -154,13 +149,6 @@ def test_seeded_noise_is_no_release() -> None:
 TABLE = np.array([[0.0, 10.0, -4.0], [50.0, 20.0, 4.0], [100.0, 40.0, 9.0], [200.0, 0.0, np.nan]])
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([PublicScaler(-1.0, 2.0), PublicScaler(-3.0, 3.0), PublicScaler(0.0, 1.0, clip=False)])
-def test_it_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> None:
-    check(estimator)
-
-
 def test_ranges_become_minus_one_to_one_and_what_is_beyond_is_clipped() -> None:
     scaler = PublicScaler([0.0, 0.0, -8.0], [100.0, 40.0, 8.0])
     expected = np.array([[-1.0, -0.5, -0.5], [0.0, 0.0, 0.5], [1.0, 1.0, 1.0], [1.0, -1.0, np.nan]])
@@ -176,7 +164,6 @@ def test_ranges_become_minus_one_to_one_and_what_is_beyond_is_clipped() -> None:
     assert set(vars(scaler)) == {"low", "high", "clip", "n_features_in_"}
 
 
-@pytest.mark.slow
 @given(
     low=st.floats(-1e100, 1e100),
     width=st.floats(1e-200, 1e100),
