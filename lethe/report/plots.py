@@ -96,7 +96,6 @@ def comparison_figure(content: dict[str, Any]) -> Figure:
     figure.suptitle(content["title"], fontsize="medium")
     if best == "inf":
         _warn(axes)
-    open_sides(axes)
     return figure
 
 
@@ -156,8 +155,7 @@ def sweep_figure(content: dict[str, Any]) -> Figure:
     figure.suptitle(f"{content['title']}\n{meaning}", fontsize="medium")
     if len(open_values) == len(values):
         _warn(axes)
-    axes.grid(color="#eeeeee")
-    open_sides(axes)
+    clear(axes)
     return figure
 
 

@@ -56,8 +56,9 @@ def _of_folder(folder: Path, delta: float | None, key: PublicKey | None, allow: 
         )
     released = weights_file if weights is None and weights_file.is_file() else weights
     certificate = load(proof, key=key)  # of an estimator, it may be a statement
-    if isinstance(certificate, Certificate):
-        _require_same_run(folder / _RUN, certificate)
+    if isinstance(certificate, Certificate) and (folder / _RUN).is_file() and Run.load(folder / _RUN) != certificate.run:
+        what, remedy = f"{_RUN} is another run than that of {_CERTIFICATE} beside it.", "give the certificate by itself."
+        raise InputError(what, source=str(folder), remedy=f"do not rely on this folder; {remedy}")
     subject = subject_of(certificate, delta=delta, key=key, allow_large_delta=allow, weights=released)
     at = shlex.quote(str(folder))
     beside = f" --weights {at}/{_WEIGHTS}" if weights_file.is_file() else ""
@@ -73,15 +74,6 @@ def _of_folder(folder: Path, delta: float | None, key: PublicKey | None, allow: 
         commands=commands,
         digests=[_digest(file) for file in files],
     )
-
-
-def _require_same_run(file: Path, certificate: Certificate) -> None:
-    if file.is_file() and Run.load(file) != certificate.run:
-        raise InputError(
-            f"{file.name} is another run than that of {_CERTIFICATE} beside it.",
-            source=str(file.parent),
-            remedy="do not rely on this folder; give the certificate by itself.",
-        )
 
 
 def _audits(folder: Path) -> list[AuditPage]:

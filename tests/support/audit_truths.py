@@ -4,14 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy import optimize, special, stats
 
+from lethe.audit.page import Claim
+from lethe.audit.statistics.counts import Tally
+from lethe.audit.statistics.result import AuditResult
 from lethe.calculus.conversions import profile_epsilon
 
 Generator = np.random.Generator
 Worlds = tuple[np.ndarray, np.ndarray]
+
+
+RESULT: dict[str, Any] = {
+    "epsilon": 3.20159,
+    "delta": 1e-5,
+    "level": 0.05,
+    "estimator": "clopper_pearson",
+    "unit": "run",
+    "selection": "ranks",
+    "rule": "OUT ranks <10> declared in advance",
+    "neighbours": "replace_one",
+    "threat": "final_model",
+    "counts": Tally(out_trials=1000, false_positives=9, in_trials=1000, false_negatives=400),
+}
+CONDITIONAL: dict[str, Any] = {"estimator": "gaussian", "family": "Gaussian", "epsilon": 9.0}
+POINT: dict[str, Any] = {"estimator": "plug_in", "level": None, "selection": "same_data", "epsilon": math.inf}
+
+
+def result(**changes: Any) -> AuditResult:
+    """A certified result, or what the changes make of it."""
+    return AuditResult(**{**RESULT, **changes})
+
+
+def claim(epsilon: float = 1.0, **changes: Any) -> Claim:
+    """Of the same delta and neighbours."""
+    return Claim(**{"epsilon": epsilon, "delta": 1e-5, "neighbours": "replace_one", "release": "last", "source": "a theorem", **changes})
 
 
 def laplace(generator: Generator, runs: int) -> Worlds:
@@ -27,6 +57,14 @@ def gaussian(generator: Generator, runs: int, mu: float) -> Worlds:
 def canaries(noise: np.ndarray, coins: np.ndarray, shift: float) -> np.ndarray:
     """Scores of canaries that do not interfere."""
     return noise + shift * coins
+
+
+def answers(models: int, candidates: int, epsilon: float, generator: Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Randomised response about each coin: exactly epsilon-DP in each of them, and each answer is the best attack's."""
+    coins = [generator.random(candidates) < 0.5 for _ in range(models)]
+    true = 1.0 / (1.0 + math.exp(-epsilon))
+    words = [np.where(generator.random(candidates) < true, flags, ~flags) for flags in coins]
+    return [np.where(word, true, 1.0 - true) for word in words], coins
 
 
 def repeated(audit: Callable[[Generator], float], *, times: int, seed: int) -> np.ndarray:

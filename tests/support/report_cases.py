@@ -6,29 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from audit_truths import claim as audit_claim
+from audit_truths import result
+from helpers import make_run
 from seal_cases import DELTA, WEIGHTS, make_record
 
 import lethe
-from lethe.audit.page import AuditPage, Claim
-from lethe.audit.statistics.counts import Tally
-from lethe.audit.statistics.result import AuditResult
+from lethe.audit.page import AuditPage
 from lethe.certificates.records import TrainingRecord
 from lethe.documents.strict import to_json
 
-KEYS = (
-    "guarantee",
-    "protection",
-    "hypotheses",
-    "attacks",
-    "deltas",
-    "steps",
-    "noise",
-    "training",
-    "theorems",
-    "audit",
-    "signing",
-    "provenance",
-)
+_FIRST = ("guarantee", "protection", "hypotheses", "attacks", "deltas", "steps")
+KEYS = (*_FIRST, "noise", "training", "theorems", "audit", "signing", "provenance")
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -42,22 +31,11 @@ HOSTILE = (
 
 def audit_page(epsilon: float = 0.5, claim: float | None = None, **changes: Any) -> AuditPage:
     """An audit that found `epsilon` of a mechanism that claims what `make_record` is certified with."""
-    result = AuditResult(
-        epsilon=epsilon,
-        delta=DELTA,
-        level=0.05,
-        estimator="clopper_pearson",
-        unit="run",
-        selection="ranks",
-        rule=changes.pop("rule", "ranks declared in advance"),
-        neighbours="replace_one",
-        threat="final_model",
-        counts=Tally(out_trials=1000, false_positives=9, in_trials=1000, false_negatives=400),
-        warnings=changes.pop("warnings", ()),
-    )
+    names = ("rule", "warnings")
+    found = result(epsilon=epsilon, delta=DELTA, **{name: changes.pop(name) for name in names if name in changes})
     certified = lethe.certify(make_record().run, DELTA).epsilon if claim is None else claim
-    stated = Claim(epsilon=certified, delta=DELTA, neighbours="replace_one", release="last", source=changes.pop("source", "a certificate"))
-    return AuditPage(**{"subject": "softmax on digits", "canary": "a record", "claim": stated, "audits": (result,), **changes})
+    stated = audit_claim(certified, delta=DELTA, source=changes.pop("source", "a certificate"))
+    return AuditPage(**{"subject": "softmax on digits", "canary": "a record", "claim": stated, "audits": (found,), **changes})
 
 
 def hostile_record() -> TrainingRecord:
@@ -65,6 +43,15 @@ def hostile_record() -> TrainingRecord:
     for place, words in enumerate(HOSTILE):
         record = record.with_declared(f"{place} {words}", words)
     return record
+
+
+def altered(tmp_path: Path) -> Path:
+    """A certificate whose run has more noise than it was certified with."""
+    content = lethe.certify(make_run(), DELTA).to_dict()
+    content["run"]["noise_multiplier"] = 50.0
+    path = tmp_path / "altered.json"
+    path.write_text(to_json(content))
+    return path
 
 
 def trained_folder(folder: Path, **files: Any) -> Path:

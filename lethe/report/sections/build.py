@@ -37,6 +37,7 @@ _UNITS = {
     "user": "The unit is one user ({} user): all records of one id. How many ids a person has is not known here.",
 }
 _LINE = "_" * 24  # short enough for a telephone
+_UNKNOWN = "Not known here."
 _RELEASED = {"last": "the final model only", "all": "the model after every step", "released": "what was released here"}
 _BY_HAND = (
     "Name of the data set, and where it is from",
@@ -81,7 +82,7 @@ def _questions(subject: Subject) -> list[tuple[str, str, str]]:
     hurting = "Noise, and clipping where there is any, hurt"
     if subject.run is not None:
         hurting = "Noise hurts" if subject.run.clip_norm is None else "Noise and clipping hurt"
-    utility = "Scores were computed on private data; no guarantee covers them." if subject.scores else "Not known here."
+    utility = "Scores were computed on private data; no guarantee covers them." if subject.scores else _UNKNOWN
     verdicts = [f"{page.verdict.replace('_', ' ')}{'' if subject.matches(page) else ' (of another claim)'}" for page in subject.audits]
     audited = f"audit: {'; '.join(verdicts)}" if verdicts else "no audit"
     return [
@@ -92,11 +93,7 @@ def _questions(subject: Subject) -> list[tuple[str, str, str]]:
             _UNITS[subject.unit].format(SHORT_RELATIONS[subject.neighbours]),
         ),
         ("Utility", "Is the model good enough to be worth its release? Was that judged on public data, or counted?", utility),
-        (
-            "Bias",
-            f"{hurting} small groups most: were errors looked at group by group, on data that may be used for it?",
-            "Not known here.",
-        ),
+        ("Bias", f"{hurting} small groups most: were errors looked at group by group, on data that may be used for it?", _UNKNOWN),
         (
             "Trust model",
             "Whoever trains sees the raw records (the central model). Do people know and accept that? Who else sees more than the release?",
@@ -111,19 +108,25 @@ def _questions(subject: Subject) -> list[tuple[str, str, str]]:
         (
             "Security and access control",
             "Who can read records, checkpoints, logs, gradients, seeds and keys on the computers that train?",
-            "Not known here.",
+            _UNKNOWN,
         ),
         (
             "Data collection exposure",
             "How were the records collected and where are they kept? Differential privacy protects what is released, not what is stored.",
-            "Not known here.",
+            _UNKNOWN,
         ),
     ]
 
 
 def provenance(subject: Subject) -> Section:
     """Where it comes from and how to repeat it: versions, randomness, commands, digests, sources."""
-    versions = _versions(subject)
+    versions = [
+        ("This report", f"Lethe {__version__}, NumPy {np.__version__}, SciPy {scipy.__version__}, Python {platform.python_version()}")
+    ]
+    if (seal := subject.seal) is not None and seal.record is not None:
+        versions.append(
+            ("Trained by", f"{seal.record.by} of Lethe {seal.record.version}{'' if seal.holds else ', as an unbelieved seal says'}")
+        )
     noise = _randomness(subject)
     blocks: list[Block] = [Facts((*versions, ("Randomness", noise)))]
     if subject.answers:
@@ -148,7 +151,15 @@ def provenance(subject: Subject) -> Section:
     if subject.digests:
         blocks.append(Table("Digests", ("of what", "digest"), subject.digests))
         if subject.sealed and subject.seal is not None:
-            blocks.append(Text(_which_digest(subject)))
+            held = [one for one in subject.commands if one.startswith("lethe verify ") and "--weights" in one]
+            command = [*held, "lethe verify CERTIFICATE --weights FILE"][0]
+            blocks.append(
+                Text(
+                    "Of the weights, compare the digest of the numbers: it is the one that the seal names. "
+                    f"“{command}” computes it from the file and compares. The digest of a file (sha256sum) tells only whether it is the "
+                    "very same file: the same weights, saved again, may have another."
+                )
+            )
     sources = _sources(subject)
     blocks += [Heading("Sources"), Items(tuple(f"[{key}] {text}" for key, text in sources))]
     data = {
@@ -168,29 +179,9 @@ def answers_table(answers: Iterable[Answer]) -> Table:
     return Table("Verified when this report was made", ("question", "answer", "why"), rows, marks=marks)
 
 
-def _which_digest(subject: Subject) -> str:
-    held = next((one for one in subject.commands if one.startswith("lethe verify ") and "--weights" in one), "")
-    command = held or "lethe verify CERTIFICATE --weights FILE"
-    return (
-        "Of the weights, compare the digest of the numbers: it is the one that the seal names. "
-        f"“{command}” computes it from the file and compares. The digest of a file (sha256sum) tells only whether it is the very "
-        "same file: the same weights, saved again, may have another."
-    )
-
-
 def _sources(subject: Subject) -> tuple[tuple[str, str], ...]:
     """Those of the theorem, and of the list before signing."""
     return (*((one.key, one.text) for one in subject.proof.citations), SOURCE)
-
-
-def _versions(subject: Subject) -> tuple[tuple[str, str], ...]:
-    rows = [("This report", f"Lethe {__version__}, NumPy {np.__version__}, SciPy {scipy.__version__}, Python {platform.python_version()}")]
-    seal = subject.seal
-    if seal is not None and seal.record is not None:
-        rows.append(
-            ("Trained by", f"{seal.record.by} of Lethe {seal.record.version}{'' if seal.holds else ', as an unbelieved seal says'}")
-        )
-    return tuple(rows)
 
 
 def _randomness(subject: Subject) -> str:
@@ -226,10 +217,6 @@ def document_of(subject: Subject) -> Document:
         subtitle=f"written by Lethe {__version__}{about}",
         notices=notices(subject),
         sections=tuple(section for section in sections if section is not None),
-        data={
-            "private": subject.private,
-            "sealed": subject.sealed,
-            type(subject.proof).__name__.lower(): subject.proof.to_dict(),
-        },
+        data={"private": subject.private, "sealed": subject.sealed, type(subject.proof).__name__.lower(): subject.proof.to_dict()},
         sources=_sources(subject),
     )

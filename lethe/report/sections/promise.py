@@ -10,18 +10,7 @@ from lethe.report.model import Block, Facts, Notice, Section, Text
 from lethe.report.sections.evidence import total_table
 from lethe.report.sections.numbers import Lines
 from lethe.report.subject import Subject
-from lethe.report.wording import (
-    RELATIONS,
-    RELEASES,
-    SHORT_RELATIONS,
-    count,
-    factor,
-    number,
-    of_unit,
-    percent,
-    proved_by,
-    times,
-)
+from lethe.report.wording import RELATIONS, RELEASES, SHORT_RELATIONS, count, factor, number, of_unit, percent, proved_by, times
 from lethe.run.descended import descends_envelope
 from lethe.run.participation import Participation
 from lethe.run.run import Run

@@ -32,10 +32,7 @@ def protection(subject: Subject) -> Section:
     known = (
         ("Who", f"each single record in the training data {promise}: {RELATIONS[subject.neighbours]}"),
         ("Against whom", _SEES[subject.release]),
-        (
-            "What they may know",
-            f"all other records, the settings of the training, this report; not {noise}",
-        ),
+        ("What they may know", f"all other records, the settings of the training, this report; not {noise}"),
         ("Against what", "finding out whether, or with which values, the record took part; by any attack but those listed below"),
     )
     rows, against = tuple((name, of_unit(words, subject.unit)) for name, words in known), _against_what_not(subject)

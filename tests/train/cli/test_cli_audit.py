@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 from audited_callables import ABOUT, described, place, written
+from entry_point import status
 from typer.testing import CliRunner
 
 from lethe.audit.page import AuditPage
-from lethe.cli.app import app, main
+from lethe.cli.app import app
 from lethe.jobs.audit.job import AuditJob
 
 pytest.importorskip("matplotlib")
@@ -17,14 +18,6 @@ LIE = {"epsilon": 0.1, "delta": 0.0, **ABOUT}
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place(tmp_path, monkeypatch)
-
-
-def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    """Exit status of the real entry point, with its error handling."""
-    monkeypatch.setattr(sys, "argv", ["lethe", *map(str, words)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return int(stop.value.code or 0)
 
 
 def test_an_honest_claim_exits_with_0_and_writes_what_it_was_asked_for(folder: Path) -> None:
@@ -54,7 +47,7 @@ def test_a_refuted_claim_exits_with_1_in_red_and_still_writes(folder: Path, monk
     assert any("certified" in line and "\x1b[1;31m" in line for line in result.stdout.splitlines())
     assert AuditPage.load("page.json").failed
     assert json.loads(CliRunner().invoke(app, ["audit", str(config), "--json"]).stdout)["verdict"] == "refuted"
-    assert _call(monkeypatch, "audit", config) == 1
+    assert status("audit", config) == 1
     honest = CliRunner().invoke(app, ["audit", str(written(folder))]).stdout
     assert "\x1b[1;31m" not in honest
 
@@ -64,7 +57,7 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
 ) -> None:
     config = written(folder, score_file="scores.jsonl")
     monkeypatch.setenv("STOP_AT", "100")
-    assert _call(monkeypatch, "audit", config, "-o", "page.json") == 130
+    assert status("audit", config, "-o", "page.json") == 130
     assert capsys.readouterr() == (
         "",
         "lethe: interrupted; the scores of 99 trainings are kept in scores.jsonl. The same command goes on from there.\n",
@@ -72,7 +65,7 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
     assert not Path("page.json").exists()
     monkeypatch.delenv("STOP_AT")
     already = sys.modules["mechanism"].TRAININGS
-    assert _call(monkeypatch, "audit", config, "-o", "page.json") == 0
+    assert status("audit", config, "-o", "page.json") == 0
     assert sys.modules["mechanism"].TRAININGS - already == 200 - 99
     assert AuditPage.load("page.json") == AuditJob(**described()).execute().page
 
@@ -80,8 +73,8 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
 def test_kept_scores_are_not_judged_at_another_level(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _call(monkeypatch, "audit", written(folder, score_file="scores.jsonl")) == 0
-    assert _call(monkeypatch, "audit", written(folder, score_file="scores.jsonl", level=0.4)) == 2
+    assert status("audit", written(folder, score_file="scores.jsonl")) == 0
+    assert status("audit", written(folder, score_file="scores.jsonl", level=0.4)) == 2
     assert "this was declared" in capsys.readouterr().err
 
 
@@ -96,6 +89,6 @@ def test_interrupted_without_scores_it_leaves_nothing_and_says_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stop: str, changes: dict[str, str], words: str
 ) -> None:
     monkeypatch.setenv("STOP_AT", stop)
-    assert _call(monkeypatch, "audit", written(folder, **changes)) == 130
+    assert status("audit", written(folder, **changes)) == 130
     assert words in capsys.readouterr().err
     assert not Path("scores.jsonl").exists()

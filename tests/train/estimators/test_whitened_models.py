@@ -188,16 +188,6 @@ def moments(records: int) -> whitening.PlannedWhitening:
     return planned
 
 
-def test_a_regression_spends_less_on_moments_and_releases_no_mean_alone() -> None:
-    def decided(records: int, regression: bool) -> bool | None:
-        budget = PrivacyBudget(epsilon=1.0, delta=DELTA, neighbours="replace_one")
-        planned = planned_whitening(records, 20, budget, regression=regression)
-        return None if planned is None else planned.covariance
-
-    assert [decided(records, False) for records in (300, 1000, 1500, 2000)] == [None, False, True, True]
-    assert [decided(records, True) for records in (300, 1000, 1500, 2000)] == [None, None, None, True]
-
-
 def test_which_rows_are_whitened() -> None:
     rows, values = narrow_targets(600)
     quick: dict[str, Any] = {"batches": "full", "passes": 2, **SEEDED}
@@ -318,10 +308,17 @@ def test_scores_are_those_of_the_centred_rows(monkeypatch: pytest.MonkeyPatch, r
 
 
 def test_the_rule_looks_at_public_facts_alone() -> None:
-    def decided(records: int, columns: int, epsilon: float = 1.0) -> bool | None:
-        planned = planned_whitening(records, columns, replace(BUDGET, epsilon=epsilon))
+    """A regression spends less on moments, and releases no mean alone."""
+
+    def decided(
+        records: int, columns: int, epsilon: float = 1.0, *, regression: bool = False, budget: PrivacyBudget = BUDGET
+    ) -> bool | None:
+        planned = planned_whitening(records, columns, replace(budget, epsilon=epsilon), regression=regression)
         return None if planned is None else planned.covariance
 
     assert [decided(records, 64) for records in (100, 1400, 20_000)] == [None, False, True]
     assert [decided(1400, columns) for columns in (4, 64, 2000)] == [True, False, None]
     assert [decided(1400, 64, epsilon) for epsilon in (0.05, 1.0, 8.0)] == [None, False, True]
+    swapped = PrivacyBudget(epsilon=1.0, delta=DELTA, neighbours="replace_one")
+    for regression, expected in ((False, [None, False, True, True]), (True, [None, None, None, True])):
+        assert [decided(one, 20, regression=regression, budget=swapped) for one in (300, 1000, 1500, 2000)] == expected

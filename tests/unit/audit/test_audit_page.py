@@ -5,40 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from audit_truths import CONDITIONAL, POINT, claim
+from audit_truths import result as any_result
 
-from lethe.audit import Claim
 from lethe.audit.page import AuditPage
-from lethe.audit.statistics.counts import Tally
 from lethe.audit.statistics.result import AuditResult
 
 
-def claim(**changes: Any) -> Claim:
-    fields = {"epsilon": 1.0, "delta": 1e-5, "neighbours": "replace_one", "release": "last", "source": "a theorem"}
-    return Claim(**{**fields, **changes})
-
-
 def result(**changes: Any) -> AuditResult:
-    fields: dict[str, Any] = {
-        "epsilon": 0.5,
-        "delta": 1e-5,
-        "level": 0.05,
-        "estimator": "clopper_pearson",
-        "unit": "run",
-        "selection": "fixed",
-        "rule": "threshold 1",
-        "neighbours": "replace_one",
-        "threat": "final_model",
-        "counts": Tally(out_trials=10, false_positives=1, in_trials=10, false_negatives=1),
-    }
-    return AuditResult(**{**fields, **changes})
+    return any_result(**{"epsilon": 0.5, **changes})
 
 
 def page(*audits: AuditResult, **changes: Any) -> AuditPage:
     return AuditPage(**{"subject": "a trainer", "canary": "a record", "claim": claim(), "audits": audits, **changes})
-
-
-CONDITIONAL = {"estimator": "gaussian", "family": "Gaussian", "epsilon": 9.0}
-POINT = {"estimator": "plug_in", "level": None, "epsilon": math.inf}
 
 
 @pytest.mark.parametrize(

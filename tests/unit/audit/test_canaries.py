@@ -4,14 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from audit_truths import assert_valid
-from how_many import examples
 
-from lethe.audit import AuditSetting, Claim, TwoWorldGame
+from lethe.audit import AuditSetting, TwoWorldGame
 from lethe.audit.games.canaries import CanaryRun, RecordTrial, blank, mislabelled, random_directions, replaced
 from lethe.audit.games.trainings import TwoWorldScores
 from lethe.audit.games.two_worlds import play
-from lethe.audit.games.verdict import audit_canaries, audit_worlds, usual_guesses, usual_ranks
+from lethe.audit.games.verdict import audit_worlds, usual_guesses, usual_ranks
 from lethe.audit.page import AuditPage
 from lethe.errors import InputError
 
@@ -73,19 +71,7 @@ def test_canaries_are_there_as_their_coins_say() -> None:
     assert run.drawn(np.array([True, False, True]))[0].tolist() == [0, 1, 0, 0, -2, 3]
     bare = CanaryRun(data=(np.full(6, 9.0),), positions=[1, 4], inside=[(1.0,), (2.0,)])
     assert bare.drawn(np.array([False, True]))[0].tolist() == [9, 9, 9, 9, 2, 9]
-
-
-@pytest.mark.slow
-def test_one_run_of_independent_canaries() -> None:
-    """Shifted by 2 under standard noise: 2-GDP, epsilon 10.5 at this delta; 1000 coins prove at most 5.8."""
-    run = CanaryRun(data=(np.zeros(1000),), positions=range(1000), inside=[(2.0,)] * 1000)
-    scores = run.play(noisy_rows, identity, seed=4)
-    assert abs(scores.included.mean() - 0.5) < 0.08
-    page = audit_canaries(PAGE, scores, SETTING, conditional=True)
-    assert 1.5 < page.audits[0].epsilon < 10.5
-    assert page.audits[0].unit == "canary"
-    assert (run.play(noisy_rows, identity, seed=4).scores == scores.scores).all()
-    assert (run.coins(5) != scores.included).any()
+    assert (bare.play(noisy_rows, identity, seed=4).scores == bare.play(noisy_rows, identity, seed=4).scores).all()
 
 
 @pytest.mark.parametrize("use", [lambda seed: seed, lambda seed: [seed, 0], lambda seed: [seed, 1]])
@@ -123,15 +109,3 @@ def test_the_usual_choices_are_those_of_a_thousand() -> None:
     assert usual_ranks(100).ranks == (1, 2, 5, 10, 20, 40)
     assert usual_guesses(1000) == [(50, 50), (100, 100), (200, 200), (400, 400)]
     assert all(top + bottom <= 4 for top, bottom in usual_guesses(4))
-
-
-@pytest.mark.slow
-def test_a_mechanism_that_ignores_the_data_is_rarely_accused() -> None:
-    generator, found = np.random.default_rng(7), []
-    claim = Claim(epsilon=0.0, delta=1e-5, neighbours="replace_one", release="last", source="nothing")
-    for seed in range(examples(400)):
-        played = TwoWorldScores(out_scores=generator.normal(size=100), in_scores=generator.normal(size=100), seed=seed)
-        page = audit_worlds(PAGE.model_copy(update={"claim": claim}), played, SETTING)
-        found.append(page.audits[0].epsilon)
-        assert (page.verdict == "refuted") == (found[-1] > 0)
-    assert_valid(np.array(found), 0.0)

@@ -17,7 +17,6 @@ from lethe.audit.statistics.curves import (
     printed_epsilon,
 )
 from lethe.calculus.conversions import gdp_epsilon
-from lethe.errors import HypothesisError
 
 
 def tally(false_positives: int, out_trials: int, false_negatives: int, in_trials: int) -> Tally:
@@ -41,13 +40,6 @@ def test_values(counts: Tally, plug_in: float, certified: float, mu: float | Non
     assert mu is None or GaussianCurve().mu(rates) == pytest.approx(mu, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("n", "ceiling"), [(50, 2.570), (100, 3.281), (250, 4.209), (500, 4.906), (1000, 5.601), (5000, 7.211), (20000, 8.598)]
-)
-def test_the_most_that_so_many_runs_can_prove(n: int, ceiling: float) -> None:
-    assert AnyMechanism().epsilon(tally(0, n, 0, n).upper_rates(0.05), 1e-5) == pytest.approx(ceiling, abs=6e-4)  # three decimals are given
-
-
 @given(mu=st.floats(1e-3, 30), log_delta=st.floats(-12, -0.5))
 def test_the_gaussian_epsilon_is_just_below_the_accountant_s(mu: float, log_delta: float) -> None:
     delta = 10.0**log_delta
@@ -61,11 +53,6 @@ def test_gaussian_values(mu: float, delta: float, epsilon: float) -> None:
     assert gaussian_epsilon(mu, delta) == pytest.approx(epsilon, abs=1e-6)  # six decimals are given
 
 
-def test_the_sampled_curve() -> None:
-    curve = SampledGaussianCurve(sampling_probability=0.1, steps=10)
-    assert curve.mu(tally(500, 10000, 8700, 10000).upper_rates(0.05)) == pytest.approx(2.260644, abs=1e-6)  # six decimals are given
-
-
 @given(mu=st.floats(0.1, 6), q=st.floats(0.05, 1), threshold=st.floats(-2, 4))
 def test_exact_rates_give_back_mu(mu: float, q: float, threshold: float) -> None:
     false_positive = stats.norm.sf(threshold)
@@ -74,11 +61,6 @@ def test_exact_rates_give_back_mu(mu: float, q: float, threshold: float) -> None
     # Lowered by 1e-12 (1 + mu), and rounding of 1e-16 in the rates, over q and the normal density at threshold - mu.
     assert found == pytest.approx(mu, abs=1e-11 + 1e-14 / (q * stats.norm.pdf(threshold - mu)))
     assert found <= mu + 1e-9
-
-
-def test_misses_that_no_gaussian_allows_refute_the_sampling() -> None:
-    with pytest.raises(HypothesisError, match=r"q = 0\.1"):
-        SampledGaussianCurve(sampling_probability=0.1, steps=10).mu(tally(100, 1000, 100, 1000).upper_rates(0.05))
 
 
 def test_every_step_sampled_is_gaussian_composition() -> None:

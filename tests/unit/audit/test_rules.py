@@ -29,12 +29,6 @@ def test_rules_count_by_hand_and_ties_are_misses() -> None:
     assert ranks.tally == Tally(out_trials=4, false_positives=1, in_trials=3, false_negatives=1)
 
 
-def test_one_rank_is_the_whole_level_and_two_are_half_each() -> None:
-    one, two = (Ranks(ranks=ranks).count_errors(grid(200), grid(200) + 1, SETTING) for ranks in ((20,), (20, 1)))
-    assert one.rates == one.tally.upper_rates(0.05)
-    assert two.rates == two.tally.upper_rates(0.025)
-
-
 def test_the_best_threshold_is_the_best_by_search() -> None:
     generator = np.random.default_rng(2)
     out, inside = generator.normal(size=80), generator.normal(size=90) + 1.5
@@ -70,10 +64,3 @@ def test_the_median_of_an_even_number_is_the_lower_one() -> None:
         each.append(ANY.epsilon(Tally.at(threshold, first[30:], second[30:]).upper_rates(0.025), 1e-5))
     assert each[0] != each[1]
     assert ANY.epsilon(MultiSplit(seed=7, splits=2).count_errors(out, inside, SETTING).rates, 1e-5) == min(each)
-
-
-def test_every_rule_describes_itself() -> None:
-    assert FixedThreshold(threshold=0.5).describe() == "threshold 0.5, fixed in advance"
-    assert Split(seed=3).describe() == "threshold chosen on one half, counted on the other; seed 3"
-    assert MultiSplit(seed=3).describe() == "median of 21 splits at half the level; seed 3"
-    assert Ranks(ranks=(5, 20)).describe() == "OUT ranks 5, 20 declared in advance, Bonferroni"

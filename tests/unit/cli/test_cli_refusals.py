@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from audited_callables import described, place
+from entry_point import status
 from helpers import make_run
 
 import lethe
-from lethe.cli.app import main
 from lethe.cli.pages import reproduce
 from lethe.documents.strict import write_document
 
@@ -92,14 +90,6 @@ WORDS: list[tuple[str, str]] = [
 ]
 
 
-def _status(monkeypatch: pytest.MonkeyPatch, words: Sequence[str]) -> int:
-    """Exit status of the real entry point, with its error handling."""
-    monkeypatch.setattr(sys, "argv", ["lethe", *words])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return int(stop.value.code or 0)
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Files that words name."""
@@ -125,7 +115,7 @@ def test_words_without_a_meaning(
         ledger = Ledger.open("ledger.sqlite", make=True)
         ledger.create("patients", neighbours="replace_one", budget=Budget(epsilon=3.0, delta=1e-6))
     before = sorted(folder.rglob("*"))
-    assert _status(monkeypatch, words.split()) == 2
+    assert status(*words.split()) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("lethe: ")
@@ -148,7 +138,7 @@ def test_interrupting_is_not_a_traceback_and_leaves_nothing(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(work, interrupt)
-    assert _status(monkeypatch, words) == 130
+    assert status(*words) == 130
     assert capsys.readouterr().err == "lethe: interrupted; nothing was written.\n"
     assert not (folder / "out").exists()
 

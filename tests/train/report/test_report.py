@@ -34,11 +34,8 @@ pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 from reading_html import Read
 
-# They take a second or more.
-_DEAR = ("poisson", "without_replacement", "balls_in_bins")
 _KINDS: list[Any] = [
-    *(pytest.param({"batches": batches(design, 10)}, id=design) for design in DESIGNS if design not in _DEAR),
-    *(pytest.param({"batches": batches(design, 50), "passes": 1}, id=design, marks=pytest.mark.slow) for design in _DEAR),
+    *(pytest.param({"batches": batches(design, 50), "passes": 1}, id=design) for design in DESIGNS),
     *(pytest.param({"loss": loss, "passes": 2}, id=loss["kind"]) for loss in LOSSES),
     *(pytest.param({"neighbours": one, "batches": batches("poisson", 10), "passes": 1}, id=one) for one in NEIGHBOURS),
     pytest.param({"release": "all"}, id="all iterates"),
@@ -58,7 +55,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps_section, "_POINTS", 3)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("changes", _KINDS)
 def test_every_section_is_there_and_says_what_is_certified(changes: dict[str, Any]) -> None:
@@ -74,7 +70,6 @@ def test_every_section_is_there_and_says_what_is_certified(changes: dict[str, An
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize(
     "changes", [{}, {"seeded": True}, {"batches": batches("poisson", 10), "release": "all", "neighbours": "replace_one"}]
@@ -124,7 +119,6 @@ def test_rates_are_rounded_up() -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".html", ".md", ".tex"])
 @pytest.mark.parametrize(
     ("subject", "first"),
@@ -144,7 +138,6 @@ def test_what_must_be_read_first_stands_on_top_in_words(subject: Any, first: str
     assert sum(top.count(words) for words in ("NOT PRIVATE", "DECLARED", "DELTA IS", "THE AUDIT")) >= 1
 
 
-@pytest.mark.slow
 def test_a_sealed_training_is_not_called_declared_only_and_a_strangers_is() -> None:
     certificate = lethe.certify(make_record(), DELTA)
     assert [one.heading for one in document_of(subject_of(certificate)).notices] == ["Sealed"]
@@ -166,7 +159,6 @@ def test_what_is_declared_stands_first_and_voids_the_promise() -> None:
     assert "seed" not in void  # this training drew fresh noise, and is sealed
 
 
-@pytest.mark.slow
 def test_a_statement_without_a_run_has_the_sections_that_apply() -> None:
     stated = Statement(name="a mean", guarantee=GDP(0.3), neighbours="replace_one", findings=(), citations=())
     document = document_of(subject_of(stated))
@@ -179,7 +171,6 @@ def test_a_statement_without_a_run_has_the_sections_that_apply() -> None:
     Read(written(subject_of(seeded), ".html"))
 
 
-@pytest.mark.slow
 def test_a_total_shows_its_parts_and_what_they_declare(tmp_path: Path) -> None:
     total = lethe.total([lethe.certify(make_run(), DELTA), lethe.certify(make_run(noise_multiplier=7.0), DELTA)], delta=DELTA)
     document = document_of(subject_of(total))
@@ -195,7 +186,6 @@ def test_a_total_shows_its_parts_and_what_they_declare(tmp_path: Path) -> None:
     assert document_of(subject_of(sealed)).notices[0].heading == "Sealed"
 
 
-@pytest.mark.slow
 def test_the_page_is_well_made_and_asks_for_nothing() -> None:
     page = written(subject_of(make_run(), delta=DELTA), ".html")
     assert page == written(subject_of(make_run(), delta=DELTA), ".html")
@@ -218,7 +208,6 @@ def test_the_page_is_well_made_and_asks_for_nothing() -> None:
         assert tag != "th" or attributes.get("scope") in ("row", "col")
 
 
-@pytest.mark.slow
 def test_the_metadata_of_a_model_card_never_calls_private_what_is_not() -> None:
     for changes, private in (({}, True), ({"seeded": True}, False)):
         text = written(subject_of(make_run(**changes), delta=DELTA), ".md")
@@ -230,7 +219,6 @@ def test_the_metadata_of_a_model_card_never_calls_private_what_is_not() -> None:
         assert ("differential-privacy" in card["tags"]) is private
 
 
-@pytest.mark.slow
 def test_a_folder_s_weights_are_held_against_the_seal(tmp_path: Path) -> None:
     folder = trained_folder(tmp_path / "trained")
     lethe.report.write(folder, tmp_path / "report.json")

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from audit_truths import CONDITIONAL, POINT, claim, result
 from rich.console import Console
 
-from lethe.audit.page import AuditPage, Claim
-from lethe.audit.statistics.counts import Tally
-from lethe.audit.statistics.result import AuditResult
+from lethe.audit.page import AuditPage
 from lethe.report.model import Picture
 from lethe.report.sections.evidence import audit_blocks, audit_cells, audit_document, crossed
 from lethe.report.tables import terminal
@@ -21,32 +20,13 @@ from lethe.report.drawing import png, svg  # noqa: E402
 from lethe.report.formats import html  # noqa: E402
 from lethe.report.run_plots import audit_figure  # noqa: E402
 
-TALLY = Tally(out_trials=1000, false_positives=9, in_trials=1000, false_negatives=400)
-
-
-def _result(**changes: Any) -> AuditResult:
-    fields: dict[str, Any] = {
-        "epsilon": 3.20159,
-        "delta": 1e-5,
-        "level": 0.05,
-        "estimator": "clopper_pearson",
-        "unit": "run",
-        "selection": "ranks",
-        "rule": "OUT ranks <10> declared in advance",
-        "neighbours": "replace_one",
-        "threat": "final_model",
-        "counts": TALLY,
-    }
-    return AuditResult(**{**fields, **changes})
-
-
-CONDITIONAL = _result(epsilon=5.5, estimator="gaussian", family="Gaussian")
-POINT = _result(epsilon=float("inf"), estimator="plug_in", level=None, selection="same_data")
+CONDITIONED = result(**{**CONDITIONAL, "epsilon": 5.5})
+ESTIMATE = result(**POINT)
 
 
 def _page(epsilon: float = 4.0, **changes: Any) -> AuditPage:
-    claim = Claim(epsilon=epsilon, delta=1e-5, neighbours="replace_one", release="last", source="somebody <b>")
-    return AuditPage(**{"subject": "a & b", "canary": "a record", "claim": claim, "audits": (_result(), CONDITIONAL, POINT), **changes})
+    stated = claim(epsilon, source="somebody <b>")
+    return AuditPage(**{"subject": "a & b", "canary": "a record", "claim": stated, "audits": (result(), CONDITIONED, ESTIMATE), **changes})
 
 
 def _text(page: AuditPage, certificate: str | None = None) -> str:
@@ -74,12 +54,12 @@ def test_the_claim_stands_above_the_audits_and_the_verdict_last() -> None:
 @pytest.mark.parametrize(
     ("page", "colour"),
     [
-        (_page(audits=(_result(at_best=6.0),)), "32m"),
-        (_page(audits=(_result(at_best=3.5),)), "33m"),  # it could not have refuted the claim
-        (_page(audits=(_result(epsilon=0.0, at_best=6.0),)), "33m"),  # nothing was found
+        (_page(audits=(result(at_best=6.0),)), "32m"),
+        (_page(audits=(result(at_best=3.5),)), "33m"),  # it could not have refuted the claim
+        (_page(audits=(result(epsilon=0.0, at_best=6.0),)), "33m"),  # nothing was found
         (_page(2.0), "31m"),
         (_page(audits=(), refused="the scores are equal"), "31m"),
-        (AuditPage(subject="a", canary="b", audits=(_result(),)), "33m"),
+        (AuditPage(subject="a", canary="b", audits=(result(),)), "33m"),
     ],
 )
 def test_the_verdict_is_green_where_it_is_evidence_and_red_where_something_is_wrong(page: AuditPage, colour: str) -> None:
@@ -93,12 +73,12 @@ def test_the_verdict_is_green_where_it_is_evidence_and_red_where_something_is_wr
 
 
 def test_bounds_are_rounded_down_and_named_by_their_kind() -> None:
-    assert audit_cells(_result())[:5] == ("certified", "≥ 3.201", "1e-05", "0.05", "final model")
-    assert audit_cells(CONDITIONAL)[:2] == ("conditional", "≥ 5.500")
-    assert audit_cells(POINT)[:5] == ("point estimate", "about infinity", "1e-05", "-", "final model")
-    assert audit_cells(_result(estimator="bayesian", selection="fixed"))[0] == "credible"
-    assert "counted 9 of 1000 OUT taken for IN" in audit_cells(_result())[5]
-    assert audit_cells(_result(warnings=("few runs",)))[5].endswith("warning few runs")
+    assert audit_cells(result())[:5] == ("certified", "≥ 3.201", "1e-05", "0.05", "final model")
+    assert audit_cells(CONDITIONED)[:2] == ("conditional", "≥ 5.500")
+    assert audit_cells(ESTIMATE)[:5] == ("point estimate", "about infinity", "1e-05", "-", "final model")
+    assert audit_cells(result(estimator="bayesian", selection="fixed"))[0] == "credible"
+    assert "counted 9 of 1000 OUT taken for IN" in audit_cells(result())[5]
+    assert audit_cells(result(warnings=("few runs",)))[5].endswith("warning few runs")
 
 
 def test_the_page_is_whole_and_escaped() -> None:
@@ -116,7 +96,6 @@ def _reddish(picture: bytes) -> int:
     return int(np.count_nonzero((pixels[..., 0] > 0.7) & (pixels[..., 1] < 0.1) & (pixels[..., 2] < 0.1)))
 
 
-@pytest.mark.slow
 def test_the_picture_is_red_where_a_bound_crosses_the_claim() -> None:
     curve = [(delta, 4.0 - np.log10(delta / 1e-5)) for delta in (1e-7, 1e-6, 1e-5, 1e-4)]
     assert _reddish(png(audit_figure(_page(), curve))) == 0
@@ -125,7 +104,6 @@ def test_the_picture_is_red_where_a_bound_crosses_the_claim() -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [
@@ -133,8 +111,8 @@ def test_the_picture_is_red_where_a_bound_crosses_the_claim() -> None:
         _page(audits=()),
         _page(audits=(), refused="equal"),
         _page(0.0),
-        _page(audits=(_result(delta=0.0),)),
-        AuditPage(subject="a", canary="b", audits=(_result(delta=0.0),)),
+        _page(audits=(result(delta=0.0),)),
+        AuditPage(subject="a", canary="b", audits=(result(delta=0.0),)),
         AuditPage(subject="a", canary="b", refused="equal"),
     ],
 )

@@ -61,7 +61,6 @@ def compiled(text: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_it_compiles_and_every_page_holds_its_text(name: str, tmp_path: Path) -> None:
@@ -69,7 +68,6 @@ def test_it_compiles_and_every_page_holds_its_text(name: str, tmp_path: Path) ->
     assert not [fault for fault in FAULTS if fault in said]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")
 def test_every_letter_compiles(tmp_path: Path) -> None:
     letters = "".join(map(chr, range(32, 0x250))) + "–—“”‘’…≥≤εδμρ∞漢 ?` !` -- --- << >> ,," + "".join(HOSTILE)

@@ -74,7 +74,6 @@ def _section(name: str, key: str) -> Section:
     return _document(name).section(key)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "key", "words", "never"),
     [
@@ -109,7 +108,6 @@ def test_what_a_section_says(name: str, key: str, words: list[str], never: list[
     assert [word for word in never if word in text] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "key", "head"),
     [
@@ -131,7 +129,6 @@ def test_a_factor_is_plain_and_never_rounded_down() -> None:
         assert math.exp(epsilon) <= said <= math.exp(epsilon) * 1.0011
 
 
-@pytest.mark.slow
 def test_sections_are_named_by_their_numbers_and_one_number_is_to_judge_by() -> None:
     assert [one.key for one in _document("once").sections][1:4] == ["protection", "hypotheses", "attacks"]
     words = str(_section("once", "guarantee").blocks)
@@ -169,25 +166,6 @@ def test_every_theorem_of_ours_has_its_idea_in_a_few_words() -> None:
     assert proved_by("ye-shokri-2022") == "ye-shokri-2022"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["once", "plain"])
-def test_remarks_stand_only_where_they_apply(name: str) -> None:
-    section = _section(name, "theorems")
-    said, refused = (block for block in section.blocks if isinstance(block, Table))
-    assert ("in parentheses" in str(section.blocks)) is any(row[1].startswith("(") for row in said.rows)
-    assert refused.head[1] == "why they say nothing here"
-    assert all(row[1].endswith(".") for row in refused.rows)
-
-
-def test_there_are_lines_to_fill_in_by_hand() -> None:
-    section = _section("once", "signing")
-    table = section.blocks[-1]
-    assert isinstance(table, Table)
-    assert [row[0] for row in table.rows] == section.data["by_hand"]
-    assert all(set(row[1]) == {"_"} for row in table.rows)
-
-
-@pytest.mark.slow
 def test_commands_name_the_folder_as_it_is_typed(tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     folder = trained_folder(tmp_path / "a b")
