@@ -70,12 +70,7 @@ class Spending:
         return f"{number} {self.ledger.status(number).digest}"
 
     def resume_run(self, receipt: str, run: Run) -> int | None:
-        """The number of the reservation that a training goes on under; None: it was voided, and the training needs another.
-
-        Args:
-            receipt: of `receipt_of`.
-            run: that it has to pay for.
-        """
+        """The number of the reservation, by its receipt, that a run goes on under; None: it was voided, and the training needs another."""
         digits, _, digest = receipt.partition(" ")
         number = int(digits) if digits.isascii() and digits.isdigit() else 0
         if self.reservation not in (None, number):

@@ -17,6 +17,8 @@ from lethe.errors import InputError
 from lethe.train import Checkpoints, PrivacyEngine
 
 accelerate = pytest.importorskip("accelerate")
+COUNTS = {"records": 40, "batches": lethe.batches.Cyclic(8), "steps": 5, "release": "all", "neighbours": "replace_one"}
+RUN = lethe.Run(**COUNTS, step_size=1.0, clip_norm=1.0, noise_multiplier=1.0)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture(autouse=True)
@@ -35,18 +37,7 @@ def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, 
         model: Any = nn.Linear(4, 3)
         data = torch.utils.data.TensorDataset(torch.randn(40, 4), torch.arange(40) % 3)
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=0.1)
-    run = lethe.Run(
-        records=40,
-        batches=lethe.batches.Cyclic(8),
-        steps=5,
-        step_size=1.0,
-        clip_norm=1.0,
-        noise_multiplier=1.0,
-        release="all",
-        neighbours="replace_one",
-    )
-    if users is not None:
-        run = run.replace(records=20, batches=lethe.batches.Cyclic(4), unit="user")
+    run = RUN if users is None else RUN.replace(records=20, batches=lethe.batches.Cyclic(4), unit="user")
     kept = None if folder is None else Checkpoints(folder=folder)
     generators: dict[str, Any] = {} if folder else {"noise_generator": np.random.default_rng(0)}
     accelerator = accelerate.Accelerator(cpu=True)  # which initialises the process group
@@ -117,17 +108,7 @@ def test_what_accelerate_does_to_a_loop_is_answered_by_name() -> None:
     loader = accelerator.prepare(torch.utils.data.DataLoader(data, batch_size=8, shuffle=True))
     with pytest.raises(InputError, match=r"as it was before accelerator\.prepare"):
         PrivacyEngine(model, optimizer, losses_of(model), loader, epsilon=3.0, delta=1e-3, epochs=1)
-    run = lethe.Run(
-        records=40,
-        batches=lethe.batches.Cyclic(8),
-        steps=5,
-        step_size=1.0,
-        clip_norm=1.0,
-        noise_multiplier=1.0,
-        release="all",
-        neighbours="replace_one",
-    )
-    engine = PrivacyEngine(model, optimizer, losses_of(model), data, run)
+    engine = PrivacyEngine(model, optimizer, losses_of(model), data, RUN)
     batches = engine.batches()
     given = iter(batches)
     engine.backward(next(given))  # and no step, as within accumulate

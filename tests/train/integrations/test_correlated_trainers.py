@@ -13,13 +13,6 @@ from torch.utils.data import DataLoader
 import lethe
 from lethe.train import fit
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*"),
-    pytest.mark.filterwarnings("ignore:.*num_workers"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*logging interval"),
-]
 BANDED: Any = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
 DESIGNS: Any = [(lethe.batches.Cyclic(5), "correlated-noise"), (lethe.batches.CyclicPoisson(5, groups=4), "correlated-sampled")]
 

@@ -10,6 +10,7 @@ pytest.importorskip("accelerate")
 
 import torch
 from helpers import with_fresh_noise
+from how_many import by_night
 from small_models import DELTA, RECORDS, arguments, classifier, flat, language_model, padded, private, run_of, sentences, texts
 from torch.nn import functional
 from transformers import BertForSequenceClassification
@@ -17,8 +18,6 @@ from transformers import BertForSequenceClassification
 import lethe
 from lethe.errors import InputError
 from lethe.integrations.transformers import PrivateTrainer
-
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
 
 
 def broken(records: list[dict[str, Any]], key: str) -> dict[str, torch.Tensor]:
@@ -88,24 +87,6 @@ def each(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> 
     return functional.cross_entropy(outputs.logits, labels, reduction="none")
 
 
-def test_a_loss_function_of_the_user_s_own(tmp_path: Path) -> None:
-    ends = []
-    for told in ({}, {"compute_loss_func": each}):
-        model = classifier()
-        private(tmp_path, model, sentences(), run=run_of(steps=1), told=told).train()
-        ends.append(flat(model))
-    assert float((ends[0] - ends[1]).abs().max()) < 1e-12
-    for function, said in (
-        (lambda outputs, labels, num_items_in_batch=None: each(outputs, labels).mean(), "one loss a record"),
-        (
-            lambda outputs, labels, num_items_in_batch=None: each(outputs, labels) / each(outputs, labels).detach().mean(),
-            "depends on the other",
-        ),
-    ):
-        with pytest.raises(InputError, match=said):
-            private(tmp_path, classifier(), sentences(), run=run_of(), told={"compute_loss_func": function}).train()
-
-
 class Own(PrivateTrainer):
     """A compute_loss that is overridden."""
 
@@ -115,14 +96,22 @@ class Own(PrivateTrainer):
         return functional.cross_entropy(outputs.logits, labels, reduction="none")
 
 
-@pytest.mark.nightly(by_day="test_a_loss_function_of_the_user_s_own")
-def test_a_loss_method_of_the_user_s_own(tmp_path: Path) -> None:
+def test_a_loss_function_of_the_user_s_own(tmp_path: Path) -> None:
     ends = []
-    for kind in (PrivateTrainer, Own):
-        model = classifier()
-        kind(model=model, args=arguments(tmp_path, max_steps=-1), train_dataset=sentences(), run=run_of(), delta=DELTA).train()
+    for kind, told in ((PrivateTrainer, {}), (PrivateTrainer, {"compute_loss_func": each}), (Own, {}))[: 2 + by_night()]:
+        model, args = classifier(), arguments(tmp_path, max_steps=-1)
+        kind(model=model, args=args, train_dataset=sentences(), run=run_of(steps=1), delta=DELTA, **told).train()
         ends.append(flat(model))
-    assert float((ends[0] - ends[1]).abs().max()) < 1e-12
+    assert all(float((end - ends[0]).abs().max()) < 1e-12 for end in ends)
+    for function, said in (
+        (lambda outputs, labels, num_items_in_batch=None: each(outputs, labels).mean(), "one loss a record"),
+        (
+            lambda outputs, labels, num_items_in_batch=None: each(outputs, labels) / each(outputs, labels).detach().mean(),
+            "depends on the other",
+        ),
+    ):
+        with pytest.raises(InputError, match=said):
+            private(tmp_path, classifier(), sentences(), run=run_of(), told={"compute_loss_func": function}).train()
 
 
 def test_models_whose_loss_is_another(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +33,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import lethe
 from lethe.errors import InputError, LetheWarning, RecordByRecordWarning
 from lethe.integrations.lightning import PrivateTraining
-
-# Lightning takes seconds to import, and warns of loaders without workers and of small data.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*num_workers"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*logging interval"),
-]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def private(**changes: Any) -> PrivateTraining:

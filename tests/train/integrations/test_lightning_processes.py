@@ -23,11 +23,6 @@ from lethe.errors import InputError
 from lethe.integrations.lightning import PrivateTraining
 from lethe.integrations.lightning.refusals import refuse_trainer
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*num_workers"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-]
-
 SCRIPT = Path(__file__).with_name("lightning_together.py")
 
 

@@ -24,14 +24,6 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from lethe.errors import InputError
 from lethe.integrations.lightning import PrivateTraining
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*num_workers"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*fast_dev_run"),
-    pytest.mark.filterwarnings("ignore:.*dataloader_iter"),
-    pytest.mark.filterwarnings("ignore:.*no optimizer"),
-]
-
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,7 @@ import lethe
 from lethe.errors import InputError, LetheWarning
 from lethe.integrations.lightning import PrivateTraining
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*num_workers"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*Checkpoint directory"),
-    pytest.mark.filterwarnings("ignore:.*weights_only"),
-]
-
 STEPS, EVERY = 10, 3  # of two epochs of 5
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Killed(BaseException):

@@ -19,12 +19,6 @@ from lethe.integrations.lightning import PrivateTraining
 from lethe.train import fit
 from lethe.train.data.map_style import MapStyleSource
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*num_workers"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*logging interval"),
-]
-
 
 class Augmented(Dataset[Any]):
     """Each record is read as it is, and the other way round, in turns: any two reads one after the other are both views.

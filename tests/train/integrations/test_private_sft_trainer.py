@@ -25,11 +25,6 @@ from lethe.integrations.transformers.arguments import TRAINING
 from lethe.integrations.trl import PrivateSFTTrainer
 from lethe.integrations.trl.trainer import HONOURED, NEEDS, SFT
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*"),
-]
 SGD: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.1}
 
 

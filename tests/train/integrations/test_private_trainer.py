@@ -36,11 +36,6 @@ from lethe.integrations.transformers import record_losses
 from lethe.train import TrainOptions, fit
 from lethe.train.planning import steps_per_epoch
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*"),
-]
-
 
 class InOrder(Trainer):
     """The Trainer with batches in order, as a cyclic run has them."""

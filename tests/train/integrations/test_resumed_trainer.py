@@ -18,8 +18,6 @@ from small_models import DELTA, classifier, flat, private, run_of, sentences
 import lethe
 from lethe.errors import InputError
 
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
-
 SCRIPT = Path(__file__).with_name("killed_trainer.py")
 
 

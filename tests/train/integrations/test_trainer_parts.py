@@ -19,11 +19,6 @@ from small_models import CLASSES, SIZES, WORDS
 
 from lethe.integrations.transformers.losses import criterion_of, labels_of, with_decoder_inputs
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*(lr_scheduler.step|pin_memory).*"),
-]
-
 B, T = 5, 7
 
 

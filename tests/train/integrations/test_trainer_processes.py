@@ -17,8 +17,6 @@ from transformers import AutoModelForSequenceClassification
 
 import lethe
 
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
-
 SCRIPT = Path(__file__).with_name("trainers_together.py")
 RUN = run_of(steps=6, noise_multiplier=1.0, clip_norm=0.3)
 

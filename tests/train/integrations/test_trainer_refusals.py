@@ -22,7 +22,6 @@ from lethe.integrations.transformers import PrivateTrainer
 from lethe.integrations.transformers.arguments import HONOURED, NEEDS, refuse_arguments
 from lethe.integrations.transformers.losses import criterion_of, labels_of
 
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
 RUN = run_of(steps=6)
 
 FIELDS: list[tuple[str, Any, str]] = [

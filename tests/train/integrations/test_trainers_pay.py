@@ -10,14 +10,6 @@ pytest.importorskip("sqlalchemy")
 from lethe.errors import BudgetExceededError, InputError
 from lethe.ledger import Budget, Ledger, Spending, spending
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*"),
-    pytest.mark.filterwarnings("ignore:.*num_workers"),
-    pytest.mark.filterwarnings("ignore:.*logging interval"),
-    pytest.mark.filterwarnings("ignore:Checkpoint directory"),
-]
 NOISY = {"noise_multiplier": 4.0, "clip_norm": 1.0}
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from repository import ROOT
 
 from lethe.certificates.weights import RawTensor, as_tensors, canonical_chunks, read_weights, tensors_digest
@@ -51,17 +49,6 @@ def test_order_and_layout_in_memory_do_not_matter() -> None:
 )
 def test_anything_else_has_another_digest(other: dict[str, np.ndarray[Any, Any]]) -> None:
     assert tensors_digest(other) != tensors_digest(NAMED)
-
-
-SETS = st.dictionaries(st.text(max_size=4), st.binary(max_size=6), min_size=1, max_size=3)
-
-
-@pytest.mark.slow
-@given(SETS, SETS)
-def test_two_sets_never_give_the_same_bytes(one: dict[str, bytes], two: dict[str, bytes]) -> None:
-    first, second = ({name: RawTensor("uint8", (len(data),), data) for name, data in given.items()} for given in (one, two))
-    same = b"".join(map(bytes, canonical_chunks(first))) == b"".join(map(bytes, canonical_chunks(second)))
-    assert same == (one == two)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,6 @@ def flipped(value: object, random_bits: random.Random) -> object:
     return data.decode()
 
 
-@pytest.mark.slow
 def test_random_flips_of_stored_content_are_found(written, tmp_path) -> None:
     random_bits, found, count = random.Random(5), 0, examples(80)
     source = sqlite3.connect(written)
@@ -86,7 +85,6 @@ def test_random_flips_of_stored_content_are_found(written, tmp_path) -> None:
     assert found == count
 
 
-@pytest.mark.slow
 def test_a_flipped_byte_of_the_file_is_found_or_changes_nothing(written, tmp_path) -> None:
     """Some bytes of a database file are of no row: free space, counters. Where nothing is found, all rows are as they were."""
     random_bits, noticed = random.Random(6), 0
@@ -109,7 +107,6 @@ def test_a_flipped_byte_of_the_file_is_found_or_changes_nothing(written, tmp_pat
     assert noticed > times // 24
 
 
-@pytest.mark.slow
 def test_damaged_names_of_the_schema_are_told_as_damage(written, tmp_path) -> None:
     """Where a name is no UTF-8 any more, the driver fails to tell of it."""
     data, told, file = Path(written).read_bytes(), set[str](), tmp_path / "schema.sqlite"

@@ -20,7 +20,6 @@ PAGE = ROOT / "docs" / "interop.md"
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_one_run_costs_its_certificate(design: str) -> None:
     run = run_of(design)
@@ -39,7 +38,6 @@ def test_two_gaussian_runs_compose_exactly() -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("design", ["shuffled_once", "shuffled"])
 def test_two_runs_in_secret_order_cost_the_mixture_of_pairs(design: str) -> None:
     run = run_of(design, passes=2)
@@ -80,7 +78,6 @@ def test_executions_beyond_all_counting_are_refused(design: str) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled", "poisson"])
 def test_an_earlier_iterate_ends_the_credit_in_both_orders(design: str) -> None:
     run = run_of(design)

@@ -45,7 +45,6 @@ def test_exact_prices_are_those_of_the_theorems_rounded_up(name) -> None:
         assert slack(price) == pytest.approx(chance, rel=1e-9)
 
 
-@pytest.mark.slow
 def test_zcdp_is_exact_in_its_own_filter_and_covered_in_the_other() -> None:
     assert cost(price_of(ZCDP(0.05), "zcdp")) == pytest.approx(0.05, rel=1e-12)
     with pytest.raises(InputError, match="slack"):
@@ -88,7 +87,6 @@ def test_sums_of_gaussian_releases_are_the_optimum(mus, delta) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gdp", "zcdp"])
 def test_mixed_sums_are_not_below_the_composition_with_everything_fixed(kind) -> None:
     """A filter may not promise more than the exact composition of fixed releases has, which it allows too."""

@@ -42,7 +42,6 @@ def test_a_release_is_reserved_and_settled(file) -> None:
     assert ledger.data_sets() == ("patients",)
 
 
-@pytest.mark.slow
 def test_gaussian_releases_cost_their_exact_sum_and_never_less(file) -> None:
     ledger, mus = ledger_of(file), [0.01 + 0.0007 * k for k in range(40)]
     for mu in mus:
@@ -65,7 +64,6 @@ def test_what_does_not_fit_is_refused_with_the_largest_that_does(file) -> None:
     assert len(ledger.show("patients").lines) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("budget", "each"), [(Budget(rho=1.0), lethe.guarantees.ZCDP(0.1)), (Budget(mu=1.0), GDP(0.1))])
 def test_a_budget_in_tenths_is_spent_exactly(file, budget, each) -> None:
     ledger = ledger_of(file, budget=budget)
@@ -82,7 +80,6 @@ def test_the_guarantee_of_a_budget_is_what_it_says() -> None:
         assert budget.epsilon * (1 - 1e-9) <= budget.guarantee.epsilon(budget.delta) <= budget.epsilon
 
 
-@pytest.mark.slow
 def test_a_certificate_is_computed_again_before_it_is_believed_and_settles_once(file) -> None:
     ledger = ledger_of(file, budget=Budget(epsilon=100, delta=1e-6))
     certificate = lethe.certify(make_run(), delta=1e-6)
@@ -99,7 +96,6 @@ def test_a_certificate_is_computed_again_before_it_is_believed_and_settles_once(
     ledger.settle(other, certificate)  # the same run, trained once more
 
 
-@pytest.mark.slow
 def test_sampled_steps_are_paid_by_their_cover(file) -> None:
     run = make_run(records=6_000, batches=lethe.batches.Poisson(60), noise_multiplier=1.5, release="all", neighbours="add_or_remove")
     certificate = lethe.certify(run, delta=1e-6)
@@ -112,7 +108,6 @@ def test_sampled_steps_are_paid_by_their_cover(file) -> None:
         ledger.reserve("patients", certificate, by="a", slack=9.5e-9)
 
 
-@pytest.mark.slow
 def test_a_certificate_of_correlated_noise_is_reserved_at_its_own_price(file) -> None:
     ledger, costs = ledger_of(file, budget=Budget(epsilon=9, delta=1e-6)), []
     for noise in ({"noise": {"kind": "banded_toeplitz", "coefficients": [1.0, 0.5]}}, {}):
@@ -149,7 +144,6 @@ def test_more_may_be_reserved_than_a_release_costs(file) -> None:
     ledger.verify()
 
 
-@pytest.mark.slow
 def test_a_dp_accounting_event_has_a_price(file) -> None:
     dp_accounting = pytest.importorskip("dp_accounting")
     ledger = ledger_of(file, neighbours="add_or_remove")
