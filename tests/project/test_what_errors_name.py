@@ -137,7 +137,7 @@ def test_arguments_and_names_that_errors_tell_of_exist() -> None:
     known, looked_at, wrong = callables(), 0, list[str]()
     for place, text in texts():
         for name in NAME.findall(text):
-            if name.endswith((".py", ".md", ".json", ".yaml", ".toml")):
+            if name.endswith((".py", ".md", ".json", ".yaml", ".toml")) or place.startswith("lethe/errors/names.py"):  # names that went
                 continue
             try:
                 resolved(name)
