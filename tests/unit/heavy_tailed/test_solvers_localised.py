@@ -274,3 +274,18 @@ def test_phases_with_secret_batches_may_not_share_records() -> None:
         composed([secret, single.moved(9)])
     with pytest.raises(InputError, match="guarantees of kind"):
         beside([])
+
+
+def test_the_distance_is_that_of_its_recursion() -> None:
+    """Iterated from the phase's radius: never above the closed form, and after many steps less than 1 % below it."""
+    noise, bias, second, width = 0.3, 0.05, 1.2, 2.0
+    for steps, tight in ((1, False), (40, False), (5000, True)):
+        phase = LocalPhase(records=100, steps=steps, step_size=0.05, strength=0.4, radius=1.5, clip_norm=1.0)
+        step, pull = phase.step_size, phase.strength
+        each = step**2 * (2 * second**2 + 2 * (pull * width) ** 2 + noise) + 2 * step * bias**2 / pull
+        squared = phase.radius**2
+        for _ in range(steps):
+            squared = (1 - 1.5 * pull * step) * squared + each
+        bound = descent_distance(phase, second, noise, bias, width=width)
+        assert squared <= bound * (1 + 1e-12)
+        assert not tight or squared > 0.995 * bound
