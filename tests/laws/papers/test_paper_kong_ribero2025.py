@@ -286,4 +286,6 @@ def test_the_closed_forms_know_their_limits() -> None:
     short = {"clip_norm": 1.0, "batch_size": 10, "weak_convexity": 0.05, "smoothness": 0.2, "order": 2.0, "epsilon": 1.0, "steps": 50}
     assert np.isfinite(corrected_noise_std(**short, steps_per_pass=[7, 8])).tolist() == [False, True]
     assert corollary_steps_per_pass([0.0, -1.0], 0.2).tolist() == [math.inf, math.inf]
+    # In as many steps of the largest size, a distance of two runs doubles.
+    assert (1.0 + 0.5 * 0.1 / 0.3) ** float(corollary_steps_per_pass(0.1, 0.2)) == pytest.approx(2.0, rel=1e-12)
     assert step_limit(0.0, 0.0) == math.inf
