@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import COLUMNS, RECORDS, make_problem, make_run
 
+import lethe
 from lethe.errors import InputError
 from lethe.run.losses import LeastSquares, Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.train.linear import models as features
 from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.models import Features, prepare_features, prepare_targets
+from lethe.train.linear.models import Features, LinearPredictor, prepare_features, prepare_targets
 
 CPU = torch.device("cpu")
 
@@ -155,3 +156,10 @@ def test_no_record_contributes_more_than_the_clip_norm_in_exact_arithmetic(
     for record in range(5):
         share = model.clipped_gradient_sum(parameters, slice(record, record + 1)).flatten().tolist()
         assert sum(Fraction(entry) ** 2 for entry in share) <= Fraction(clip_norm) ** 2
+
+
+def test_a_number_is_predicted_by_weights_and_intercept_to_the_last_digits() -> None:
+    features = np.random.default_rng(0).normal(size=(20, 3))
+    loss = lethe.losses.LeastSquares(feature_norm=100.0, residual_bound=1.0, intercept=True)
+    model = LinearPredictor(weights=np.array([[1.0], [-2.0], [0.5]]), intercept=np.array([0.25]), loss=loss)
+    assert model.predict(features) == pytest.approx(features @ [1.0, -2.0, 0.5] + 0.25, rel=1e-12)
