@@ -49,9 +49,8 @@ def entries(doc: str) -> dict[str, str]:
 def fault(function: Callable[..., Any]) -> str | None:
     """What is wrong with the docstring of a function."""
     function, doc = inspect.unwrap(function), inspect.getdoc(function) or ""
-    known = [
-        one for one in inspect.signature(function).parameters.values() if one.name not in ("self", "cls") and one.kind < one.VAR_KEYWORD
-    ]
+    every = inspect.signature(function).parameters.values()
+    known = [one for one in every if one.name not in ("self", "cls") and one.kind < one.VAR_KEYWORD]
     if len(known) < FEWEST_PARAMETERS or re.search(r"^Args[^:\n]*: (?:as|those of) `", doc, flags=re.M):
         return None
     said = entries(doc)

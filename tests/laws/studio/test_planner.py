@@ -1,4 +1,4 @@
-"""What the planner shows, against what certify and plan say of the same run."""
+"""What the planner shows, against what certify and plan say of the same run; and any texts of its controls, as a link and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lethe train` with a run: what is trained, declared, certified, written and paid."""
+"""`lethe train` with a run: what is trained, declared, certified, written and paid; and `lethe demo`."""
 
 import json
 import math

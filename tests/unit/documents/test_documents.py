@@ -1,4 +1,4 @@
-"""A file that is for another verb is told by what it is and what it is for, whichever door it came to."""
+"""Files for another verb, folders that are written whole or not at all, and fields as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page and its server: what must be in the parts, what must not; this computer only; threads beside the page."""
+"""The planner: the parts of its page, its server, its threads, and the texts of its controls, as a link and as a run and back."""
 
 from __future__ import annotations
 
