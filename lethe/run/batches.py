@@ -18,7 +18,17 @@ from lethe.errors import InputError
 from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER, Neighbours
 from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation, unknown_participation
 
-__all__ = ["BallsInBins", "Cyclic", "CyclicPoisson", "Full", "Poisson", "Shuffled", "ShuffledOnce", "WithoutReplacement"]
+__all__ = [
+    "BallsInBins",
+    "Cyclic",
+    "CyclicPoisson",
+    "Full",
+    "Poisson",
+    "RandomAllocation",
+    "Shuffled",
+    "ShuffledOnce",
+    "WithoutReplacement",
+]
 
 MOST_RECORDS = MOST_WHOLE
 """More records than that are nobody's."""
@@ -133,8 +143,7 @@ class Batches(Specification, ABC):
 def _refuse_contradictions(design: type[Batches]) -> None:
     """Refuse a secret where there is nothing to hide or none where there is, and binomial sizes where no record is drawn by itself."""
     participation, sizes = design.participation, design.sizes
-    drawn = participation in (Participation.SECRET_SLOT, Participation.INDEPENDENT_DRAW, Participation.DRAW_IN_PUBLIC_GROUP)
-    hidden = drawn or participation is Participation.FRESH_SECRET_SLOT
+    hidden = participation not in (Participation.EVERY_STEP, Participation.PUBLIC_SLOT)
     known = isinstance(participation, Participation)  # pyright: ignore[reportUnnecessaryIsInstance]  # whoever reads another refuses it
     if known and hidden != bool(design.secret):
         needs = "must say what is secret" if hidden else "has nothing that could be secret"
@@ -147,10 +156,10 @@ def _refuse_contradictions(design: type[Batches]) -> None:
         )
     if participation is Participation.DRAW_IN_PUBLIC_GROUP and sizes is not BatchSizes.BINOMIAL:
         raise InputError(f"batches: the design {design.design} draws each record by itself, so that its sizes are binomial.")
-    if known and sizes is BatchSizes.BINOMIAL and not drawn:
+    if known and sizes is BatchSizes.BINOMIAL and not hidden:
         raise InputError(
             f"batches: the design {design.design} has binomial sizes; with the participation {participation.value} no record is drawn, or "
-            "thrown into a slot for all passes, by itself."
+            "thrown into a slot, by itself."
         )
 
 
@@ -271,8 +280,21 @@ class WithoutReplacement(_Sized):
     neighbours: ClassVar[frozenset[Neighbours]] = OF_ONE_NUMBER
 
 
+class RandomAllocation(_Varying):
+    """Each record is thrown anew every pass into one of its floor(records / size) batches, independently of all others.
+
+    An epoch, but for batch sizes that vary as those of Poisson batches do. Reference: Feldman & Shenfeld 2025, arXiv:2502.08202.
+    """
+
+    design: ClassVar[str] = "random_allocation"
+    participation: ClassVar[Participation] = Participation.FRESH_SECRET_SLOT
+    sizes: ClassVar[BatchSizes] = BatchSizes.BINOMIAL
+    secret: ClassVar[str] = "which batch of each pass holds each record"
+    neighbours: ClassVar[frozenset[Neighbours]] = ANY_NUMBER
+
+
 class BallsInBins(_Varying):
-    """Each record is thrown once into one of floor(records / size) bins, independently; the bins are visited in order every pass.
+    """As random_allocation, but thrown once, before training: a record is in the same batch of every pass.
 
     Reference: Chua et al. 2024, arXiv:2412.16802.
     """
@@ -285,7 +307,8 @@ class BallsInBins(_Varying):
 
 
 DESIGNS: dict[str, type[Batches]] = {
-    known.design: known for known in (Full, Cyclic, ShuffledOnce, Shuffled, Poisson, CyclicPoisson, WithoutReplacement, BallsInBins)
+    known.design: known
+    for known in (Full, Cyclic, ShuffledOnce, Shuffled, Poisson, CyclicPoisson, WithoutReplacement, RandomAllocation, BallsInBins)
 }
 
 

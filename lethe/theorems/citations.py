@@ -27,6 +27,7 @@ PAPERS = {
     "dong-2022": "Dong, Roth, Su 2022, Gaussian differential privacy, arXiv:1905.02383v3",
     "dp-accounting": "Google, dp_accounting: RDP and privacy-loss-distribution accountants",
     "feldman-2018": "Feldman, Mironov, Talwar, Thakurta 2018, Privacy amplification by iteration, arXiv:1808.06651",
+    "feldman-shenfeld-2025": "Feldman, Shenfeld 2025, Privacy amplification by random allocation, arXiv:2502.08202",
     "feldman-zrnic-2021": "Feldman, Zrnic 2021, Individual privacy accounting via a Rényi filter, arXiv:2008.11193 (Rényi filters; fixed "
     "bounds)",
     "hong-2022": "Hong, Wang, Zhou 2022, Dynamic privacy budget allocation, FAccT 2022, Theorem 3.5 (the loop)",

@@ -31,9 +31,10 @@ class OptimalShift(Theorem):
     $$\mu^2 = \min \sum_t a_t^2/\tau_t^2 \quad\text{subject to}\quad z_t = L_t z_{t-1} + s_t - a_t \ge 0,\ z_0 = z_T = 0,$$
 
     solved exactly for each position of the record: full batches (touched at every step), cyclic (the worst batch slot), shuffled_once and
-    balls_in_bins (the average of $\delta$ over slots), shuffled (the law of $\mu^2$ over slots, rounded up). Random batches get it without
-    credit for the sampling. On a bounded domain the shift may be reset to the diameter at any one time, and with exact batch sizes one
-    step alone proves $\mu = (D + 2\lambda_T C)/\tau_T$ with no smoothness at all (and $\lambda_T C/b$ more under add_or_remove).
+    balls_in_bins (the average of $\delta$ over slots), shuffled and random_allocation (the law of $\mu^2$ over slots, rounded up). Random
+    batches get it without credit for the sampling. On a bounded domain the shift may be reset to the diameter at any one time, and with
+    exact batch sizes one step alone proves $\mu = (D + 2\lambda_T C)/\tau_T$ with no smoothness at all (and $\lambda_T C/b$ more under
+    add_or_remove).
     """
 
     name: ClassVar[str] = "optimal-shift"
@@ -193,8 +194,10 @@ def _counted(batches: Batches) -> str:
             return "one secret order of disjoint batches, average over slots"
         case Participation.SECRET_SLOT:
             return "one secret bin for each record, average over bins"
-        case Participation.FRESH_SECRET_SLOT:
+        case Participation.FRESH_SECRET_SLOT if batches.exact_size:
             return "a fresh secret order each pass, law over slots"
+        case Participation.FRESH_SECRET_SLOT:
+            return "a fresh secret batch of each pass for each record, law over batches"
         case Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
             return "drawn afresh; as if touched at every step, no credit for the sampling"
     raise unknown_participation(batches.design, batches.participation)

@@ -38,7 +38,7 @@ from lethe.theorems.literature.liang_2025 import (
 from lethe.theorems.literature.mironov_2019 import Mironov2019
 from lethe.theorems.literature.ye_shokri_2022 import YeShokri2022, YeShokri2022FixedOrder
 from lethe.theorems.optimal_shift import OptimalShift
-from lethe.theorems.sampling import BallsInBinsTheorem, SampledGaussianMechanism
+from lethe.theorems.sampling import BallsInBinsTheorem, RandomAllocationTheorem, SampledGaussianMechanism
 from lethe.theorems.windowed import Windowed
 
 OURS: tuple[Theorem, ...] = (
@@ -47,6 +47,7 @@ OURS: tuple[Theorem, ...] = (
     Windowed(),
     SampledGaussianMechanism(),
     BallsInBinsTheorem(),
+    RandomAllocationTheorem(),
     GaussianComposition(),
     BudgetFilterTheorem(),
     CorrelatedNoiseTheorem(),

@@ -1,4 +1,4 @@
-"""Every iterate released, independent noise: amplification by batches drawn afresh at each step, and by the record's secret bin."""
+"""Every iterate released, independent noise: amplification by batches drawn afresh at each step, and by the record's secret batch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import above
@@ -61,8 +62,8 @@ def sampled(run: Run, noise: Array) -> Guarantee:
     )
 
 
-# Distinct costs of a bin that are kept; more are rounded up, evenly.
-_MOST_LEVELS = 16
+# Distinct costs of a bin that are kept, and distinct passes, which take a second or two each; more are rounded up.
+_MOST_LEVELS, _MOST_PASSES = 16, 32
 
 
 class BallsInBinsTheorem(Theorem):
@@ -97,15 +98,80 @@ class BallsInBinsTheorem(Theorem):
         )
 
     def _bound(self, run: Run) -> Bound:
-        with np.errstate(over="ignore", divide="ignore"):
-            touches = above(1.0 / run.record_noise, 2.0**-51)
-        bins, mus = run.steps_per_pass, slot_mus(touches, run.steps_per_pass)
-        if bins == 1 or not np.all(np.isfinite(run.touch_factor * mus)):
-            return Bound(guarantee=GDP(run.touch_factor * float(mus.max())))
-        levels, counts = cost_levels(mus)
-        if mus.size < bins:  # a pass that is longer than the run: these bins are never visited
-            levels, counts = np.append(0.0, levels), np.append(bins - mus.size, counts)
-        return Bound(guarantee=BallsInBinsGaussian(mus=tuple(levels.tolist()), counts=tuple(counts.tolist()), relation=run.neighbours))
+        return Bound(guarantee=_one_secret_bin(run, slot_mus(_record_touches(run), run.steps_per_pass)))
+
+
+class RandomAllocationTheorem(Theorem):
+    r"""A record thrown anew each pass into one of $\ell$ batches, and nobody learns into which: the passes compose.
+
+    One pass is `BallsInBinsGaussian`, with $\mu_j = G/\tau_t$ at its j-th step, whatever the passes before it released. In a last pass that
+    is cut short the batches that are not visited release nothing.
+    """
+
+    name: ClassVar[str] = "random-allocation"
+    statement: ClassVar[str] = (
+        "Not knowing which batch of a pass holds the record hides it, anew in every pass; holds whatever is released."
+    )
+    formula: ClassVar[str] = (
+        r"\tfrac1\ell\sum_j N(\mu_je_j, I) \text{ against } N(0, I) \text{ or } \tfrac1\ell\sum_j N(-\mu_je_j, I),\ \mu_j = G/\tau_t,"
+        r"\ \text{composed over the passes}"
+    )
+    needs: ClassVar[str] = "random-allocation batches, secret; noise at every step"
+    covers: ClassVar[Covers] = "all"
+    given_the_others: ClassVar[bool] = True
+    clipping: ClassVar[Clipping] = "any"
+    citations: ClassVar[tuple[Citation, ...]] = (
+        cite("lethe", ", docs/theory.md: random allocation (Theorem 7c), balls in bins (Theorem 7b, and the bound on its pairs)"),
+        cite("feldman-shenfeld-2025"),
+    )
+
+    def _examine(self, run: Run) -> tuple[Finding, ...]:
+        return (
+            require.design(run, ("random_allocation",), "one secret batch of each pass for each record"),
+            require.secrecy(run),
+            require.each_gradient_bounded(run),
+            require.noise_at_every_step(run),
+        )
+
+    def _bound(self, run: Run) -> Bound:
+        touches, size = _record_touches(run), run.steps_per_pass
+        whole = touches.size // size
+        passes = _alike(np.sort(touches[: whole * size].reshape(whole, size), axis=1))
+        left = [] if touches.size == whole * size else [(touches[whole * size :], 1)]
+        return Bound(guarantee=joined([(_one_secret_bin(run, mus), count) for mus, count in (*passes, *left)]))
+
+
+def _record_touches(run: Run) -> Array:
+    """By how many deviations of its noise a record moves each step, rounded up, shape (T,)."""
+    with np.errstate(over="ignore", divide="ignore"):
+        return above(1.0 / run.record_noise, 2.0**-51)
+
+
+def _alike(passes: Array) -> list[tuple[Array, int]]:
+    """Costs of the bins of a pass, ascending, and how many passes have them; of too many different ones those that are close are raised.
+
+    Passes have shape (E, l), each row ascending. A bin that costs more only reveals more.
+    """
+    if not len(passes):
+        return []
+    found, counts = np.unique(passes, axis=0, return_counts=True)
+    if len(found) > _MOST_PASSES:
+        sizes = np.log(np.maximum(found[:, -1], np.finfo(np.float64).tiny))
+        place = np.floor((_MOST_PASSES - 1) * (sizes - sizes.min()) / max(float(np.ptp(sizes)), np.finfo(np.float64).tiny))
+        groups = [place == one for one in np.unique(place)]
+        return [(found[group].max(axis=0), int(counts[group].sum())) for group in groups]
+    return [(mus, int(count)) for mus, count in zip(found, counts, strict=True)]
+
+
+def _one_secret_bin(run: Run, mus: Array) -> Guarantee:
+    """The guarantee of a record in one of the bins of a pass, of which the first are visited and cost `mus`."""
+    bins = run.steps_per_pass
+    if bins == 1 or not np.all(np.isfinite(run.touch_factor * mus)):
+        return GDP(run.touch_factor * float(mus.max()))
+    levels, counts = cost_levels(mus)
+    if mus.size < bins:
+        levels, counts = np.append(0.0, levels), np.append(bins - mus.size, counts)
+    return BallsInBinsGaussian(mus=tuple(levels.tolist()), counts=tuple(counts.tolist()), relation=run.neighbours)
 
 
 def cost_levels(mus: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:

@@ -46,8 +46,9 @@ def step_constants(run: Run) -> Steps | None:
     the *next* step's constant, and a domain of diameter $D$ bounds the shift, measured before the proximal step, by
     $D(1+\lambda_t\kappa)$ only.
 
-    A batch of random size (poisson, balls_in_bins) is still divided by the nominal $b$: with $K$ records in it the step is that of a step
-    size $\lambda K/b$. The constants hold for every batch of at most `largest` records, and `slack` bounds the chance of a larger one.
+    A batch of random size (poisson, random_allocation, balls_in_bins) is still divided by the nominal $b$: with $K$ records in it the step
+    is that of a step size $\lambda K/b$. The constants hold for every batch of at most `largest` records, and `slack` bounds the chance of
+    a larger one.
     Reference: docs/theory.md, "The Lipschitz constant of one step".
     """
     curvature = descended_curvature(run)
@@ -163,7 +164,9 @@ def record_chance(run: Run) -> tuple[float, int]:
             return design.groups_of_records * run.batch_size / run.records, run.total_steps
         case Participation.SECRET_SLOT:
             return 1.0 / run.steps_per_pass, run.steps_per_pass
-        case Participation.EVERY_STEP | Participation.PUBLIC_SLOT | Participation.FRESH_SECRET_SLOT:
+        case Participation.FRESH_SECRET_SLOT:
+            return 1.0 / run.steps_per_pass, run.total_steps
+        case Participation.EVERY_STEP | Participation.PUBLIC_SLOT:
             raise unknown_sizes(design.design, design.sizes)
     raise unknown_participation(design.design, design.participation)
 

@@ -27,7 +27,8 @@ def truncation_slack(run: Run) -> float:
 
     $$s = \Pr[\exists t: K_t \ge \mathrm{cap}], \qquad
     s = 1 - (1 - \Pr[\mathrm{Bin}(m, b/n) \ge \mathrm{cap}])^T \ \text{(poisson)}, \qquad
-    s \le \ell\,\Pr[\mathrm{Bin}(m, 1/\ell) \ge \mathrm{cap}] \ \text{(balls in bins)}$$
+    s \le \ell\,\Pr[\mathrm{Bin}(m, 1/\ell) \ge \mathrm{cap}] \ \text{(balls in bins)}, \qquad
+    s \le T\,\Pr[\mathrm{Bin}(m, 1/\ell) \ge \mathrm{cap}] \ \text{(random allocation)}$$
 
     with $m = n - 1$ when a record is replaced or zeroed out, and $m = n$ when one is added or removed (the larger data set may have
     n + 1). Balls are thrown once, so only the $\min(\ell, T)$ bins that are visited count.

@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from lethe.calculus.any_guarantee.composition import Composition
+from lethe.calculus.any_guarantee.composition import Composition, joined
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack, stored_fields
@@ -99,6 +99,8 @@ def noise_scaled(guarantee: Guarantee, factor: float) -> Guarantee:
             return Tightest(tuple(noise_scaled(part, scale) for part in parts))
         case WithSlack(guarantee=inner, slack=slack):
             return WithSlack(noise_scaled(inner, scale), slack)
+        case Composition(parts=parts):
+            return joined([(noise_scaled(part, scale), count) for part, count in parts])
         case SampledGaussian():
             noise, counts = merged_levels(np.asarray(guarantee.noise) * scale, guarantee.counts)
             return replace(guarantee, noise=noise, counts=counts, gaussian_mu=_over((guarantee.gaussian_mu,), scale)[0])

@@ -22,7 +22,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from lethe.calculus.balls_in_bins.lognormal_sums import Term, log_mean_excess
+from lethe.calculus.balls_in_bins.lognormal_sums import TOGETHER, Term, Terms, log_mean_excess, log_mean_excesses
 from lethe.calculus.composition import renyi_curve
 from lethe.calculus.crossing import crossing
 from lethe.calculus.domains import FloatArray, outside, require_counted, require_delta, require_nonnegative, require_vector
@@ -78,11 +78,21 @@ class BallsInBinsGaussian(Profile):
 
     def delta(self, epsilon: float) -> float:
         r"""The larger of both directions at $\epsilon$, rounded up."""
-        return self._delta(require_nonnegative("epsilon", epsilon), self._fine)
+        return self._delta(require_nonnegative("epsilon", epsilon))
 
-    def deltas(self, epsilons: FloatArray) -> FloatArray:
-        r"""As `delta`, at many $\epsilon \ge 0$ and on a coarser grid: a little larger, some milliseconds each."""
-        return np.array([self._delta(level, self._coarse) for level in epsilons.tolist()])
+    def directed_deltas(self, epsilons: FloatArray) -> tuple[FloatArray, ...]:
+        r"""$H(P\|Q)$ and $H(Q\|P)$, or one where they are the same, at many ascending $\epsilon \ge 0$: faster than by themselves."""
+        found = [np.array([self._revealed.delta(level) for level in epsilons.tolist()]) for _ in self._directions]
+        known = [level for level in epsilons.tolist() if self._computable(level)]
+        for deltas, direction in zip(found, self._directions, strict=True):
+            problems = [self._problem(direction, level, known[place - place % TOGETHER]) for place, level in enumerate(known)]
+            excesses = log_mean_excesses([(terms, threshold) for terms, threshold, _ in problems], self._intervals)
+            bounds = [
+                self._as_delta(excess, unit) if excess < math.inf else self._coarse(direction, level)
+                for level, excess, (_, _, unit) in zip(known, excesses, problems, strict=True)
+            ]
+            deltas[: len(known)] = np.minimum(deltas[: len(known)], exp_above(np.array(bounds)))
+        return tuple(found)
 
     def epsilon(self, delta: float) -> float:
         r"""The smallest $\epsilon$ at $\delta$, to about seven digits, rounded up, and seen to hold."""
@@ -126,14 +136,14 @@ class BallsInBinsGaussian(Profile):
     def _computable(self, level: float) -> bool:
         return sum(self.counts) > 1 and max(self.mus) <= _LARGEST_MU and level <= _LARGEST_EPSILON
 
-    def _delta(self, level: float, logarithms: Callable[[_Direction, float], float]) -> float:
+    def _delta(self, level: float) -> float:
         revealed = self._revealed.delta(level)
         if revealed == 0.0 or not self._computable(level):
             return revealed
         logarithm, tried = math.inf, 0
         # Far out floating point may not carry it; what holds at a smaller epsilon holds there too.
         while not logarithm < math.log(revealed) and tried < _MOST_SHRUNK:
-            logarithm = max(logarithms(direction, level * _SHRINKING**tried) for direction in self._directions)
+            logarithm = max(self._fine(direction, level * _SHRINKING**tried) for direction in self._directions)
             tried += 1
         return min(revealed, float(exp_above(logarithm)))
 
@@ -162,23 +172,34 @@ class BallsInBinsGaussian(Profile):
         return math.inf
 
     def _log_delta(self, direction: _Direction, level: float, intervals: int) -> float:
-        r"""Logarithm of one hockey-stick divergence: all in units of $e^\epsilon$, so that nothing overflows."""
-        bins = sum(self.counts)
+        """Logarithm of one hockey-stick divergence."""
+        terms, threshold, unit = self._problem(direction, level, level)
+        return self._as_delta(log_mean_excess(terms, threshold, intervals), unit)
+
+    def _problem(self, direction: _Direction, level: float, near: float) -> tuple[Terms, float, float]:
+        r"""Terms and a threshold: $\ell$ times one divergence is $e^u$ times the mean excess; and u, `near` or the level, so that nothing
+        overflows. At levels close to each other `near` one of them, terms are the same, but for replace one.
+        """
+        bins, unit = sum(self.counts), near if direction == "with against without" else level
         # Rounded so that sums become larger and thresholds smaller.
-        shrunk = math.exp(-level) * (1.0 + 4.0 * _EPS)
+        shrunk = math.exp(-unit) * (1.0 + 4.0 * _EPS)
         up, down, threshold = {
-            "with against without": (shrunk, 0.0, float(bins)),
+            "with against without": (shrunk, 0.0, bins * math.exp(level - unit)),
             "without against with": (0.0, 1.0, -bins * shrunk),
             "one against the other": (shrunk, 1.0, 0.0),
         }[direction]
         unvisited = sum(count for mu, count in zip(self.mus, self.counts, strict=True) if mu == 0.0)
         threshold -= unvisited * (up - down)
-        threshold -= 4.0 * _EPS * (abs(threshold) + unvisited)
+        threshold -= 8.0 * _EPS * (abs(threshold) + unvisited)
         terms = tuple(Term(max(mu, _LEAST_MU), count, up, down) for mu, count in zip(self.mus, self.counts, strict=True) if mu > 0.0)
-        logarithm = log_mean_excess(terms, threshold, intervals)
-        if math.isinf(logarithm):
-            return logarithm
-        return logarithm + (level - math.log(bins)) + 8.0 * _EPS * (level + math.log(bins) + 1.0 + abs(logarithm))
+        return terms, threshold, unit
+
+    def _as_delta(self, excess: float, unit: float) -> float:
+        """The logarithm of the divergence, rounded up."""
+        if math.isinf(excess):
+            return excess
+        bins = sum(self.counts)
+        return excess + (unit - math.log(bins)) + 8.0 * _EPS * (unit + math.log(bins) + 1.0 + abs(excess))
 
     def _solved(self, direction: _Direction, target: float, low: float, high: float) -> float:
         """The least epsilon in [low, high] for one direction; a coarse grid says where to look, and high is known to hold."""

@@ -44,7 +44,7 @@ def dominating_factor(guarantee: Guarantee, count: int) -> Factor:
 
 
 def _losses(guarantee: Guarantee, interval: float, tail: float) -> tuple[Losses, ...]:
-    return (dominating_losses(guarantee, interval, _widest(guarantee, tail)),)
+    return dominating_losses(guarantee, interval, _widest(guarantee, tail))
 
 
 def _widest(guarantee: Guarantee, tail: float) -> float:
@@ -53,24 +53,29 @@ def _widest(guarantee: Guarantee, tail: float) -> float:
     return min(profile_epsilon(lambda epsilon: max(guarantee.delta(epsilon) - never, 0.0), tail), LARGEST_LOSS)
 
 
-def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> Losses:
-    r"""The privacy losses of a discrete pair that dominates everything with this guarantee, the same in both directions.
+def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> tuple[Losses, ...]:
+    r"""The privacy losses of a discrete pair that dominates everything with this guarantee: in both directions, or one for both.
 
-    The guarantee's `delta` bounds both directions. Losses are multiples of the interval, > 0; `widest` is the largest finite one wanted,
-    and a smaller one is sound, because what is beyond counts as infinite.
+    Losses are multiples of the interval, > 0; `widest` is the largest finite one wanted, and a smaller one is sound, because what is beyond
+    counts as infinite.
     """
     last = max(1, int(count_above(widest / interval, MOST_INTERVALS)))
-    knots = np.unique(np.round(np.linspace(0, last, min(last, _knots(guarantee)) + 1)).astype(np.int64))
+    shares = np.linspace(0.0, 1.0, min(last, _knots(guarantee)) + 1)
+    if isinstance(guarantee, BallsInBinsGaussian):
+        shares = np.square(shares)  # few knots: closer together where most of the losses are
+    knots = np.unique(np.round(last * shares).astype(np.int64))
     levels: FloatArray = np.asarray(knots * interval, dtype=np.float64)
-    deltas = np.minimum.accumulate(np.clip(_deltas(guarantee, levels), 0.0, 1.0))
-    # By convexity between -epsilon and epsilon, total variation is at most (e^epsilon - 1 + 2 delta) / (e^epsilon + 1).
-    by_symmetry = np.tanh(0.5 * levels) + 2.0 * deltas / (1.0 + np.exp(levels))
-    deltas[0] = min(deltas[0], float(by_symmetry.min()) * (1.0 + 1e-15))
-    if not isinstance(guarantee, GDP):
-        kept = _lower_hull(np.expm1(levels), deltas)
-        knots, deltas = knots[kept], deltas[kept]
-    dots = Dots(knots, deltas)
-    return connected_losses(dots, dots, interval)[0]
+    ways = guarantee.directed_deltas(levels) if isinstance(guarantee, BallsInBinsGaussian) else (_deltas(guarantee, levels),)
+    ways = tuple(np.minimum.accumulate(np.clip(deltas, 0.0, 1.0)) for deltas in ways)
+    # Total variation is the delta at 0 of both directions; by convexity it is at most (e^epsilon - 1 + delta + delta') / (e^epsilon + 1).
+    by_symmetry = np.tanh(0.5 * levels) + (ways[0] + ways[-1]) / (1.0 + np.exp(levels))
+    variation = min(float(by_symmetry.min()) * (1.0 + 1e-15), *(float(deltas[0]) for deltas in ways))
+    dots: list[Dots] = []
+    for deltas in ways:
+        deltas[0] = variation
+        kept = slice(None) if isinstance(guarantee, GDP) else _lower_hull(np.expm1(levels), deltas)
+        dots.append(Dots(knots[kept], deltas[kept]))
+    return connected_losses(dots[0], dots[-1], interval)[: len(dots)]
 
 
 def _lower_hull(across: FloatArray, values: FloatArray) -> list[int]:
@@ -101,7 +106,7 @@ def _deltas(guarantee: Guarantee, levels: FloatArray) -> FloatArray:
     if isinstance(guarantee, Tightest):
         return np.min([_deltas(part, levels) for part in guarantee.parts], axis=0)
     if isinstance(guarantee, BallsInBinsGaussian):
-        return guarantee.deltas(levels)
+        return np.max(guarantee.directed_deltas(levels), axis=0)
     return np.array([guarantee.delta(level) for level in levels.tolist()])
 
 

@@ -13,13 +13,23 @@ import torch
 from torch import Tensor
 
 from lethe.errors import InputError
-from lethe.run.batches import BallsInBins, Cyclic, CyclicPoisson, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
+from lethe.run.batches import (
+    BallsInBins,
+    Cyclic,
+    CyclicPoisson,
+    Full,
+    Poisson,
+    RandomAllocation,
+    Shuffled,
+    ShuffledOnce,
+    WithoutReplacement,
+)
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 
 Batch = Tensor | slice
 
-_DRAWN = (Full, Cyclic, ShuffledOnce, Shuffled, Poisson, CyclicPoisson, WithoutReplacement, BallsInBins)
+_DRAWN = (Full, Cyclic, ShuffledOnce, Shuffled, Poisson, CyclicPoisson, WithoutReplacement, RandomAllocation, BallsInBins)
 
 
 def length(batch: Batch) -> int:
@@ -57,6 +67,11 @@ def _drawn(run: Run, generator: torch.Generator) -> Iterator[Batch]:
     def permuted() -> tuple[Tensor, ...]:
         return _uniform(records, generator).argsort()[: per_pass * size].split(size)
 
+    def thrown(cap: int | None) -> Iterator[Tensor]:
+        places = (_uniform(records, generator) * per_pass).to(torch.int64).clamp_(max=per_pass - 1)
+        together = places.argsort(stable=True).split(places.bincount(minlength=per_pass).tolist())
+        return (_cut(batch, cap, generator) for batch in together)
+
     match run.batches:
         case Cyclic():
             yield from cycle([slice(first, first + size) for first in range(0, per_pass * size, size)])
@@ -75,9 +90,11 @@ def _drawn(run: Run, generator: torch.Generator) -> Iterator[Batch]:
         case WithoutReplacement():
             while True:
                 yield _uniform(records, generator).topk(size, sorted=False).indices
+        case RandomAllocation(cap=cap):
+            while True:
+                yield from thrown(cap)
         case BallsInBins(cap=cap):
-            thrown = (_uniform(records, generator) * per_pass).to(torch.int64).clamp_(max=per_pass - 1)
-            yield from cycle([_cut(torch.nonzero(thrown == place).squeeze(1), cap, generator) for place in range(per_pass)])
+            yield from cycle(list(thrown(cap)))
         case _:
             yield from repeat(slice(0, records))
 

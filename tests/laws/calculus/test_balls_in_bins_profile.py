@@ -242,7 +242,7 @@ def test_it_goes_through_json_and_scales_with_the_noise() -> None:
 def test_it_composes() -> None:
     """By privacy losses that dominate it at every order, and by a Rényi curve."""
     guarantee = bins(1.0, 20)
-    losses = dominating_losses(guarantee, 0.05, 4.0)
+    losses, _ = dominating_losses(guarantee, 0.05, 4.0)
     levels = 0.05 * (losses.lowest + np.arange(losses.masses.size))
     for epsilon in (0.0, 0.5, 2.0):
         delta = float(losses.masses @ np.maximum(1.0 - np.exp(epsilon - levels), 0.0)) + losses.infinite
