@@ -96,7 +96,7 @@ def buffered_toeplitz(steps: int, slots: int, buffers: int, *, workload: FloatAr
 
 
 def _inverse_of_buffers(omegas: FloatArray, thetas: FloatArray, steps: int) -> FloatArray:
-    r"""The first column of $C^{-1}$: $p_k = -\sqrt\omega^\top(\mathrm{diag}(\theta) - \sqrt\omega\sqrt\omega^\top)^{k-1}\sqrt\omega$ after 1."""
+    r"""The first column of $C^{-1}$, by the eigenvalues of $\mathrm{diag}(\theta) - \sqrt\omega\sqrt\omega^\top$; shape (T,)."""
     roots = np.sqrt(omegas)
     values, vectors = np.linalg.eigh(np.diag(thetas) - np.outer(roots, roots))
     weights = np.square(roots @ vectors)
