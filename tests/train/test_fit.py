@@ -172,7 +172,7 @@ def test_the_global_generator_is_neither_used_nor_moved_and_no_seed_is_fresh() -
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
-def compiled(way: str, backend: str) -> nn.Module:
+def compiled(way: str, backend: str) -> Any:
     """The network, of which all or one layer is compiled, in a module around it or in place."""
     model: Any = make_network()
     if way == "whole":

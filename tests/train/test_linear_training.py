@@ -44,7 +44,8 @@ def plain_descent(run: Run, batches: Sequence[Any]) -> np.ndarray:
     rows = problem.features * np.minimum(1.0, 1.5 / np.linalg.norm(problem.features, axis=1, keepdims=True))
     rows = np.hstack([rows, np.ones((len(rows), 1))])
     outputs = 3 if run.loss.kind == "softmax_regression" else 1
-    u, ys = np.zeros((rows.shape[1], outputs)), list[np.ndarray]()
+    u: Any = np.zeros((rows.shape[1], outputs))
+    ys: list[Any] = []
     for step, batch in enumerate(batches):
         total, size = np.zeros_like(u), float(run.step_sizes[step])
         for record in np.arange(RECORDS)[batch]:
