@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import lethe
 from lethe.accounting.cumulative import cumulative_privacy
 from lethe.accounting.recheck import recheck
-from lethe.calculus.any_guarantee.composition import together
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict
+from lethe.calculus.any_guarantee import guarantee_from_dict, together
 from lethe.calculus.guarantees import GDP, ZCDP, RDPCurve, WithSlack
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError
