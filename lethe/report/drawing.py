@@ -18,8 +18,6 @@ try:
 except ImportError as error:
     raise MissingExtraError("plots need matplotlib, which is not installed.", remedy='pip install "lethe-dp[report]"') from error
 
-__all__ = ["Axes", "End", "Figure", "LogLocator", "NullFormatter", "clear", "label_ends", "open_sides", "page_svg", "plotted", "png", "svg"]
-
 # In a page: its own colours, its words as words in the fonts of whoever looks at it, and the same file every time.
 _PAGE: dict[Any, Any] = {
     "svg.fonttype": "none",
