@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.any_guarantee import joined
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import above
@@ -62,8 +62,9 @@ def sampled(run: Run, noise: Array) -> Guarantee:
     )
 
 
-# Distinct costs of a bin that are kept, and distinct passes, which take a second or two each; more are rounded up.
-_MOST_LEVELS, _MOST_PASSES = 16, 32
+# Distinct costs of a bin that are kept, and distinct passes, which take about a second each; more are rounded up. Of many distinct passes
+# fewer costs are kept.
+_MOST_LEVELS, _MOST_PASSES, _FEW_LEVELS = 16, 16, 4
 
 
 class BallsInBinsTheorem(Theorem):
@@ -138,7 +139,8 @@ class RandomAllocationTheorem(Theorem):
         whole = touches.size // size
         passes = _alike(np.sort(touches[: whole * size].reshape(whole, size), axis=1))
         left = [] if touches.size == whole * size else [(touches[whole * size :], 1)]
-        return Bound(guarantee=joined([(_one_secret_bin(run, mus), count) for mus, count in (*passes, *left)]))
+        levels = _MOST_LEVELS if len(passes) <= _FEW_LEVELS else _FEW_LEVELS
+        return Bound(guarantee=joined([(_one_secret_bin(run, mus, levels), count) for mus, count in (*passes, *left)]))
 
 
 def _record_touches(run: Run) -> Array:
@@ -163,24 +165,24 @@ def _alike(passes: Array) -> list[tuple[Array, int]]:
     return [(mus, int(count)) for mus, count in zip(found, counts, strict=True)]
 
 
-def _one_secret_bin(run: Run, mus: Array) -> Guarantee:
+def _one_secret_bin(run: Run, mus: Array, most_levels: int = _MOST_LEVELS) -> Guarantee:
     """The guarantee of a record in one of the bins of a pass, of which the first are visited and cost `mus`."""
     bins = run.steps_per_pass
     if bins == 1 or not np.all(np.isfinite(run.touch_factor * mus)):
         return GDP(run.touch_factor * float(mus.max()))
-    levels, counts = cost_levels(mus)
+    levels, counts = cost_levels(mus, most_levels)
     if mus.size < bins:
         levels, counts = np.append(0.0, levels), np.append(bins - mus.size, counts)
     return BallsInBinsGaussian(mus=tuple(levels.tolist()), counts=tuple(counts.tolist()), relation=run.neighbours)
 
 
-def cost_levels(mus: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+def cost_levels(mus: Array, most: int = _MOST_LEVELS) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
     """The distinct costs of bins and how many have each; if they are too many, each is raised to the largest of its interval."""
     levels, counts = np.unique(mus, return_counts=True)
-    if levels.size <= _MOST_LEVELS:
+    if levels.size <= most:
         return levels, counts
     # Not quite as many intervals as levels: then evenly spaced costs do not lie on their ends, where rounding would decide.
-    places = np.floor((_MOST_LEVELS - 1.3) * (levels - levels[0]) / (levels[-1] - levels[0]) + 0.15)
+    places = np.floor((most - 1.3) * (levels - levels[0]) / (levels[-1] - levels[0]) + 0.15)
     # Levels ascend, so the last of each interval is its largest.
     lasts = np.flatnonzero(np.diff(places, append=np.inf))
     return levels[lasts], np.diff(np.cumsum(counts)[lasts], prepend=0)

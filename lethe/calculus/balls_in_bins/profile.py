@@ -86,9 +86,9 @@ class BallsInBinsGaussian(Profile):
         known = [level for level in epsilons.tolist() if self._computable(level)]
         for deltas, direction in zip(found, self._directions, strict=True):
             problems = [self._problem(direction, level, known[place - place % TOGETHER]) for place, level in enumerate(known)]
-            excesses = log_mean_excesses([(terms, threshold) for terms, threshold, _ in problems], self._intervals)
+            excesses = log_mean_excesses([(terms, threshold) for terms, threshold, _ in problems], self._intervals[0])
             bounds = [
-                self._as_delta(excess, unit) if excess < math.inf else self._coarse(direction, level)
+                self._as_delta(excess, unit) if excess < math.inf else self._log(direction, level, self._intervals[1])
                 for level, excess, (_, _, unit) in zip(known, excesses, problems, strict=True)
             ]
             deltas[: len(known)] = np.minimum(deltas[: len(known)], exp_above(np.array(bounds)))
@@ -129,9 +129,11 @@ class BallsInBinsGaussian(Profile):
         return ("with against without", "without against with")
 
     @property
-    def _intervals(self) -> int:
+    def _intervals(self) -> tuple[int, int]:
+        """Of the full grid and of a coarse one."""
         visited = sum(count for mu, count in zip(self.mus, self.counts, strict=True) if mu > 0.0)
-        return 2 ** max(int(count_above(math.log2(_INTERVALS_A_ROOT * math.sqrt(visited)), _MOST)), _FEWEST)
+        full = 2 ** max(int(count_above(math.log2(_INTERVALS_A_ROOT * math.sqrt(visited)), _MOST)), _FEWEST)
+        return full, max(full // _COARSER, _FEWEST_COARSE)
 
     def _computable(self, level: float) -> bool:
         return sum(self.counts) > 1 and max(self.mus) <= _LARGEST_MU and level <= _LARGEST_EPSILON
@@ -143,33 +145,19 @@ class BallsInBinsGaussian(Profile):
         logarithm, tried = math.inf, 0
         # Far out floating point may not carry it; what holds at a smaller epsilon holds there too.
         while not logarithm < math.log(revealed) and tried < _MOST_SHRUNK:
-            logarithm = max(self._fine(direction, level * _SHRINKING**tried) for direction in self._directions)
+            logarithm = max(self._log(direction, level * _SHRINKING**tried, self._intervals[0]) for direction in self._directions)
             tried += 1
         return min(revealed, float(exp_above(logarithm)))
 
-    def _fine(self, direction: _Direction, level: float) -> float:
-        """`_log_delta` on the full grid."""
-        return self._once(direction, level, self._intervals)
-
-    def _coarse(self, direction: _Direction, level: float) -> float:
-        return self._once(direction, level, max(self._intervals // _COARSER, _FEWEST_COARSE))
-
-    def _once(self, direction: _Direction, level: float, intervals: int) -> float:
-        """`_carried`, each level once."""
+    def _log(self, direction: _Direction, level: float, intervals: int) -> float:
+        """`_log_delta`, each level once; or, where floating point does not carry it, that at a smaller epsilon, which holds here too."""
         key = (direction, level, intervals)
         if key not in self._kept:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            self._kept[key] = self._carried(direction, level, intervals)
+            tries = (self._log_delta(direction, level * _SHRINKING**tried, intervals) for tried in range(_MOST_SHRUNK))
+            self._kept[key] = next((logarithm for logarithm in tries if logarithm < math.inf), math.inf)
         return self._kept[key]
-
-    def _carried(self, direction: _Direction, level: float, intervals: int) -> float:
-        """`_log_delta`, or where floating point does not carry it that at a smaller epsilon, which holds here too."""
-        for tried in range(_MOST_SHRUNK):
-            logarithm = self._log_delta(direction, level * _SHRINKING**tried, intervals)
-            if logarithm < math.inf:
-                return logarithm
-        return math.inf
 
     def _log_delta(self, direction: _Direction, level: float, intervals: int) -> float:
         """Logarithm of one hockey-stick divergence."""
@@ -205,10 +193,10 @@ class BallsInBinsGaussian(Profile):
         """The least epsilon in [low, high] for one direction; a coarse grid says where to look, and high is known to hold."""
 
         def coarse(level: float) -> float:
-            return self._coarse(direction, level) - target
+            return self._log(direction, level, self._intervals[1]) - target
 
         def fine(level: float) -> float:
-            return self._fine(direction, level) - target
+            return self._log(direction, level, self._intervals[0]) - target
 
         if (low > 0.0 and fine(low) <= 0.0) or (low == 0.0 and coarse(low) <= 0.0):
             return low
@@ -226,11 +214,7 @@ class BallsInBinsGaussian(Profile):
 
 
 def _polished(gap: Callable[[float], float], start: float, slope: float, low: float, high: float) -> float:
-    """Where a falling gap is just below 0, by secants from `start`; failing that, by narrowing the bracket they left.
-
-    Returns:
-        A point where the gap was seen to be at most 0, or `high`, which is known to hold.
-    """
+    """Where a falling gap was seen to be just below 0, by secants from `start`, then by narrowing their bracket; or `high`, which holds."""
     failing, passing, point = low, high, start
     gaps: dict[float, float] = {}
     for _ in range(_MOST_SECANTS):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lethe
-from lethe.calculus.any_guarantee.composition import Composition
+from lethe.calculus.any_guarantee import Composition
 from lethe.calculus.filters import pure_mu
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack
 from lethe.errors import InputError
