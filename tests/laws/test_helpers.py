@@ -26,8 +26,8 @@ def test_every_design_is_in_the_list_and_in_those_made_from_its_facts() -> None:
         type(make_run(batches=batches(name, 10)).batches) for name in DESIGNS
     }
     assert {*EXACT_DESIGNS} == {"full", "cyclic", "shuffled_once", "shuffled", "without_replacement"}
-    assert {*SLOT_DESIGNS} == {"cyclic", "shuffled_once", "shuffled", "balls_in_bins"}
-    assert {name for name in DESIGNS if admits(name, "add_or_remove")} == {"full", "poisson", "balls_in_bins"}
+    assert {*SLOT_DESIGNS} == {"cyclic", "shuffled_once", "shuffled", "random_allocation", "balls_in_bins"}
+    assert {name for name in DESIGNS if admits(name, "add_or_remove")} == {"full", "poisson", "random_allocation", "balls_in_bins"}
     assert {relation for relation in NEIGHBOURS for name in DESIGNS if admits(name, relation)} == {*NEIGHBOURS}
 
 

@@ -64,7 +64,7 @@ def test_the_secret_follows_the_generator(design: str) -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(("design", "slots"), [("shuffled_once", 5), ("shuffled", 5), ("balls_in_bins", 4)])
+@pytest.mark.parametrize(("design", "slots"), [("shuffled_once", 5), ("shuffled", 5), ("random_allocation", 4), ("balls_in_bins", 4)])
 def test_a_records_slot_is_uniform(design: str, slots: int) -> None:
     """Four slots (and for permutations a fifth: left over, with probability 3/23), chi-square over seeds; two records."""
     seeds = 4000 if by_night() else 1000
@@ -81,15 +81,29 @@ def test_a_records_slot_is_uniform(design: str, slots: int) -> None:
         assert stats.chisquare(row[:slots], seeds * expected).pvalue > ALARM
 
 
-def test_shuffled_slots_are_independent_from_pass_to_pass() -> None:
+@pytest.mark.parametrize("design", ["shuffled", "random_allocation"])
+def test_slots_are_independent_from_pass_to_pass(design: str) -> None:
     """Record 0's slots in consecutive passes: a chi-square test of the 5 x 5 table against the product."""
     table = np.zeros((5, 5))
     previous = None
-    for one in passes_of(drawn("shuffled", passes=6000 if by_night() else 2000)):
+    for one in passes_of(drawn(design, passes=6000 if by_night() else 2000)):
         slot = next((index for index, batch in enumerate(one) if 0 in batch), 4)
         if previous is not None:
             table[previous, slot] += 1
         previous = slot
+    assert stats.chi2_contingency(table[table.any(axis=1)][:, table.any(axis=0)]).pvalue > ALARM
+
+
+def test_records_are_thrown_independently_and_each_once_a_pass() -> None:
+    """The slots of two records in the same pass: a chi-square test of the 4 x 4 table against the product of its margins."""
+    table = np.zeros((4, 4))
+    for one in passes_of(drawn("random_allocation", passes=6000 if by_night() else 2000)):
+        slot = np.full(RECORDS, -1)
+        for place, batch in enumerate(one):
+            assert (slot[batch] == -1).all()
+            slot[batch] = place
+        assert (slot >= 0).all()
+        table[slot[0], slot[1]] += 1
     assert stats.chi2_contingency(table).pvalue > ALARM
 
 
