@@ -82,7 +82,8 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         | {"bounded differences": "gradient bound"}),
     "sampled-gaussian": (DRAWN, {"cyclic": "random batches", "balls_in_bins": "random batches"}),
     "random-allocation": (BINS | {"batches": batches("random_allocation", 10)}, {
-        "shuffled": "batches", "balls_in_bins": "batches", "poisson": "batches", "silent end": "noise", "bounded differences": "gradient bound",
+        "shuffled": "batches", "balls_in_bins": "batches", "poisson": "batches", "silent end": "noise",
+        "bounded differences": "gradient bound",
     }),
     "balls-in-bins": (BINS | {"loss": CONVEX}, {
         "shuffled_once": "batches", "poisson": "batches", "silent end": "noise", "pass ends": "noise",
