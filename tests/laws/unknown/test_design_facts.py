@@ -63,7 +63,6 @@ def test_nothing_inherits_what_another_states() -> None:
         (Participation.INDEPENDENT_DRAW, BatchSizes.BINOMIAL, ""),
         (Participation.EVERY_STEP, BatchSizes.BINOMIAL, ""),
         (Participation.PUBLIC_SLOT, BatchSizes.BINOMIAL, ""),
-        (Participation.FRESH_SECRET_SLOT, BatchSizes.BINOMIAL, "the slots"),
     ],
 )
 def test_facts_that_contradict_one_another_are_refused(participation: Participation, sizes: BatchSizes, secret: str) -> None:
