@@ -14,9 +14,8 @@ from made_up_runs import DELTA, UNKNOWN, DrawnTogether, FreshHeaps, MadeUp, Publ
 from trainers_to_ask import TRAINERS
 
 import lethe
-from lethe.accounting.certify import evaluate_theorems
+from lethe.accounting.certify import cumulative_privacy, evaluate_theorems
 from lethe.accounting.compare import compare
-from lethe.accounting.cumulative import cumulative_privacy
 from lethe.errors import HypothesisError
 from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant, to_dp_event
 from lethe.noise_allocation.allocate import SCHEDULES, allocate
