@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lethe.calculus.large_delta import large_delta_note
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.statement import Statement
-from lethe.run.neighbours import NOUNS
+from lethe.run.participation import NOUNS
 
 _RELATIONS = {"replace_one": "one record replaced by another", "zero_out": "one record's contribution set to zero"}
 NOT_COVERED = (

@@ -23,7 +23,7 @@ from lethe.noise_allocation.joint.gaps import Booleans, Gaps, gaps_of, without_t
 from lethe.noise_allocation.joint.interior import Interior
 from lethe.noise_allocation.joint.problem import CyclicJoint, Found, JointProblem, finished
 from lethe.noise_allocation.joint.program import program_of
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 # Weights below this fraction of the largest are raised to it inside the solver, never in what is returned or proved.
 _LEAST_WEIGHT = 1e-16

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.errors import InputError
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]

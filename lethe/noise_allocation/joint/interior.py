@@ -20,7 +20,7 @@ from lethe.noise_allocation.joint.cones import Point, Scaling
 from lethe.noise_allocation.joint.energy import DualVariables
 from lethe.noise_allocation.joint.gaps import Gaps, Integers
 from lethe.noise_allocation.joint.program import Matrix, Program
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 _MOST_ITERATIONS = 100
 _SHORTENED = 0.99

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from lethe.calculus.rounding import root_above
 from lethe.errors import InputError
 from lethe.noise_allocation.joint.gaps import Booleans
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 _SMALLEST_UNIT = 1e-200
 

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import sparse
 
 from lethe.noise_allocation.joint.gaps import Booleans, Gaps, Integers
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 _LARGEST_GROWTH = 3.0
 # Noise that arrives with less than this (squared) factor is not worth an entry: leaving it out only overestimates the energy.

@@ -11,8 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from lethe.errors import InputError
 from lethe.mechanisms.tables import projected_rows, targets_within
-from lethe.run.losses.linear import row_norm
-from lethe.run.losses.targets import class_targets
+from lethe.run.losses.linear import class_targets, row_norm
 
 
 @given(
