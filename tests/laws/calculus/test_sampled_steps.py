@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
+import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from exact_losses import exact_delta
 
 from lethe.calculus.composition import compose_gdp
 from lethe.calculus.guarantees import GDP, NotPrivate
@@ -20,22 +21,6 @@ from lethe.calculus.sampled.renyi import ORDERS, Design, Relation, round_levels_
 def steps(q: float, z: float, count: int, relation: Relation = "zero_out", design: Design = "poisson") -> SampledGaussian:
     """So many steps at one noise level."""
     return SampledGaussian(sampling_probability=q, noise=(z,), counts=(count,), relation=relation, design=design)
-
-
-def log_pair(q: float, z: float, relation: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The two log densities of one Poisson step, by the definition of each relation (theory.md section 1)."""
-
-    def mixture(mean: float) -> np.ndarray:
-        return np.logaddexp(math.log1p(-q) - x**2 / (2 * z * z), math.log(q) - (x - mean) ** 2 / (2 * z * z)) - math.log(
-            z * math.sqrt(2 * math.pi)
-        )
-
-    return mixture(1.0), mixture(-1.0) if relation == "replace_one" else -(x**2) / (2 * z * z) - math.log(z * math.sqrt(2 * math.pi))
-
-
-def grid(z: float, points: int) -> tuple[np.ndarray, float]:
-    x = np.linspace(-14 * z - 1, 14 * z + 1, points)
-    return x, x[1] - x[0]
 
 
 @pytest.mark.sampled(2)
@@ -99,30 +84,20 @@ def test_too_many_levels_are_rounded_down_and_say_so() -> None:
     assert np.all(expanded >= noise * (1 - 1e-4))  # log(1.5 / .8) / 20 000 is 3e-5
 
 
-def exact_two_steps(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray], epsilon: float, area: float) -> float:
-    worst = 0.0
-    for k in (0, 1):
-        upper = np.outer(np.exp(first[k]), np.exp(second[k]))
-        lower = np.outer(np.exp(epsilon + first[1 - k]), np.exp(second[1 - k]))
-        worst = max(worst, float(np.maximum(upper - lower, 0.0).sum()) * area)
-    return worst
-
-
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 def test_a_gaussian_beside_one_step_is_a_double_integral(design: Design) -> None:
+    """By quadrature over the Gaussian's output of the step's exact profile at what is left of epsilon."""
     q, z, mu = 0.2, 1.5, 0.7
     # The pair of Poisson batches, and that of fixed-size ones whose contents are 2 apart.
     noise, relation = (z, "zero_out") if design == "poisson" else (z / 2, "replace_one")
-    x, width = grid(noise, 2001)
-    y, height = grid(1.0, 2001)
-    gaussian = tuple(-((y - mean) ** 2) / 2 - math.log(math.sqrt(2 * math.pi)) for mean in (mu, 0.0))
     mechanism = SampledGaussian(sampling_probability=q, noise=(z,), counts=(1,), relation=relation, design=design, gaussian_mu=mu)
+    points = np.linspace(-8.0, 8.0, 401)
+    losses, weights = mu * points + mu * mu / 2, np.exp(-0.5 * points**2) / np.exp(-0.5 * points**2).sum()
     for epsilon in (0.0, 0.5, 2.0):
-        exact = exact_two_steps(log_pair(q, noise, "zero_out", x), (gaussian[0], gaussian[1]), epsilon, width * height)
-        value = mechanism.delta(epsilon)
-        # A grid of 0.015 in each direction: the kink costs at most 1e-4 of the value. The symmetric profile of a fixed-size batch is
-        # a little above its pair.
-        assert exact * (1 - 1e-4) <= value <= exact * (1.001 if design == "poisson" else 1.1)
+        ways = [[float(exact_delta(way, q, noise, mpmath.mpf(epsilon - loss))) for loss in losses.tolist()] for way in ("removed", "added")]
+        exact = max(float(weights @ np.array(way)) for way in ways)
+        # The kinks of a profile cost the sum about 1e-5. The symmetric profile of a fixed-size batch is a little above its pair.
+        assert exact * (1 - 1e-4) <= mechanism.delta(epsilon) <= exact * (1.001 if design == "poisson" else 1.1)
     order = ORDERS.index(4.0)
     alone = steps(q, z, 1, relation, design).renyi_curve().values[order]
     assert mechanism.renyi_curve().values[order] == pytest.approx(alone + 4.0 * mu**2 / 2, rel=1e-11)
@@ -134,14 +109,12 @@ def test_the_gaussian_beside_is_counted_where_sampling_hides_all_else() -> None:
         hidden = SampledGaussian(sampling_probability=1e-5, noise=(5.0,), counts=(2,), relation="zero_out", design=design, gaussian_mu=1.0)
         for epsilon in (0.0, 1.0, 3.0):
             assert GDP(1.0).delta(epsilon) <= hidden.delta(epsilon) <= GDP(1.0).delta(epsilon) * 1.001 + 2e-5
-    no_sampling = SampledGaussian(
-        sampling_probability=0.0, noise=(1.0,), counts=(1,), relation="zero_out", design="poisson", gaussian_mu=1.5
-    )
-    assert no_sampling.epsilon(1e-5) == GDP(1.5).epsilon(1e-5)
-    whole = SampledGaussian(sampling_probability=1.0, noise=(2.0,), counts=(9,), relation="replace_one", design="poisson", gaussian_mu=4.0)
+    steps_of = partial(SampledGaussian, counts=(9,), relation="replace_one", design="poisson")
+    assert steps_of(sampling_probability=0.0, noise=(1.0,), gaussian_mu=1.5).epsilon(1e-5) == GDP(1.5).epsilon(1e-5)
+    whole = steps_of(sampling_probability=1.0, noise=(2.0,), gaussian_mu=4.0)
     assert whole.epsilon(1e-5) == pytest.approx(GDP(5.0).epsilon(1e-5), rel=1e-12)
     assert whole.epsilon(1e-5) >= GDP(5.0).epsilon(1e-5)
-    huge = SampledGaussian(sampling_probability=0.1, noise=(2.0,), counts=(9,), relation="replace_one", design="poisson", gaussian_mu=1e4)
+    huge = steps_of(sampling_probability=0.1, noise=(2.0,), gaussian_mu=1e4)
     assert GDP(1e4).epsilon(1e-5) <= huge.epsilon(1e-5) <= GDP(1e4).epsilon(1e-5) * 1.001
 
 
@@ -150,30 +123,6 @@ def test_strong_leaks_cost_exactly_the_chance_of_being_drawn() -> None:
     drawn = 1 - (1 - q) ** count
     assert drawn * (1 - 1e-12) <= steps(q, 1e-3, count).delta(0.0) <= drawn * (1 + 1e-12)
     assert drawn * (1 - 1e-12) <= steps(q, 1e-3, count, "replace_one", "without_replacement").delta(0.0) <= drawn * (1 + 1e-12)
-
-
-@settings(max_examples=2, deadline=None)
-@given(
-    q=st.floats(0.01, 0.6),
-    z=st.floats(0.8, 4.0),
-    count=st.integers(1, 12),
-    mu=st.sampled_from([0.0, 0.3]),
-    design=st.sampled_from(["poisson", "without_replacement"]),
-)
-def test_more_noise_fewer_steps_rarer_batches_and_no_gaussian_never_cost_more(
-    q: float, z: float, count: int, mu: float, design: Design
-) -> None:
-    def delta(q: float, z: float, count: int, mu: float) -> float:
-        return SampledGaussian(
-            sampling_probability=q, noise=(z,), counts=(count,), relation="zero_out", design=design, gaussian_mu=mu
-        ).delta(0.5)
-
-    # 1e-6 of room, and the allowance for floating point: two discretisations of one curve need not be ordered to the last digit.
-    base = delta(q, z, count, mu) * (1 + 1e-6) + 1e-12
-    assert delta(q, z * 1.1, count, mu) <= base
-    assert delta(q * 0.9, z, count, mu) <= base
-    assert delta(q, z, max(count - 1, 1), mu) <= base
-    assert delta(q, z, count, 0.0) <= base
 
 
 def exact_deltas(q: float, z: float, count: int, relation: Relation, epsilons: list[float], period: float) -> list[float]:

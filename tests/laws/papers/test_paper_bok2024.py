@@ -7,7 +7,6 @@ import itertools
 import math
 from fractions import Fraction
 from importlib import resources
-from typing import Any
 
 import numpy as np
 import oracles
@@ -116,13 +115,6 @@ def test_the_closed_forms_lose_no_digit(c: float) -> None:
     for slots, passes in ((1, 3), (2, 1), (2, 2), (5, 8)):
         power, whole = exact ** (slots * (passes - 1)), exact ** (2 * slots - 2) * (1 - exact**2) / (1 - exact**slots) ** 2
         assert cgd_mu(c, slots, passes, 1.0) ** 2 == pytest.approx(float(1 + whole * (1 - power) / (1 + power)), rel=1e-14)
-
-
-@pytest.mark.parametrize("mu", [lambda c: gd_mu(c, 10**6, 0.1), lambda c: cgd_mu(c, 100, 10**6, 0.1)])
-def test_smooth_at_c_equal_1(mu: Any) -> None:
-    values = [mu(c) for c in (1 - 1e-6, 1 - 1e-9, 1 - 1e-12, 1 - 1e-15, 1.0)]
-    assert all(low <= high * (1 + 1e-14) for low, high in itertools.pairwise(values))
-    assert values[-2] == pytest.approx(values[-1], rel=1e-8)
 
 
 def test_a_step_of_2_over_m_that_rounds_up_is_refused() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import batches, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -29,17 +28,8 @@ from lethe.theorems.truncation import require_room, truncation_slack
 
 def bins_run(**changes: Any) -> lethe.Run:
     """1000 records in 100 bins, one pass, every iterate released."""
-    fields: dict[str, Any] = {
-        "records": 1000,
-        "batches": batches("balls_in_bins", 10),
-        "passes": 1,
-        "release": "all",
-        "neighbours": "replace_one",
-    }
-    fields |= {"neighbours": "zero_out", "noise_multiplier": 1.0, "loss": {"kind": "unknown"}, "clip_norm": 1.0}
-    if "steps" in changes:
-        fields.pop("passes")
-    return make_run(**{**fields, **changes}) if "steps" not in changes else lethe.Run(step_size=0.5, **{**fields, **changes})
+    length = {} if "steps" in changes else {"passes": 1}
+    return cut_run("balls_in_bins", **{"records": 1000, "size": 10, "neighbours": "zero_out", "noise_multiplier": 1.0, **length, **changes})
 
 
 def pair(run: lethe.Run) -> BallsInBinsGaussian:
@@ -101,7 +91,7 @@ def test_a_step_without_noise_is_not_private() -> None:
 
 
 def test_batches_that_are_cut_pay_for_it() -> None:
-    cut = bins_run(batches={"design": "balls_in_bins", "size": 10, "truncate_at": 40})
+    cut = bins_run(cap=40)
     guarantee = BallsInBinsTheorem().bound(cut).guarantee
     assert isinstance(guarantee, WithSlack)
     assert 0.0 < guarantee.slack < 1e-8
@@ -242,34 +232,28 @@ def refuted(exact: list[float], claimed: dict[str, list[float]]) -> list[str]:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("records", "steps", "cap"), [(4, 1, 1), (4, 1, 2), (3, 2, 1), (3, 2, 2)])
-def test_cut_poisson_batches_are_as_private_as_every_theorem_says(relation: Neighbours, records: int, steps: int, cap: int) -> None:
-    claimed = claims(cut_run(records=records, cap=cap, steps=steps, neighbours=relation))
-    assert set(claimed) == {"sampled-gaussian", "composition"}
+@pytest.mark.parametrize(
+    ("kind", "records", "steps", "cap"),
+    [
+        *(("released", *lengths) for lengths in ((4, 1, 1), (4, 1, 2), (3, 2, 1), (3, 2, 2))),
+        *(("bins", 4, 2, cap) for cap in (1, 2, 3)),
+        *(("last", 4, 2, cap) for cap in (1, 2)),
+    ],
+)
+def test_cut_batches_are_as_private_as_every_theorem_says(relation: Neighbours, kind: str, records: int, steps: int, cap: int) -> None:
+    """Of linear losses the last iterate tells the sum of the steps. Projection on a ball 40 deviations away moves nothing."""
+    if kind == "bins":
+        claimed = claims(cut_run("balls_in_bins", size=2, cap=cap, passes=1, neighbours=relation))
+    else:
+        run = cut_run(records=records, cap=cap, steps=steps, neighbours=relation, release="last" if kind == "last" else "all")
+        if kind == "last":
+            run = run.replace(loss={"kind": "convex", "smoothness": 1e-9}, regulariser={"kind": "ball", "radius": 50.0})
+        claimed = claims(run)
+        assert set(claimed) == {"sampled-gaussian", "composition"} | ({"optimal-shift", "windowed"} if kind == "last" else set())
     for pair in pairs(records, relation):
-        assert refuted(hockey_sticks(*(poisson_law(values, 1 / records, cap, steps) for values in pair)), claimed) == []
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("cap", [1, 2, 3])
-def test_cut_bins_are_as_private_as_certified(relation: Neighbours, cap: int) -> None:
-    claimed = claims(cut_run("balls_in_bins", size=2, cap=cap, passes=1, neighbours=relation))
-    for pair in pairs(4, relation):
-        assert refuted(hockey_sticks(*(bins_law(values, 2, cap) for values in pair)), claimed) == []
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("steps", "cap"), [(2, 1), (2, 2)])
-def test_the_last_iterate_of_cut_batches_is_as_private_as_every_theorem_says(relation: Neighbours, steps: int, cap: int) -> None:
-    """Linear losses: the last iterate tells the sum of the steps. Projection on a ball of radius 50, 40 deviations away, moves nothing."""
-    run = cut_run(cap=cap, steps=steps, neighbours=relation, release="last")
-    claimed = claims(run.replace(loss={"kind": "convex", "smoothness": 1e-9}, regulariser={"kind": "ball", "radius": 50.0}))
-    assert set(claimed) == {"optimal-shift", "windowed", "sampled-gaussian", "composition"}
-    for pair in pairs(4, relation):
-        laws = [last_of(poisson_law(values, 0.25, cap, steps)) for values in pair]
-        assert refuted(hockey_sticks(*laws, NOISE * steps**0.5), claimed) == []
+        laws = [bins_law(values, 2, cap) if kind == "bins" else poisson_law(values, 1 / records, cap, steps) for values in pair]
+        exact = hockey_sticks(*map(last_of, laws), NOISE * steps**0.5) if kind == "last" else hockey_sticks(*laws)
+        assert refuted(exact, claimed) == []
 
 
 @pytest.mark.parametrize(("design", "size", "place"), [("poisson", 1, 3), ("balls_in_bins", 2, 5)])

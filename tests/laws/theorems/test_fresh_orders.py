@@ -108,10 +108,6 @@ def test_positions_in_buckets_against_all_pairs(size: int) -> None:
     assert truth <= mixture_epsilon(*constant, 1e-5) <= 1.02 * truth  # buckets are fine where costs are high
 
 
-# theory.md section 3: Monte Carlo over positions of the touches paid one by one, with its standard error (L = 1, delta = 1e-5), beside
-# the values of one shuffle and of no shuffle.
-
-
 def test_many_batches_lie_in_buckets_that_cover_them() -> None:
     for size in (1, 2, 64, 96, 97, 100, 1000, 100_000):
         first = bucket_starts(size)
@@ -154,23 +150,10 @@ def test_without_noise_at_the_end_some_positions_are_lost() -> None:
     assert worst_path(np.ones(12), np.ones(12), noise, 4) == np.inf
 
 
-def _costs(path: Path, size: int) -> TouchCosts:
-    return TouchCosts.of(Passes.of(path, size))
-
-
-def _exact(path: Path, size: int) -> list[tuple[float, float]]:
-    """Every path of positions with the sum of its touch costs, each cost from its own definition, and its probability."""
-    passes, rest = divmod(path.steps, size)
-    found = []
-    for places in product(range(size), repeat=passes + (rest > 0)):
-        touches = [e * size + j for e, j in enumerate(places) if e < passes or j < rest]
-        ends = [*touches[1:], path.steps]
-        total = 0.0
-        for begin, end in zip(touches, ends, strict=True):
-            weight = np.append(np.cumprod(path.lipschitz[begin + 1 : end][::-1])[::-1], 1.0)
-            total += (weight[0] * path.sensitivity[begin]) ** 2 / np.sum((weight * path.noise_std[begin:end]) ** 2)
-        found.append((total, 1.0 / size ** len(places)))
-    return found
+def _exact(path: Path, size: int) -> list[float]:
+    """The sum of the touch costs of every path of positions, all as likely."""
+    ways = product(range(size), repeat=-(-path.steps // size))
+    return [paid_one_by_one(path.lipschitz, path.sensitivity, path.noise_std, touched_at(way, path.steps, size)) for way in ways]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -178,12 +161,12 @@ def test_it_is_stochastically_larger_than_the_exact_law(seed: int) -> None:
     generator = np.random.default_rng(seed)
     size, steps = int(generator.integers(2, 5)), int(generator.integers(5, 16))
     path = checked_path(generator.uniform(0.8, 1.3, steps), generator.uniform(0.2, 1, steps), generator.uniform(0.5, 2, steps))
-    values, weights = tail_law(_costs(path, size), np.inf)
+    values, weights = tail_law(TouchCosts.of(Passes.of(path, size)), np.inf)
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
     assert np.all(weights >= 0)
-    exact = _exact(path, size)
-    for value in sorted({total for total, _ in exact}):
-        truth = sum(probability for total, probability in exact if total >= value * (1 - 1e-12))
+    exact = np.array(_exact(path, size))
+    for value in np.unique(exact):
+        truth = float(np.mean(exact >= value * (1 - 1e-12)))
         assert weights[values >= value * (1 - 1e-9)].sum() >= truth * (1 - 1e-9)
 
 
@@ -193,7 +176,7 @@ def test_rare_costly_stretches_do_not_underflow(size: int) -> None:
     Four passes of which two cost 1: the chance is that of two such pairs, or one pair and a last touch at the end."""
     noise = np.tile(np.append(np.full(size - 1, 1e9), 1.0), 4)
     path = checked_path(np.ones(4 * size), np.ones(4 * size), noise)
-    values, weights = tail_law(_costs(path, size), np.inf)
+    values, weights = tail_law(TouchCosts.of(Passes.of(path, size)), np.inf)
     # A touch at the end of a pass (chance 1/l) costs 1 if the next is at the start of its pass or it is the last; exactly:
     state = {(False, 0): 1 - 1 / size, (True, 0): 1 / size}
     for _ in range(3):
@@ -207,14 +190,9 @@ def test_rare_costly_stretches_do_not_underflow(size: int) -> None:
     assert weights[values >= 2 * (1 - 1e-6)].sum() >= truth
 
 
-def _homogeneous(size: int, passes: int, touch: float, lipschitz: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    steps = size * passes
-    return np.full(steps, lipschitz), np.full(steps, touch), np.ones(steps)
-
-
 def test_long_clipped_runs_are_not_below_the_sampled_law_and_near_it() -> None:
     # 100 batches, 1000 passes, s / tau = .1, clipped steps with h = .05: Monte Carlo over paths, touches paid one by one: 1.824 +- .003.
-    run = _homogeneous(100, 1000, 0.1, 1 / np.sqrt(1 - 0.05 / 4))
-    mus, weights = reshuffled(*run, 100)
+    ones = np.ones(100_000)
+    mus, weights = reshuffled(ones / np.sqrt(1 - 0.05 / 4), 0.1 * ones, ones, 100)
     epsilon = GDPMixture(tuple(mus.tolist()), tuple(weights.tolist())).epsilon(1e-5)
     assert 1.824 - 0.01 <= epsilon <= 1.03 * 1.824

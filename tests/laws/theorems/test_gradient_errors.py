@@ -45,9 +45,7 @@ def mu(run: Run) -> float:
 
 
 def exact_mu(lipschitz: float, moves: np.ndarray, noise_stds: np.ndarray) -> float:
-    """Of $x_t = Lx_{t-1} + m_t + \\nu_t$, the two worlds m apart: a Gaussian with another mean."""
-    weights = lipschitz ** np.arange(len(moves))[::-1]
-    return float((weights * moves).sum() / np.sqrt((weights * noise_stds) @ (weights * noise_stds)))
+    return linear_gaussian_mu_same_direction(np.full(moves.size, lipschitz), moves, noise_stds)
 
 
 def test_the_contract_s_example() -> None:

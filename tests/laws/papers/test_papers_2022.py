@@ -1,4 +1,5 @@
-"""Altschuler, Talwar 2022 (arXiv:2205.13710): window and split, where the proof has a gap, and the corrected one-step term."""
+"""Altschuler, Talwar 2022 (arXiv:2205.13710): window and split, where the proof has a gap, and the corrected one-step term; Ye, Shokri 2022
+(arXiv:2203.05363): batches fixed by one shuffle, and in a fixed order; strongly convex losses."""
 
 import math
 from itertools import product
@@ -6,14 +7,17 @@ from itertools import product
 import numpy as np
 import pytest
 from helpers import make_run
-from oracles import ProjectedChain, law_delta
-from theorem_bounds import curve_of
+from how_many import examples
+from oracles import ProjectedChain, brute_force_shift, law_delta
+from theorem_bounds import curve_of, rho_of
 
 import lethe
 from lethe.calculus.sampled.renyi import ORDERS, renyi_values
 from lethe.certificates.findings import first_failure
 from lethe.theorems.base import Theorem
 from lethe.theorems.literature.altschuler_talwar_2022 import SHARES, AltschulerTalwar2022, AltschulerTalwar2022Corrected
+from lethe.theorems.literature.ye_shokri_2022 import YeShokri2022, YeShokri2022FixedOrder, earlier_passes, position_rhos, single_touch
+from lethe.theorems.shuffled.positions import position_mus
 
 PRINTED, CORRECTED = AltschulerTalwar2022(), AltschulerTalwar2022Corrected()
 CONVEX = {"kind": "convex", "smoothness": 0.5, "gradient_bound": 1.0}
@@ -146,3 +150,103 @@ def test_a_bound_on_differences_alone_is_not_enough_for_the_printed_term() -> No
     assert failure.name == "gradient bound"
     assert first_failure(CORRECTED.examine(run)) is None
     assert first_failure(CORRECTED.examine(run.replace(batches=POISSON))) is not None
+
+
+def _shuffled(batches: int, passes: int, contraction: float, design: str = "shuffled_once", ratio: float = 0.4) -> lethe.Run:
+    """A run whose step contracts by 1 - contraction and whose touch is s / tau = ratio."""
+    return make_run(
+        records=10 * batches,
+        batches={"design": design, "size": 10},
+        passes=passes,
+        step_size=1.0,
+        noise_multiplier=2 / ratio,
+        loss={"kind": "strongly_convex", "strong_convexity": contraction, "smoothness": contraction, "gradient_bound": 1.0},
+    )
+
+
+def _as_printed(alpha: float, batches: int, passes: int, c: float, ratio: float) -> float:
+    """Term by term, without care for rounding."""
+
+    def e(j: int) -> float:
+        return alpha * ratio**2 / 2 * c ** (2 * (j - 1)) * (1 - c**2) / (1 - c ** (2 * j))
+
+    half = batches // 2
+    between = 2 * (batches - half)
+    earlier = e(half) * (1 - c ** (between * (passes - 1))) / (1 - c**between)
+    mean = sum(math.exp((alpha - 1) * e(batches - j0)) for j0 in range(batches)) / batches
+    return earlier + math.log(mean) / (alpha - 1)
+
+
+CASES = [(batches, passes, c) for batches in (2, 3, 4, 7, 10) for passes in (1, 2, 5, 40) for c in (0.3, 0.9, 0.99)]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(("batches", "passes", "c"), CASES)
+def test_the_formula_of_the_paper(batches: int, passes: int, c: float) -> None:
+    orders, values = curve_of(YeShokri2022(), _shuffled(batches, passes, 1 - c))
+    for order, value in zip(orders[::20].tolist(), values[::20].tolist(), strict=True):
+        if 1.1 < order < 100:  # nearer to 1 the direct logarithm cancels; beyond, exp overflows
+            assert value == pytest.approx(_as_printed(order, batches, passes, c, 0.4), rel=1e-9)
+
+
+# sqrt(2 rho) of the "RDP" columns of Bok et al. 2024 (arXiv:2403.00278), Table 1, as its script prints them: L / (b sigma) = 2/3, l = 40.
+@pytest.mark.parametrize(
+    ("c", "passes", "expected"),
+    [(0.9999, 50, 1.19723), (0.9998, 50, 1.15992), (0.9999, 100, 1.50374), (0.9998, 100, 1.40154), (0.9999, 200, 1.86922)],
+)
+def test_the_fixed_order_is_the_rdp_column_of_bok_et_al(c: float, passes: int, expected: float) -> None:
+    rho = rho_of(YeShokri2022FixedOrder(), _shuffled(40, passes, 1 - c, "cyclic", ratio=2 / 3))
+    assert math.sqrt(2 * rho) == pytest.approx(expected, rel=5e-6)  # six digits are printed
+
+
+def test_no_position_is_ever_below_its_optimal_shift() -> None:
+    """Odd and even numbers of batches; with one pass the two are the same number."""
+    generator = np.random.default_rng(2)
+    for _ in range(examples(250)):
+        batches, passes = int(generator.integers(2, 12)), int(generator.integers(1, 20))
+        contraction = 10 ** generator.uniform(-5, -0.02)
+        run = _shuffled(batches, passes, contraction)
+        lipschitz = np.full(run.total_steps, 1 - contraction)
+        mus = position_mus(lipschitz, run.sensitivities, run.noise_stds, batches)
+        assert np.all(position_rhos(run) >= mus**2 / 2 * (1 - 1e-9))  # the rounding of both
+        if passes == 1:
+            assert position_rhos(run) == pytest.approx(mus**2 / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize(("batches", "passes", "c"), [(2, 3, 0.5), (3, 3, 0.5), (3, 4, 0.95), (5, 2, 0.8)])
+def test_no_position_is_ever_below_a_brute_force_optimum(batches: int, passes: int, c: float) -> None:
+    run = _shuffled(batches, passes, 1 - c, ratio=1.0)
+    steps = run.total_steps
+    for position, rho in enumerate(position_rhos(run)):
+        touches = np.where(np.arange(steps) % batches == position, 1.0, 0.0)
+        assert rho >= brute_force_shift(np.full(steps, c), touches, np.ones(steps)) ** 2 / 2 * (1 - 1e-6)  # least squares
+
+
+@pytest.mark.parametrize("batches", [2, 3, 8, 9])
+@pytest.mark.parametrize("passes", [1, 2, 30])
+def test_never_below_the_mixture_over_positions(batches: int, passes: int) -> None:
+    """Where the output betrays the slot, which has one law on both data sets, the divergence is log E exp((alpha-1) alpha mu_j^2 / 2)."""
+    run = _shuffled(batches, passes, 0.1, ratio=1.5)
+    mus = position_mus(np.full(run.total_steps, 0.9), run.sensitivities, run.noise_stds, batches)
+    for order, value in zip(*curve_of(YeShokri2022(), run), strict=True):
+        if 1.01 < order < 60:
+            exponents = (order - 1) * order * mus**2 / 2
+            exact = (exponents.max() + math.log(np.mean(np.exp(exponents - exponents.max())))) / (order - 1)
+            assert value >= exact * (1 - 1e-9)
+            if passes == 1:
+                assert value == pytest.approx(exact, rel=1e-9)
+    for epsilon in (0.5, 2.0, 5.0):
+        delta = YeShokri2022().bound(run).guarantee.delta(epsilon)
+        assert delta >= np.mean([lethe.guarantees.GDP(mu).delta(epsilon) for mu in mus]) * (1 - 1e-9)
+
+
+def test_many_batches_are_grouped_upward() -> None:
+    run = _shuffled(6000, 3, 1e-5)
+    orders, values = curve_of(YeShokri2022(), run)
+    for index in (150, 300, 400):
+        order, value = float(orders[index]), values[index]
+        touches = 0.08 * order * (order - 1) * single_touch(1e-5, np.arange(1, 6001))
+        exact = 0.08 * order * earlier_passes(1e-5, 6000, 3) + (touches.max() + math.log(np.mean(np.exp(touches - touches.max())))) / (
+            order - 1
+        )
+        assert exact * (1 - 1e-9) <= value <= exact * 1.001
