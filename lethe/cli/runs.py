@@ -11,9 +11,9 @@ import typer
 from rich.text import Text
 
 from lethe.accounting.certify import certify as certify_run
+from lethe.accounting.certify import cumulative_privacy
 from lethe.accounting.compare import THEOREM_NAMES, require_over
 from lethe.accounting.compare import compare as compare_theorems
-from lethe.accounting.cumulative import cumulative_privacy
 from lethe.accounting.plan import plan_with_certificate
 from lethe.certificates.comparison import Comparison
 from lethe.certificates.sweep import OVERS
@@ -172,7 +172,7 @@ def plan(
         raise InputError("--influence and --floor: they need --schedule.", remedy="add --schedule auto.")
     draw = None
     if plot is not None:
-        from lethe.report.run_plots import schedule_plot as draw  # plots need the optional matplotlib
+        from lethe.report.plots import schedule_plot as draw  # plots need the optional matplotlib
     loaded, allocation = Run.load(run), None
     if schedule is None:
         with working("planning", quiet):

@@ -14,8 +14,8 @@ from dp_accounting.privacy_accountant import NeighboringRelation
 from helpers import make_run
 
 import lethe
+from lethe.accounting.certify import cumulative_privacy
 from lethe.accounting.compare import compare
-from lethe.accounting.cumulative import cumulative_privacy
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.calculus.guarantees import GDP

@@ -18,7 +18,7 @@ from lethe.documents.strict import parse_document, parse_value, to_yaml, write_d
 from lethe.jobs.audit.job import AuditJob
 from lethe.jobs.demo import Demo
 from lethe.jobs.training import Job
-from lethe.report.reading import read_subject
+from lethe.report.subject import subject_of
 
 RUN = make_run(noise_multiplier=4.0)
 CERTIFICATE = lethe.certify(RUN, 1e-6)
@@ -41,7 +41,7 @@ USES = {
 DOORS: dict[str, tuple[set[str], Callable[[Path], Any]]] = {
     "certify, compare, plan, studio": ({"run"}, lethe.Run.load),
     "explain, verify": ({"certificate", "total"}, load),
-    "report": ({"certificate", "total", "run"}, read_subject),
+    "report": ({"certificate", "total", "run"}, subject_of),
     "total": ({"certificate", "total"}, lambda file: lethe.total([file], 1e-6)),
     "train": ({"configuration of `lethe train`"}, Job.load),
     "audit": ({"configuration of `lethe audit`"}, AuditJob.load),

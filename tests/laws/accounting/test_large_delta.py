@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import lethe
 import lethe.estimators
-from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.certify import cumulative_privacy
 from lethe.accounting.heavy_tailed import certify_solution
 from lethe.calculus.large_delta import delta_for, is_large, usual_delta
 from lethe.cli.app import app
@@ -32,13 +32,18 @@ from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean, ShuffledCoo
 from lethe.jobs.training import Job
 
 RUN = make_run(noise_multiplier=9.0)  # of 100 records
+
+
 PROBLEM = Problem(gradient=lambda parameters, records: parameters - np.asarray(records), dimension=2, smoothness=1.0, strong_convexity=1.0)
+
+
 ROWS = np.zeros((100, 2))
+
+
 PHASE = LocalPhase(records=50, steps=2, step_size=0.1, clip_norm=1.0, strength=1.0, radius=1.0)
 
 
-def solved() -> Any:
-    return multi_pass(PROBLEM, ROWS, oracle=ClippedMean(clip_norm=1.0, rho=0.1), passes=2, batch_size=50, step_size=0.1)
+SOLUTION = multi_pass(PROBLEM, ROWS, oracle=ClippedMean(clip_norm=1.0, rho=0.1), passes=2, batch_size=50, step_size=0.1)
 
 
 DOORS: dict[str, Callable[..., Any]] = {
@@ -53,7 +58,7 @@ DOORS: dict[str, Callable[..., Any]] = {
     ),
     "allocate, shown": lambda delta, **said: lethe.allocate(RUN, delta=delta, target=lethe.guarantees.GDP(1.0), schedule="uniform", **said),
     "cumulative": lambda delta, **said: cumulative_privacy(RUN, delta, points=2, **said),
-    "certify_solution": lambda delta, **said: certify_solution(solved(), delta, **said),
+    "certify_solution": lambda delta, **said: certify_solution(SOLUTION, delta, **said),
     "epsilon_at": lambda delta, **said: lethe.certify(RUN, 1e-5).epsilon_at(delta, **said),
     "sampled_localised": lambda delta, **said: sampled_localised(PROBLEM, ROWS, schedule=(PHASE,), epsilon=1.0, delta=delta, **said),
     "clipped mean from shuffled bits": lambda delta, **said: one_pass(
@@ -65,7 +70,6 @@ DOORS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
 def test_every_door_refuses_one_over_n_and_warns_from_a_tenth_of_it_on(door: Callable[..., Any]) -> None:
@@ -93,7 +97,6 @@ def test_what_the_refusal_says_to_give_is_taken_without_a_warning(records: int) 
     assert delta_for(records, float(advised[1])) > 0.05 / records  # warnings are errors in these tests
 
 
-@pytest.mark.slow
 @given(st.integers(1, 10**320) | st.sampled_from([1, 2, 3, 7, 10, 49, 10**5, 10**20, 10**320]))
 def test_the_border_is_where_it_is_for_any_number_of_records(records: int) -> None:
     assert not is_large(usual_delta(records), records)
@@ -109,39 +112,35 @@ def test_the_border_is_where_it_is_for_any_number_of_records(records: int) -> No
                 delta_for(records, 0.1 / records * (1 + 1e-9))
 
 
-@pytest.mark.slow
 def test_allowed_it_is_shown_wherever_the_number_is() -> None:
     said = "note: delta >= 1/records = 0.01: such a delta allows one record in 100 to be published whole."
-    certificate = lethe.certify(RUN, 0.2, allow_large_delta=True)
-    assert said in certificate.explain()
-    assert "delta >= 1/records" in repr(certificate)
-    assert certificate.to_dict()["large_delta"] is True
-    assert lethe.Certificate.from_dict(certificate.to_dict()).large_delta
+    certificate, small = lethe.certify(RUN, 0.2, allow_large_delta=True), lethe.certify(RUN, 1e-5)
     comparison = lethe.compare(RUN, 0.2, allow_large_delta=True)
-    assert said in str(comparison)
-    assert "delta 0.2 >= 1/records" in comparison.title
-    assert comparison.to_dict()["large_delta"] is True
     sweep = lethe.compare(RUN, 0.2, over="steps", values=[10], allow_large_delta=True)
-    assert said in str(sweep)
-    assert sweep.to_dict()["large_delta"] is True
     allocation = lethe.allocate(RUN, 1.0, 0.2, schedule="uniform", allow_large_delta=True)
-    assert said in allocation.explain()
+    solution = certify_solution(SOLUTION, 0.2, allow_large_delta=True)
+    for result in (certificate, comparison, sweep, allocation, solution):
+        assert said in result.explain()
+    for result in (comparison, sweep, solution):
+        assert said in str(result)
+    for result in (certificate, comparison, sweep):
+        assert result.to_dict()["large_delta"] is True
+    assert "delta 0.2 >= 1/records" in comparison.title
+    assert "delta >= 1/records" in repr(certificate)
     assert "delta >= 1/records" in repr(allocation)
-    solution = certify_solution(solved(), 0.2, allow_large_delta=True)
-    assert said in solution.explain()
-    assert said in str(solution)
-    assert "\n" not in repr(solved()) + repr(solution)
-    small = lethe.certify(RUN, 1e-5)
+    assert "\n" not in repr(SOLUTION) + repr(solution)
     assert "large" not in repr(small) + small.explain() + json.dumps(small.to_dict())
-
-
-def test_what_a_certificate_says_of_its_delta_is_looked_at() -> None:
-    large, small = lethe.certify(RUN, 0.2, allow_large_delta=True).to_dict(), lethe.certify(RUN, 1e-5).to_dict()
-    for altered in (large | {"large_delta": False}, large | {"large_delta": "no"}, small | {"large_delta": True}):
+    large = certificate.to_dict()
+    assert lethe.Certificate.from_dict(large).large_delta
+    for altered in (large | {"large_delta": False}, large | {"large_delta": "no"}, small.to_dict() | {"large_delta": True}):
         with pytest.raises(lethe.InputError, match="large_delta is"):
             lethe.Certificate.from_dict(altered)
     del large["large_delta"]  # as versions before wrote it
     assert lethe.Certificate.from_dict(large).large_delta
+
+
+def classifier(**options: Any) -> Any:
+    return lethe.estimators.LogisticRegression(options=lethe.estimators.EstimatorOptions(**options), feature_norm=1.0, classes=[0, 1])
 
 
 ESTIMATORS = [
@@ -155,12 +154,8 @@ ESTIMATORS = [
 
 
 def made(kind: type[PrivateEstimator], **said: Any) -> Any:
-    needed = {name for name, one in inspect.signature(kind).parameters.items() if one.default is one.empty}
-    if needed:
-        model = lethe.estimators.LogisticRegression(
-            options=lethe.estimators.EstimatorOptions(mechanism="output_perturbation"), feature_norm=1.0, classes=[0, 1]
-        )
-        return kind(model, {"C": [1.0]}, **said)  # pyright: ignore[reportCallIssue]
+    if any(one.default is one.empty for one in inspect.signature(kind).parameters.values()):
+        return kind(classifier(mechanism="output_perturbation"), {"C": [1.0]}, **said)  # pyright: ignore[reportCallIssue]
     return kind(**said)
 
 
@@ -175,16 +170,11 @@ def test_every_estimator_refuses_it_before_anything_is_released(kind: type[Priva
         made(kind, delta=1 / 60, options=lethe.estimators.EstimatorOptions(allow_large_delta="yes")).fit(rows, labels)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
-        lethe.estimators.LogisticRegression(
-            options=lethe.estimators.EstimatorOptions(mechanism="output_perturbation"), feature_norm=1.0, classes=[0, 1]
-        ),
-        lethe.estimators.LogisticRegression(
-            options=lethe.estimators.EstimatorOptions(mechanism="cyclic", passes=1), feature_norm=1.0, classes=[0, 1]
-        ),
+        classifier(mechanism="output_perturbation"),
+        classifier(mechanism="cyclic", passes=1),
         lethe.estimators.PrivateMean(moment=1.0, centre=[0.0, 0.0]),
         lethe.estimators.PrivateStandardScaler(bounds=(-1.0, 1.0)),
     ],
@@ -205,49 +195,34 @@ def test_estimators_say_what_was_allowed(model: Any) -> None:
     assert "published whole" not in model.privacy_report_
 
 
-@pytest.mark.slow
 def test_a_training_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("lethe.jobs.training.fit", lambda *_, **__: pytest.fail("it trained"))
-    run = {
-        "batches": {"design": "cyclic", "size": 100},
-        "passes": 1,
-        "step_size": 1.0,
-        "noise_multiplier": 5.0,
-        "loss": {"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"},
-        "release": "last",
-        "neighbours": "replace_one",
-    }
+    loss = {"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"}
+    run = {**RUN.to_document(), "batches": {"design": "cyclic", "size": 100}, "passes": 1, "noise_multiplier": 5.0, "loss": loss}
+    del run["records"]
     with pytest.raises(lethe.InputError, match="below 1/records"):
         Job(run=run, privacy={"delta": 0.01}).train(tmp_path / "out")
     assert Job(run=run, privacy={"delta": 0.01, "allow_large_delta": True}).prepare()[1].noise_multiplier == 5.0
 
 
-@pytest.fixture
-def run_file(tmp_path: Path) -> str:
-    RUN.save(tmp_path / "run.yaml")
-    return str(tmp_path / "run.yaml")
-
-
 @pytest.mark.sampled(2)
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words", [["certify"], ["compare"], ["plan", "--epsilon", "1"], ["plan", "--epsilon", "1", "--schedule", "uniform"]]
-)
-def test_the_command_refuses_warns_and_tells(run_file: str, words: list[str]) -> None:
-    runner = CliRunner()
+@pytest.mark.parametrize("words", ["certify", "compare", "plan --epsilon 1", "plan --epsilon 1 --schedule uniform"])
+def test_the_command_refuses_warns_and_tells(tmp_path: Path, words: str) -> None:
+    RUN.save(tmp_path / "run.yaml")
+
+    def said(*options: str) -> Any:
+        return CliRunner().invoke(app, [*words.split(), str(tmp_path / "run.yaml"), "--delta", *options], catch_exceptions=False)
+
     with pytest.raises(lethe.InputError, match="--allow-large-delta"):
-        runner.invoke(app, [*words, run_file, "--delta", "0.5"], catch_exceptions=False)
-    told = runner.invoke(app, [*words, run_file, "--delta", "0.005"])
+        said("0.5")
+    told = said("0.005")
     assert told.exit_code == 0
     assert told.stderr.startswith("lethe: warning: delta = 0.005 is above 1/(10 records) = 0.001")
     assert told.stderr.count("\n") == 1
     assert "warning" not in told.stdout
-    allowed = runner.invoke(app, [*words, run_file, "--delta", "0.5", "--allow-large-delta"])
-    assert allowed.exit_code == 0
-    assert allowed.stderr == ""
+    allowed, quiet = said("0.5", "--allow-large-delta"), said("0.001")
+    assert (allowed.exit_code, allowed.stderr, quiet.stderr) == (0, "", "")
     assert "such a delta allows one record in 100 to be published whole" in " ".join(allowed.stdout.split())
-    content = json.loads(runner.invoke(app, [*words, run_file, "--delta", "0.5", "--allow-large-delta", "--json"]).stdout)
-    assert content.get("large_delta", content.get("certificate", {}).get("large_delta")) is True
-    quiet = runner.invoke(app, [*words, run_file, "--delta", "0.001"])
-    assert quiet.stderr == ""
     assert "published whole" not in quiet.stdout
+    content = json.loads(said("0.5", "--allow-large-delta", "--json").stdout)
+    assert content.get("large_delta", content.get("certificate", {}).get("large_delta")) is True

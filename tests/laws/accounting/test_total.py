@@ -1,4 +1,4 @@
-"""Totals against compositions that are known exactly, and what they refuse to add."""
+"""Totals against compositions that are known exactly, of records or of users, and what they refuse to add."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import MNIST_SIZED
+from helpers import MNIST_SIZED, make_run
 from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,8 +26,14 @@ from lethe.certificates.statement import Statement
 from lethe.documents.strict import read_document, write_document
 
 DELTA = 1e-6
+
+
 RUN = MNIST_SIZED
+
+
 CERTIFICATE = lethe.certify(RUN, delta=DELTA)
+
+
 OTHER = lethe.certify(RUN.replace(passes=10), delta=DELTA)
 
 
@@ -41,13 +47,10 @@ def test_gaussians_add_their_squares() -> None:
     found = added(*map(lethe.guarantees.GDP, mus))
     assert exact.epsilon(DELTA) <= found.epsilon <= exact.epsilon(DELTA) * (1 + 1e-12)
     assert added((lethe.guarantees.GDP(0.3), 9)).epsilon == pytest.approx(lethe.guarantees.GDP(0.9).epsilon(DELTA), rel=1e-12)
-
-
-@pytest.mark.slow
-def test_certificates_of_runs_add_as_gaussians_do() -> None:
-    mus = [one.guarantee.mu for one in (CERTIFICATE, OTHER)]  # pyright: ignore[reportAttributeAccessIssue]
-    exact = lethe.guarantees.GDP(math.hypot(*mus)).epsilon(DELTA)
+    mu, other = (one.guarantee.mu for one in (CERTIFICATE, OTHER))  # pyright: ignore[reportAttributeAccessIssue]
+    exact = lethe.guarantees.GDP(math.hypot(mu, other)).epsilon(DELTA)
     assert exact <= added(CERTIFICATE, OTHER).epsilon <= exact * (1 + 1e-12)
+    assert added((CERTIFICATE, 2)).epsilon == pytest.approx(lethe.guarantees.GDP(mu * math.sqrt(2)).epsilon(DELTA), rel=1e-12)
     assert added(CERTIFICATE).epsilon == CERTIFICATE.epsilon  # of one part the part's
     assert added(CERTIFICATE).epsilon_at(1e-7) == CERTIFICATE.epsilon_at(1e-7)
 
@@ -86,7 +89,6 @@ def test_points_add_to_the_optimum(parts: list[tuple[float, float]]) -> None:
         assert found.delta_at(epsilon) <= exact * 1.01 + 3e-4  # losses are rounded up to a grid of at most 1e-4 each
 
 
-@pytest.mark.slow
 def test_profiles_that_are_only_known_point_by_point_add_tightly() -> None:
     """A perturbed minimiser with one vertex and no determinant is a Gaussian mechanism, of which the composition does not know that."""
     for mu, count in ((0.3, 3), (1.0, 2)):
@@ -114,7 +116,6 @@ def _exact_mixed(mu: float, epsilon_part: float, level: float) -> float:
     return chance * missed(level - epsilon_part) + (1.0 - chance) * missed(level + epsilon_part)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("mu", "pure"), [(0.3, 0.2), (1.0, 0.5), (0.1, 1.5)])
 def test_a_gaussian_and_a_pure_part_add_to_their_exact_convolution(mu: float, pure: float) -> None:
     found = added(lethe.guarantees.GDP(mu), lethe.guarantees.ApproxDP(pure, 0.0))
@@ -124,7 +125,6 @@ def test_a_gaussian_and_a_pure_part_add_to_their_exact_convolution(mu: float, pu
         assert _exact_mixed(mu, pure, epsilon * 0.999) > delta
 
 
-@pytest.mark.slow
 def test_sampled_gaussians_and_events_add_as_dp_accounting_adds_them() -> None:
     dp = pytest.importorskip("dp_accounting")
     from dp_accounting.pld import PLDAccountant
@@ -143,7 +143,6 @@ def test_sampled_gaussians_and_events_add_as_dp_accounting_adds_them() -> None:
     assert not any(part.computed for part in found.parts)
 
 
-@pytest.mark.slow
 def test_renyi_curves_add_order_by_order() -> None:
     curve = lethe.guarantees.RDPCurve((2.0, 8.0, 32.0), (0.01, 0.05, 0.3))
     by_curves = lethe.guarantees.RDPCurve((2.0, 8.0, 32.0), (0.03, 0.15, 0.9)).epsilon(DELTA)
@@ -167,7 +166,6 @@ def _kinds() -> st.SearchStrategy[Guarantee]:
     )
 
 
-@pytest.mark.slow
 @settings(max_examples=6 if by_night() else 3, deadline=None)
 @given(parts=st.lists(_kinds(), min_size=1, max_size=3), more=_kinds())
 def test_laws_of_a_total(parts: list[Guarantee], more: Guarantee) -> None:
@@ -180,7 +178,6 @@ def test_laws_of_a_total(parts: list[Guarantee], more: Guarantee) -> None:
     assert added(*parts).epsilon >= max(part.epsilon(DELTA) for part in parts) * (1 - 1e-4)
 
 
-@pytest.mark.slow
 def test_a_total_is_a_part_of_a_later_one_as_if_its_parts_had_been_given(tmp_path: Path) -> None:
     parts = [CERTIFICATE, lethe.guarantees.GDP(0.5), lethe.guarantees.ApproxDP(0.1, 0.0), lethe.guarantees.ZCDP(0.02)]
     first = added(*parts[:3])
@@ -192,16 +189,14 @@ def test_a_total_is_a_part_of_a_later_one_as_if_its_parts_had_been_given(tmp_pat
     twice = added((first, 2))
     assert [part.count for part in twice.parts] == [2, 2, 2]
     assert twice.epsilon > first.epsilon
-
-
-@pytest.mark.slow
-def test_either_number_may_be_asked_for() -> None:
-    found = added(CERTIFICATE, lethe.guarantees.GDP(0.5))
-    back = lethe.total([CERTIFICATE, lethe.guarantees.GDP(0.5)], epsilon=found.epsilon, neighbours="replace_one")
-    assert back.delta <= DELTA * (1 + 1e-9)
+    back = added(*parts[:3], delta=None, epsilon=first.epsilon)
     assert back.delta == pytest.approx(DELTA, rel=1e-6)
+    assert back.delta <= DELTA * (1 + 1e-9)
     assert back.asked == "epsilon"
-    assert Total.from_dict(back.to_dict()) == back
+    meant = added(CERTIFICATE, delta=1e-4, allow_large_delta=True)
+    assert meant.to_dict()["large_delta"] is meant.large_delta is True
+    for found in (back, meant):
+        assert Total.from_dict(found.to_dict()) == found
 
 
 def test_what_is_not_fixed_or_not_proved_is_said() -> None:
@@ -215,67 +210,56 @@ def test_what_is_not_fixed_or_not_proved_is_said() -> None:
     assert repr(found) == f"Total(({shown(found.epsilon)}, 1e-06)-DP, replace one, 2 parts)"
 
 
-@pytest.mark.slow
-def test_neighbours_of_two_kinds_are_refused_by_name() -> None:
-    zero = lethe.certify(RUN.replace(neighbours="zero_out", passes=3), delta=DELTA)
-    with pytest.raises(lethe.InputError, match=rf"run {RUN.run_id}: replace_one; run {zero.run.run_id}: zero_out"):
-        lethe.total([CERTIFICATE, zero], DELTA)
-    with pytest.raises(lethe.InputError, match="what was asked for: zero_out"):
-        lethe.total([CERTIFICATE], DELTA, neighbours="zero_out")
-
-
-def test_a_number_that_says_another_relation_is_refused() -> None:
-    step = SampledGaussian(sampling_probability=0.1, noise=(2.0,), counts=(1,), relation="zero_out", design="poisson")
-    assert lethe.total([step], DELTA, neighbours="zero_out").epsilon == step.epsilon(DELTA)
-    with pytest.raises(lethe.InputError, match="is about zero_out, and is said to be about add_or_remove"):
-        lethe.total([lethe.guarantees.GDP(1.0), step], DELTA, neighbours="add_or_remove")
-
-
-@pytest.mark.slow
-def test_a_copy_of_a_release_is_refused_and_a_second_one_is_counted(tmp_path: Path) -> None:
+def test_what_does_not_add_up_is_refused_by_name(tmp_path: Path) -> None:
     CERTIFICATE.save(tmp_path / "a.json")
     lethe.certify(RUN, delta=1e-7).save(tmp_path / "b.json")  # the same release at another delta
-    for parts in ((CERTIFICATE, CERTIFICATE), (tmp_path / "a.json", CERTIFICATE), (tmp_path / "a.json", tmp_path / "b.json")):
-        with pytest.raises(lethe.InputError, match="a copy of a release costs nothing, and a second release like it costs again"):
-            added(*parts)
-    mu = CERTIFICATE.guarantee.mu  # pyright: ignore[reportAttributeAccessIssue]
-    assert added((CERTIFICATE, 2)).epsilon == pytest.approx(lethe.guarantees.GDP(mu * math.sqrt(2)).epsilon(DELTA), rel=1e-12)
-    with pytest.raises(lethe.InputError, match="is there twice"):
-        added(CERTIFICATE, added(CERTIFICATE, OTHER))
     write_document(tmp_path / "bare.json", lethe.guarantees.GDP(0.1).to_dict())
-    with pytest.raises(lethe.InputError, match=r"bare\.json is there twice"):
-        added(tmp_path / "bare.json", tmp_path / "bare.json")
+    zero = lethe.certify(RUN.replace(neighbours="zero_out", passes=3), delta=DELTA)
+    user, record, number = _certificate("user"), _certificate("record"), lethe.guarantees.GDP(0.5)
+    step = SampledGaussian(sampling_probability=0.1, noise=(2.0,), counts=(1,), relation="zero_out", design="poisson")
+    assert added(step, neighbours="zero_out").epsilon == step.epsilon(DELTA)
+    copy = "a copy of a release costs nothing, and a second release like it costs again"
+    refused: list[tuple[list[Any], dict[str, Any], str]] = [
+        ([CERTIFICATE, CERTIFICATE], {}, copy),
+        ([tmp_path / "a.json", CERTIFICATE], {}, copy),
+        ([tmp_path / "a.json", tmp_path / "b.json"], {}, copy),
+        ([CERTIFICATE, added(CERTIFICATE, OTHER)], {}, "is there twice"),
+        ([tmp_path / "bare.json", tmp_path / "bare.json"], {}, r"bare\.json is there twice"),
+        ([CERTIFICATE, zero], {"neighbours": None}, rf"run {RUN.run_id}: replace_one; run {zero.run.run_id}: zero_out"),
+        ([CERTIFICATE], {"neighbours": "zero_out"}, "what was asked for: zero_out"),
+        ([number, step], {"neighbours": "add_or_remove"}, "is about zero_out, and is said to be about add_or_remove"),
+        ([CERTIFICATE], {"delta": 1e-4}, "records"),
+        ([user, record], {}, "different units of privacy"),
+        ([user], {"unit": "record"}, "different units of privacy"),
+        ([record], {"unit": "user"}, "different units of privacy"),
+        ([user, number], {}, "(?s)different units.*unit='user'"),  # numbers are about records unless it is said
+    ]
+    for parts, options, said in refused:
+        with pytest.raises(lethe.InputError, match=said):
+            added(*parts, **options)
 
 
-@pytest.mark.slow
 def test_what_was_altered_is_refused_by_name(tmp_path: Path) -> None:
     content = CERTIFICATE.to_dict()
     typed = {"guarantee": {"kind": "gdp", "mu": 0.01}, "epsilon": lethe.guarantees.GDP(0.01).epsilon(DELTA)}
     write_document(tmp_path / "typed.json", {**content, **typed})
     with pytest.raises(lethe.InputError, match=r"typed\.json: this certificate does not follow from its run"):
         added(tmp_path / "typed.json")
-    total = added(CERTIFICATE, lethe.guarantees.GDP(0.5)).to_dict()
-    with pytest.raises(lethe.InputError, match=r"does not follow from its parts: it claims epsilon = 0\.1"):
-        Total.from_dict({**total, "epsilon": 0.1})
-    for key in total:
-        with pytest.raises(lethe.InputError):
-            Total.from_dict({name: value for name, value in total.items() if name != key})
+    total, of_user = added(CERTIFICATE, lethe.guarantees.GDP(0.5)).to_dict(), added(_certificate("user")).to_dict()
     smaller = {**total["parts"][1], "document": {"kind": "gdp", "mu": 0.1}}
-    with pytest.raises(lethe.InputError, match="does not follow from its parts"):
-        Total.from_dict({**total, "parts": [total["parts"][0], smaller]})
+    altered = [
+        ({**total, "epsilon": 0.1}, r"does not follow from its parts: it claims epsilon = 0\.1"),
+        ({**total, "parts": [total["parts"][0], smaller]}, "does not follow from its parts"),
+        ({**total, "parts": [], "epsilon": 0.0}, "it has no parts"),
+        *(({key: value for key, value in total.items() if key != name}, "total") for name in total),
+        *(({**of_user, "unit": wrong}, "unit") for wrong in ("record", "household", None, 1)),
+        ({key: value for key, value in of_user.items() if key != "unit"}, "unit"),
+    ]
+    for wrong, said in altered:
+        with pytest.raises(lethe.InputError, match=said):
+            Total.from_dict(wrong)
 
 
-@pytest.mark.slow
-def test_a_large_delta_is_refused_unless_it_is_meant() -> None:
-    with pytest.raises(lethe.InputError, match="records"):
-        added(CERTIFICATE, delta=1e-4)
-    meant = added(CERTIFICATE, delta=1e-4, allow_large_delta=True)
-    assert meant.large_delta
-    assert meant.to_dict()["large_delta"] is True
-    assert Total.from_dict(meant.to_dict()) == meant
-
-
-@pytest.mark.slow
 def test_a_seeded_part_leaves_nothing() -> None:
     seeded = lethe.certify(RUN.replace(seeded=True), delta=DELTA)
     found = added(seeded, lethe.guarantees.GDP(0.1))
@@ -284,7 +268,6 @@ def test_a_seeded_part_leaves_nothing() -> None:
     assert Total.from_dict(found.to_dict()) == found
 
 
-@pytest.mark.slow
 def test_statements_are_verified_and_written_numbers_are_told(tmp_path: Path) -> None:
     stated = Statement(name="a sum", guarantee=lethe.guarantees.GDP(0.2), neighbours="replace_one", findings=(), citations=())
     stated.save(tmp_path / "sum.json")
@@ -304,26 +287,50 @@ def test_statements_are_verified_and_written_numbers_are_told(tmp_path: Path) ->
     assert read_document(tmp_path / "sum.json")["derivation"] is None
 
 
-def test_a_total_of_nothing_is_refused() -> None:
-    content = {**added(lethe.guarantees.GDP(0.5)).to_dict(), "parts": [], "epsilon": 0.0}
-    with pytest.raises(lethe.InputError, match="it has no parts"):
-        Total.from_dict(content)
-
-
-def test_events_repeated_beyond_all_counts_are_refused() -> None:
+def test_the_counts_of_events_are_exact() -> None:
     dp = pytest.importorskip("dp_accounting")
     for count in (10**16, 10**400):
         with pytest.raises(lethe.InputError, match="counts need to be whole numbers from 1 to 1e15"):
             added(dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.0), count))
+    rare = added(dp.SampledWithoutReplacementDpEvent(10**330, 1, dp.GaussianDpEvent(1.0))).guarantee
+    assert rare.delta(0.0) > 0.0
+    assert rare.epsilon(0.0) == math.inf
+    third = added(dp.SampledWithoutReplacementDpEvent(3, 1, dp.GaussianDpEvent(1.0))).guarantee
+    assert isinstance(third, SampledGaussian)
+    assert Fraction(third.sampling_probability) >= Fraction(1, 3)
 
 
-@pytest.mark.slow
-def test_a_sample_that_is_not_empty_costs_something() -> None:
-    dp = pytest.importorskip("dp_accounting")
-    event = dp.SampledWithoutReplacementDpEvent(10**330, 1, dp.GaussianDpEvent(1.0))
-    assert added(event).guarantee.delta(0.0) > 0.0
-    assert added(event).guarantee.epsilon(0.0) == math.inf
-    third = dp.SampledWithoutReplacementDpEvent(3, 1, dp.GaussianDpEvent(1.0))
-    step = added(third).guarantee
-    assert isinstance(step, SampledGaussian)
-    assert Fraction(step.sampling_probability) >= Fraction(1, 3)
+def _certificate(unit: str, **changes: Any) -> lethe.Certificate:
+    facts: dict[str, Any] = {"noise_multiplier": 9.0, "loss": {"kind": "unknown"}, "clip_norm": 1.0, "release": "all"}
+    run = make_run(**{"records": 50_000, "batches": lethe.batches.Full(), "steps": 5, "step_size": 0.1, "unit": unit, **facts, **changes})
+    return lethe.certify(run, DELTA)
+
+
+def test_certificates_of_users_add_up_as_those_of_records_do(tmp_path: Path) -> None:
+    of_users = added(_certificate("user"), _certificate("user", steps=7))
+    of_records = added(_certificate("record"), _certificate("record", steps=7))
+    assert of_users.epsilon == of_records.epsilon
+    assert (of_users.unit, of_records.unit) == ("user", "record")
+    assert "replace one user, 2 releases together" in of_users.title
+    assert "one person is one user" in of_users.declared[0]
+    assert "unit" not in of_records.to_dict()
+    _certificate("user").save(tmp_path / "one.json")
+    total = added(str(tmp_path / "one.json"), lethe.guarantees.GDP(0.5), unit="user")
+    assert any("replace_one of users, as the caller says" in line for line in total.declared)
+    total.save(tmp_path / "total.json")
+    again = Total.load(tmp_path / "total.json")
+    assert (again.unit, again.epsilon) == ("user", total.epsilon)
+    assert added(str(tmp_path / "total.json"), _certificate("user", steps=3), unit="user").unit == "user"
+    with pytest.raises(lethe.InputError, match="different units"):
+        added(str(tmp_path / "total.json"), _certificate("record", steps=3))
+
+
+def test_an_accountant_of_events_takes_no_users() -> None:
+    accounting = pytest.importorskip("dp_accounting.privacy_accountant")
+    from lethe.integrations import dp_accounting as integration
+
+    accountant = integration.LetheAccountant(accounting.NeighboringRelation.REPLACE_ONE)
+    run = _certificate("user").run
+    with pytest.raises(accounting.UnsupportedEventError, match="about users"):
+        accountant.compose(integration.LastIterateDpEvent(run, "monday"))
+    assert "the unit is one user" in integration.to_dp_event(_certificate("user")).note
