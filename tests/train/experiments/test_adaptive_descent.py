@@ -23,9 +23,7 @@ from lethe.run.in_force import in_force
 from lethe.run.losses import parse_loss
 from lethe.run.losses.linear import LinearLoss
 from lethe.train.core.generators import seeded_generators
-from lethe.train.linear.gradients import LinearModel
 from lethe_experiments.adaptive import AdaptiveDescent, AdaptivelyTrained, train_adaptively
-from lethe_experiments.adaptive.queries import PaidQueries
 
 NEIGHBOURS = ("replace_one", "zero_out", "add_or_remove")
 
@@ -134,41 +132,6 @@ def test_it_never_overspends(rho: float, parts: tuple[float, float], growth: flo
     planned = trained.statement.planned
     assert isinstance(planned, ZCDP)
     assert rho < planned.rho <= rho * (1 + 1e-11)
-
-
-@settings(max_examples=examples(30))
-@given(rho=st.floats(0.05, 1.0), growth=st.floats(0.05, 2.0), seed=st.integers(0, 10**6))
-def test_the_data_is_looked_at_only_for_what_is_paid(rho: float, growth: float, seed: int) -> None:
-    """Every look at the data was asked for and paid; the run ends at the first question that the budget does not reach."""
-    plan, asked, looks = make_plan(rho=rho, growth=growth), [], []
-    originals = PaidQueries.gradient, PaidQueries.best, LinearModel.clipped_gradient_sum, PaidQueries.clipped_losses
-
-    def gradient(self: PaidQueries, parameters: torch.Tensor, cost: float) -> torch.Tensor:
-        asked.append(cost)
-        return originals[0](self, parameters, cost)
-
-    def best(self: PaidQueries, *arguments: Any) -> int:
-        asked.append(plan.selection_rho)
-        return originals[1](self, *arguments)
-
-    def gradient_sum(self: LinearModel, *arguments: Any) -> torch.Tensor:
-        looks.append(asked[-1])
-        return originals[2](self, *arguments)
-
-    def losses(self: PaidQueries, *arguments: Any) -> torch.Tensor:
-        if len(looks) < len(asked):  # all lengths of a comparison are looked at for one payment
-            looks.append(asked[-1])
-        return originals[3](self, *arguments)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(PaidQueries, "gradient", gradient)
-        patched.setattr(PaidQueries, "best", best)
-        patched.setattr(LinearModel, "clipped_gradient_sum", gradient_sum)
-        patched.setattr(PaidQueries, "clipped_losses", losses)
-        fit(plan, seed=seed)
-    assert looks == asked[:-1]
-    assert math.fsum(looks) <= rho * (1 + 1e-9)
-    assert math.fsum(asked) > rho
 
 
 def test_the_costs_of_a_target_are_lee_and_kifer_s() -> None:

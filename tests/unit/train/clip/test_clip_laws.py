@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 
 import pytest
 import torch
-from lawful_sums import CLIP, RECORDS, Model, added, batch_of, clipped, flat, losses_of, near, truth
+from layer_cases import CLIP, F64, RECORDS, Model, added, batch_of, clipped, flat, near, truth
+from layer_cases import mean_losses_of as losses_of
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lethe.errors import InputError, RecordByRecordWarning
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import METHODS, Group
-
-F64 = torch.float64
 
 WAYS = ("fast", "vmap", "alone")
 
@@ -137,16 +135,6 @@ def test_nothing_is_left_on_the_model(way: str, fails: bool) -> None:
         assert not any(hooks)
         assert "forward" not in vars(module)
     assert torch.backends.mha.get_fastpath_enabled()
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_the_batch_is_not_held_after_it_was_added() -> None:
-    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)).to(F64)
-    clipper = Clipper(model, lambda batch: model(batch).square().sum(1))
-    for _ in range(3):
-        clipper.add(torch.randn(57, 4, dtype=F64))
-        gc.collect()
-        assert not any(isinstance(one, Tensor) and one.dim() > 1 and len(one) == 57 for one in gc.get_objects())
 
 
 @pytest.mark.parametrize("isolation", ["checked", "enforced", "declared"])
