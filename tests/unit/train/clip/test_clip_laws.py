@@ -190,30 +190,6 @@ def test_activation_checkpoints_are_followed(reentrant: bool, dropout: float) ->
     near(sums[0], sums[1])
 
 
-@pytest.mark.parametrize("isolation", ["checked", "enforced", "declared"])
-def test_autocast_changes_gradients_by_its_rounding_alone(isolation: str) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.LayerNorm(16), nn.Linear(16, 4))
-    batch = torch.randn(RECORDS, 8)
-
-    def losses(rows: Tensor) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
-            return model(rows).float().square().sum(1)
-
-    clipper = Clipper(model, losses, 0.5, isolation=isolation)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RecordByRecordWarning)  # a normalisation under autocast is more than vmap can
-        clipper.add(batch)
-    sums = flat(clipper.take())
-    plain = Clipper(model, lambda rows: model(rows).square().sum(1), 0.5)
-    plain.add(batch)
-    near(sums, flat(plain.take()), 0.05)
-    assert float(sums.norm()) <= RECORDS * 0.5
-    if isolation != "enforced":
-        assert clipper.ways == {"fast"}
-        assert (clipper.precision, plain.precision) == (torch.bfloat16, torch.float32)
-
-
 @pytest.mark.parametrize("layout", ["blocks", "interleaved"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_several_rows_a_record_are_followed_in_either_order(layout: str, dropout: float) -> None:
