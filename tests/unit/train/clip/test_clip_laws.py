@@ -36,24 +36,17 @@ def test_the_sum_is_that_of_records_alone_and_losses_come_back_one_a_record(way:
     assert not given.requires_grad
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("memory", [None, 0])
-def test_parts_of_a_batch_add_up_to_it_in_any_order(way: str, memory: int | None) -> None:
-    model, batch = Model(way), batch_of()
-    whole = added(model, batch, gradient_memory=memory)
-    near(added(model, batch[:3], batch[3:4], batch[4:], gradient_memory=memory), whole)
-    near(added(model, batch[torch.tensor([4, 2, 6, 0, 1, 5, 3])], gradient_memory=memory), whole)
-
-
-def test_taking_the_sums_begins_anew() -> None:
+def test_taking_the_sums_begins_anew_and_parameters_are_frozen_and_freed_between_steps() -> None:
     model = Model()
     clipper = Clipper(model, losses_of(model), CLIP)
     assert not any(tensor.any() for tensor in clipper.take().values())
     assert (clipper.measured, clipper.contributed) == (None, None)
-    for _ in range(2):
+    for frozen in ((model.mix.weight, model.scale), (), (model.table.weight,)):
+        for parameter in model.parameters():
+            parameter.requires_grad_(not any(parameter is other for other in frozen))
         clipper.add(batch_of())
         sums = clipper.take()
-        assert list(sums) == list(model.parameters())
+        assert list(sums) == [parameter for parameter in model.parameters() if parameter.requires_grad]
         near(flat(sums), clipped(truth(model, batch_of())))
         assert not any(tensor.requires_grad for tensor in sums.values())
     assert (clipper.measured, clipper.contributed) == (True, True)
@@ -88,24 +81,15 @@ UNITS = [[0, 3], [1], [2, 4, 5], [6]]
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("memory", [None, 0])
-def test_units_are_clipped_by_the_gradient_of_the_mean_of_their_losses(way: str, memory: int | None) -> None:
+def test_parts_of_a_batch_add_up_in_any_order_and_units_are_clipped_by_the_gradient_of_their_mean(way: str, memory: int | None) -> None:
     model, batch = Model(way), batch_of()
+    whole = added(model, batch, gradient_memory=memory)
+    near(added(model, batch[:3], batch[3:4], batch[4:], gradient_memory=memory), whole)
+    near(added(model, batch[torch.tensor([4, 2, 6, 0, 1, 5, 3])], gradient_memory=memory), whole)
     near(added(model, batch, way=way, units=UNITS, gradient_memory=memory), clipped(truth(model, batch, UNITS)))
     near(added(model, batch, units=UNITS, clip=1e9), truth(model, batch, UNITS).sum(0))
-    near(added(model, batch, units=[[record] for record in range(RECORDS)]), added(model, batch))
+    near(added(model, batch, units=[[record] for record in range(RECORDS)]), whole)
     near(added(model, batch, units=UNITS[:2]), clipped(truth(model, batch, UNITS[:2])))  # rows of no unit do not count
-
-
-def test_parameters_are_frozen_and_freed_between_steps() -> None:
-    model, batch = Model(), batch_of()
-    clipper = Clipper(model, losses_of(model), CLIP)
-    for frozen in ((model.mix.weight, model.scale), (), (model.table.weight,)):
-        for parameter in model.parameters():
-            parameter.requires_grad_(not any(parameter is other for other in frozen))
-        clipper.add(batch)
-        sums = clipper.take()
-        assert sums.keys() == {parameter for parameter in model.parameters() if parameter.requires_grad}
-        near(flat(sums), clipped(truth(model, batch)))
 
 
 @pytest.mark.parametrize(("way", "fails"), [("fast", False), ("fast", True), ("vmap", False), ("alone", False)])

@@ -20,7 +20,6 @@ from lethe.train.clip.clipper import Clipper
 
 APART = {"in_the_backward_pass": "vmap", "saved_coarsely": "alone"}
 """Those whose records meet in the backward pass of a batch only: they are trained, each alone."""
-FIRST, LATER = 8, 12
 
 
 @pytest.mark.sampled(4)
@@ -61,43 +60,21 @@ def test_one_record_that_is_moved_by_another_is_found_in_the_first_batch_or_the_
             trained(Between(between), batches(seed, 8, records))
 
 
-@pytest.mark.parametrize("begins", [2, 3])
-def test_a_model_that_begins_to_centre_later_is_found_in_the_fourth_batch(begins: int) -> None:
-    number = 0
-
-    def between(model: Any, hidden: Tensor) -> Tensor:
-        return centred(hidden) if number >= begins else hidden
-
-    model = Between(between)
-    clipper = Clipper(model, lambda batch: squares(model(batch)), 0.1)
-    for number in range(3):
-        clipper.add(rows(number))
-        clipper.take()
-    for number in (3, 4):  # a check that failed is made again
-        with pytest.raises(InputError, match="depends on the other records"):
-            clipper.add(rows(number))
-    assert not any(tensor.any() for tensor in clipper.take().values())
-
-
-def test_a_batch_half_as_large_again_is_looked_at() -> None:
-    model = Between(lambda model, hidden: centred(hidden) if len(hidden) > LATER else hidden)
-    clipper = trained(model, batches(0, 4, FIRST))  # the fifth is no power of two
-    with pytest.raises(InputError, match="depends on the other records"):
-        clipper.add(rows(3, LATER + 1))
-
-
-@pytest.mark.parametrize("change", ["mode", "parameters"])
-def test_the_first_batch_after_a_change_is_looked_at(change: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "before", "records"),
+    [("the fourth batch", 3, RECORDS), ("half as large again", 4, 13), ("mode", 2, RECORDS), ("parameters", 2, RECORDS)],
+)
+def test_a_model_that_begins_to_centre_later_is_found_at_the_next_look(change: str, before: int, records: int) -> None:
     state = {"mixing": False}
     model = Between(lambda model, hidden: centred(hidden) if state["mixing"] else hidden).eval()
-    clipper = trained(model, batches(0, 2))
+    clipper = trained(model, batches(0, before))
     state["mixing"] = True
-    if change == "mode":
-        model.train()
-    else:
-        model.last.bias.requires_grad_(False)
-    with pytest.raises(InputError, match="depends on the other records"):
-        clipper.add(rows(5))
+    model.train(change == "mode")
+    model.last.bias.requires_grad_(change != "parameters")
+    for seed in (5, 6):  # a check that failed is made again
+        with pytest.raises(InputError, match="depends on the other records"):
+            clipper.add(rows(seed, records))
+    assert not any(tensor.any() for tensor in clipper.take().values())
 
 
 @pytest.mark.parametrize("name", ["over the detached maximum", "in-batch negatives"])
