@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -109,12 +108,10 @@ class _StepBack:
         turned = self._factors * (scores - self._units * (self._units * scores).sum(dim=-1, keepdim=True))
         return vectors - self._share * (self._rows.T @ self._curvature.product(turned))
 
-    def bend_roots(self, gradient: Tensor, directions: int, generator: torch.Generator) -> tuple[Any, Any]:
-        """Random roots of the two parts of the third derivative along `gradient`, of unclipped records; zeros where it is 0."""
+    def bend_roots(self, gradient: Tensor, directions: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Random roots of the two parts of the third derivative along `gradient`, of unclipped records."""
         direction = self._unclipped * (self._rows @ gradient)
         noise = torch.randn((2, directions, *direction.shape), generator=generator, dtype=torch.float64)
-        if self._curvature.bend_roots is None:
-            return 0.0, 0.0
         plus, minus = (math.sqrt(self._share) * (self._rows.T @ root) for root in self._curvature.bend_roots(direction, noise))
         return plus, minus
 
@@ -125,8 +122,7 @@ class _Curvature:
 
     product: Callable[[Tensor], Tensor]  # the second derivative S times directions
     root: Callable[[Tensor], Tensor]  # $Rz$ for noise z, with $RR^\\top = S$
-    # Such roots of both parts of the third derivative along a direction, times the two halves of the noise; None: it is 0
-    bend_roots: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+    bend_roots: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # such roots of both parts of the third derivative along a direction
 
 
 def _curvature(loss: LinearLoss, scores: Tensor, targets: Tensor) -> _Curvature:
@@ -134,21 +130,22 @@ def _curvature(loss: LinearLoss, scores: Tensor, targets: Tensor) -> _Curvature:
         case Softmax():
             return _softmax(torch.softmax(scores, dim=-1))
         case Logistic():
-            return _logistic(torch.sigmoid(scores))
+            chances = torch.sigmoid(scores)
+            second = chances * (1 - chances)
+            return _diagonal(second, second * (1 - 2 * chances))
         case _:
             curvatures = loss.curvatures(scores.numpy(), targets.to(torch.float64).squeeze(1).numpy())
             if curvatures.terms or not loss.quadratic_pieces:
                 raise left_to_retraining(f"loss.kind: got {loss.kind}; its third derivative is not known here.", "run.loss")
             diagonal = torch.from_numpy(curvatures.diagonal).to(scores)
-            return _Curvature(lambda directions: diagonal * directions, lambda noise: diagonal.sqrt() * noise)
+            return _diagonal(diagonal, torch.zeros_like(diagonal))
 
 
-def _logistic(chances: Tensor) -> _Curvature:
-    r"""$S = p(1-p)$, $T = p(1-p)(1-2p)\,s$ with $p = \mathrm{sigmoid}$ of the score, split by sign."""
-    second = chances * (1 - chances)
+def _diagonal(second: Tensor, third: Tensor) -> _Curvature:
+    """Of scores that do not bend one another."""
 
     def bend_roots(direction: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        bend = second * (1 - 2 * chances) * direction
+        bend = third * direction
         return bend.clamp(min=0).sqrt() * noise[0], (-bend).clamp(min=0).sqrt() * noise[1]
 
     return _Curvature(lambda directions: second * directions, lambda noise: second.sqrt() * noise, bend_roots)

@@ -1,4 +1,4 @@
-r"""The excess risk of a run: a proved bound of how far its last iterate stays above the minimum, or the reason why there is none."""
+r"""The excess risk of a run: a proved bound of how far its last iterate stays above the minimum, or why there is none."""
 
 from __future__ import annotations
 

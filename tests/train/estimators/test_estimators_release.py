@@ -33,10 +33,8 @@ from lethe.run.run import Run
 
 X, y = two_blobs(60)
 COMMON: dict[str, Any] = {"feature_norm": 4.0, "epsilon": 1.0, "delta": 1e-4}
-RUN = Run(
-    records=60, batches=Cyclic(size=20), passes=4, step_size=0.5, noise_multiplier=2.0, loss=Logistic(feature_norm=1.05).as_recorded(),
-    release="all", neighbours="zero_out",
-)  # fmt: skip
+STEPS: dict[str, Any] = {"records": 60, "batches": Cyclic(size=20), "passes": 4, "step_size": 0.5, "noise_multiplier": 2.0}
+RUN = Run(**STEPS, loss=Logistic(feature_norm=1.05).as_recorded(), release="all", neighbours="zero_out")
 RUNS = {
     "independent": RUN,
     "correlated": RUN.replace(noise=BandedToeplitz(coefficients=(1.0, 0.5, 0.3))),

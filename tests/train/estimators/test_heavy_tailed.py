@@ -22,7 +22,7 @@ from lethe.estimators.heavy_tailed.base import (
     released_curvature,
     set_aside,
 )
-from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, ScoreGradients, gradient_rows, linear_records
+from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, ScoreGradients, clipped_to, gradient_rows, linear_records
 from lethe.estimators.options import EstimatorOptions
 from lethe.heavy_tailed.oracles import ClippedMean, clip_rows
 
@@ -130,7 +130,7 @@ def test_the_largest_eigenvalue_moves_by_no_more_than_its_sensitivity(rows: np.n
     for first in (rows[0], other):
         table = np.vstack([first, rows[1:]])
         features, _, norms = linear_records(table, np.zeros(5))
-        clipped = features * np.minimum(1.0, 2.0 / norms)[:, None]
+        clipped = clipped_to(features, norms, 2.0)
         found.append(float(np.linalg.eigvalsh(clipped.T @ clipped / 5)[-1]))
     assert abs(found[0] - found[1]) <= 4.0 / 5 * (1.0 + 1e-12)
 

@@ -13,7 +13,7 @@ from scipy import sparse
 from lethe.estimators.choice.risk import cut_losses
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.records import Records, UserRecords, UserRows, row_norms, rows_of_users
-from lethe.estimators.inputs.tables import LARGEST_ENTRY, readable
+from lethe.estimators.inputs.tables import LARGEST_ENTRY, bounded_weights, readable
 from lethe.run.losses import LeastSquares, Logistic, OneVersusRest, SmoothedHinge, Softmax
 from lethe.run.losses.linear import LinearLoss
 
@@ -153,6 +153,12 @@ def test_a_users_gradient_is_no_longer_than_one_rows_bound() -> None:
         assert length <= bound
         longest = max(longest, length)
     assert longest > 0.95 * bound
+
+
+def test_a_weight_at_its_bound_counts_one() -> None:
+    weights = bounded_weights([0.0, 0.5, 2.0], count=3, max_weight=2.0)
+    assert weights is not None
+    assert weights.tolist() == [0.0, 0.25, 1.0]
 
 
 def test_rows_of_a_user_are_chosen_with_equal_chance() -> None:
