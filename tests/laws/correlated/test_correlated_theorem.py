@@ -16,8 +16,8 @@ from helpers import make_run
 from strategies import BANDED, BUFFERED, DELTA, contributions_of, noises, strategy_of
 
 import lethe
+from lethe.accounting.certify import cumulative_privacy
 from lethe.accounting.compare import compare
-from lethe.accounting.cumulative import cumulative_privacy
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.calculus.guarantees import GDP
