@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
@@ -36,7 +35,7 @@ from lethe.certificates.parts import (
 from lethe.certificates.records import TrainingRecord
 from lethe.certificates.seal import Seal, read_seal, seal
 from lethe.documents.shortened import html_table, page_in_few_lines
-from lethe.documents.strict import read_document, refuse_other_kind, write_document
+from lethe.documents.strict import refuse_other_kind
 from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.run.descended import clipped_along_a_line
@@ -166,10 +165,6 @@ class Certificate(Claims):
     def _seeded(self) -> Finding | None:
         return next((finding for finding in self.findings if finding.name == FRESH_NOISE and finding.status == "fails"), None)
 
-    def cite(self) -> str:
-        """The sources of the theorem and of the conversions it used, one a line."""
-        return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
-
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain data that JSON can hold; an infinite epsilon is the text "inf". `large_delta` is there if true, and
         `seal` where there is one.
@@ -235,19 +230,6 @@ class Certificate(Claims):
         written = tuple(map(as_written, self.findings))
         kept = tuple(one if record is not None and record.vouches_for(one) else as_said(one) for one in written)
         return replace(self, findings=kept, seal=seal)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Certificate:
-        """Read a certificate from a file that `save` wrote; `key` as for `from_dict`.
-
-        Raises:
-            InputError: the file cannot be read or holds no certificate.
-        """
-        return cls.from_dict(read_document(path), source=str(path), key=key)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the certificate to a .json (or .yaml) file, whole or not at all."""
-        write_document(path, self.to_dict())
 
 
 def _parsed(cls: type[Certificate], content: dict[str, Any], key: PublicKey | None) -> Certificate:

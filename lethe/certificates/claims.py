@@ -1,10 +1,13 @@
-"""Claims: what may be asked of anything that has a guarantee for a number of records."""
+"""Claims: what may be asked of anything that has a guarantee for a number of records, and its file."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Self
 
 from lethe.calculus.large_delta import delta_for, open_delta
+from lethe.certificates.keys import PublicKey
+from lethe.documents.strict import read_document, write_document
 
 
 class Claims:
@@ -24,6 +27,10 @@ class Claims:
         level = open_delta(delta) if self.records is None else delta_for(self.records, delta, allow_large_delta=allow_large_delta)
         return self.guarantee.epsilon(level)
 
+    def cite(self: Any) -> str:
+        """The sources of what was used, one a line."""
+        return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
+
     def delta_at(self: Any, epsilon: float) -> float:
         """The delta that the guarantee gives at epsilon >= 0."""
         return self.guarantee.delta(epsilon)
@@ -31,3 +38,17 @@ class Claims:
     def tradeoff(self: Any, type_one: float) -> float:
         """The least chance of a type II error that a test of one record with this chance of a type I error, in [0, 1], can have."""
         return self.guarantee.tradeoff(type_one)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Self:
+        """Read it from a file that `save` wrote; `key` as for `from_dict`.
+
+        Raises:
+            InputError: the file cannot be read, holds something else, or something that does not follow from what it holds.
+        """
+        reader: Any = cls
+        return reader.from_dict(read_document(path), source=str(path), key=key)
+
+    def save(self: Any, path: str | os.PathLike[str]) -> None:
+        """Write it to a .json (or .yaml) file, whole or not at all."""
+        write_document(path, self.to_dict())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
@@ -33,10 +32,10 @@ from lethe.certificates.parts import (
 from lethe.certificates.records import ReleaseRecord
 from lethe.certificates.seal import Seal, read_seal, seal
 from lethe.documents.shortened import page_in_few_lines
-from lethe.documents.strict import read_document, to_json, write_document
+from lethe.documents.strict import to_json
 from lethe.documents.version import __version__
 from lethe.errors import HypothesisError, InputError
-from lethe.run.neighbours import Unit
+from lethe.run.participation import Unit
 from lethe.run.run import Neighbours
 
 KIND = "statement"
@@ -194,10 +193,6 @@ class Statement(Claims):
         cost = self.guarantee.describe() if delta is None else f"({shown(self.epsilon(delta))}, {delta:g})-DP"
         return f"{cost}, {relation_words(self.neighbours, self.unit)}, all that was released"
 
-    def cite(self) -> str:
-        """The sources of what was used, one a line."""
-        return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
-
     def to_dict(self) -> dict[str, Any]:
         """The statement as plain data, for a file."""
         asked = {} if self.target_delta is None else {"epsilon": plain_number(self.epsilon(self.target_delta)), "delta": self.target_delta}
@@ -257,19 +252,6 @@ class Statement(Claims):
         told = replace(self.as_read(), seal=seal)
         assert told.seal is not None
         return replace(told.seal.record.stated, seal=told.seal) if told.seal.holds and told.seal.record is not None else told
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Statement:
-        """Read a statement from a file that `save` wrote; `key` as for `from_dict`.
-
-        Raises:
-            InputError: the file cannot be read or holds no statement.
-        """
-        return cls.from_dict(read_document(path), source=str(path), key=key)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the statement to a .json (or .yaml) file, whole or not at all."""
-        write_document(path, self.to_dict())
 
     def as_read(self) -> Statement:
         """What a reader of its file may believe who believes no seal: nothing in it is enforced, but by the word of the file."""

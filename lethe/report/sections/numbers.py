@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.accounting.certify import certify
-from lethe.accounting.cumulative import Cumulative, cumulative_privacy, stopped
+from lethe.accounting.certify import Cumulative, certify, cumulative_privacy, stopped
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import is_large
 from lethe.calculus.upward_formatting import shown
@@ -23,7 +22,7 @@ from lethe.errors import LetheError
 from lethe.report.model import COLOURS, Block, Code, Notice, Panel, Picture, Section, Series, Table
 from lethe.report.subject import Subject
 from lethe.report.wording import percent
-from lethe.run.noise.base import growths
+from lethe.run.noise.strategies import growths
 from lethe.run.run import Run
 from lethe.run.schedules import schedule_document
 

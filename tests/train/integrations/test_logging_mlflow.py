@@ -16,7 +16,7 @@ pytest.importorskip("mlflow")
 from logged_runs import Logged, file_store, fitted, looped, make_run
 
 import lethe
-from lethe.accounting.cumulative import stopped
+from lethe.accounting.certify import stopped
 from lethe.errors import InputError, MissingExtraError
 from lethe.integrations.logging import MLflowLogger, TensorBoardLogger
 from lethe.train import Callback, Checkpoints

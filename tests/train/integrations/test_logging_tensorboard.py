@@ -18,7 +18,7 @@ from logged_runs import CROSS_ENTROPY, EventFiles, fitted, looped, make_data, ma
 from torch import Tensor
 
 import lethe
-from lethe.accounting.cumulative import stopped
+from lethe.accounting.certify import stopped
 from lethe.calculus.guarantees import ZCDP
 from lethe.errors import CallbackWarning, InputError
 from lethe.integrations.logging import TensorBoardLogger

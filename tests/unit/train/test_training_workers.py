@@ -8,54 +8,47 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from networks import CLASSES, CROSS_ENTROPY, make_network_run
+from networks import CLASSES, CROSS_ENTROPY
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
 from lethe.train.clip.clipper import Clipper
 from lethe.train.distributed.workers import Workers
-from lethe.train.network.noise.secure import SecureNoise
 
 
-class Group:
-    """A process group that is not there: what it was asked for, and what the others would have said."""
+class Done:
+    def wait(self, *timeout: Any) -> bool:
+        return True
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, others: Sequence[tuple[float, float]], backend: str = "cpu:gloo,cuda:nccl") -> None:
-        self.asked: list[str] = []
-        self.others = list(others)
 
-        class Done:
-            def wait(self, *timeout: Any) -> bool:
-                return True
+def group(monkeypatch: pytest.MonkeyPatch, others: Sequence[tuple[float, float]], backend: str = "cpu:gloo,cuda:nccl") -> None:
+    """A process group that is not there, and what the others would say in it; it exchanges nothing else."""
 
-        def all_gather(told: list[Tensor], mine: Tensor, async_op: bool) -> Done:
-            self.asked.append("gather")
-            for place, said in zip(told, [mine, *map(mine.new_tensor, self.others)], strict=True):
-                place.copy_(said)
-            return Done()
+    def all_gather(told: list[Tensor], mine: Tensor, async_op: bool) -> Done:
+        for place, said in zip(told, [mine, *map(mine.new_tensor, others)], strict=True):
+            place.copy_(said)
+        return Done()
 
-        monkeypatch.setattr(dist, "is_initialized", lambda: True)
-        monkeypatch.setattr(dist, "get_rank", lambda: 0)
-        monkeypatch.setattr(dist, "get_world_size", lambda: 1 + len(self.others))
-        monkeypatch.setattr(dist, "get_backend_config", lambda: backend)
-        monkeypatch.setattr(dist, "all_gather", all_gather)
-        monkeypatch.setattr(dist, "broadcast", lambda tensor, src: self.asked.append(f"broadcast {tensor.numel()} from {src}"))
-        monkeypatch.setattr(dist, "broadcast_object_list", lambda sent, src: self.asked.append(f"{sent} from {src}"))
-        monkeypatch.setattr(dist, "reduce", lambda tensor, dst: self.asked.append(f"reduce {tensor.numel()} to {dst}"))
+    answers = {"is_initialized": True, "get_rank": 0, "get_world_size": 1 + len(others), "get_backend_config": backend}
+    for name, answer in answers.items():
+        monkeypatch.setattr(dist, name, lambda answer=answer: answer)
+    monkeypatch.setattr(dist, "all_gather", all_gather)
+    for name in ("broadcast", "broadcast_object_list", "reduce"):
+        monkeypatch.setattr(dist, name, lambda *_, **__: pytest.fail("exchanged"))
 
 
 def test_processes_that_expect_different_things_exchange_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = Group(monkeypatch, [(2.0, 0.0)])
+    group(monkeypatch, [(2.0, 0.0)])
     with pytest.raises(LetheError, match=r"different noise: its standard deviations are 1\.0 in process 0, 0\.0 in process 1"):
         Workers.current().from_root([torch.tensor([3])], 1.0)
-    assert group.asked == ["gather"]
+    monkeypatch.setattr(dist, "broadcast_object_list", lambda sent, src: None)
     assert Workers.current().told_by_root("checkpoint", 3) == 3
     with pytest.raises(LetheError, match="process 0 sends its None, and process 1 expects its checkpoint"):
         Workers(rank=1, world_size=2).told_by_root("checkpoint", 3)
 
 
 def test_a_process_group_for_other_devices_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    Group(monkeypatch, [(0.0, 0.0)], backend="cuda:nccl")
+    group(monkeypatch, [(0.0, 0.0)], backend="cuda:nccl")
     with pytest.raises(InputError, match="exchanges tensors on cuda; the model is on cpu"):
         Workers.current().refuse_device(torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
@@ -64,35 +57,14 @@ def test_a_process_group_for_other_devices_is_refused(monkeypatch: pytest.Monkey
         Workers.current().refuse_device(torch.device("cuda", 1))
 
 
-def test_the_grid_of_secure_noise_counts_the_numbers_of_all_processes() -> None:
-    """A shard has few; what rounding to the grid may add to a change of all of them grows with their number."""
-    from lethe.train.network.noise.secure import grid_noise_std
-    from lethe.train.network.noise.training_noise import TrainingNoise
-    from lethe.train.network.steps import NoisySums
-
-    asked: list[float] = []
-
-    class Noted(SecureNoise):
-        def add_to(self, tensors: Any, noise_std: float) -> None:
-            asked.append(noise_std)
-
-    run = make_network_run(noise_multiplier=1.0)
-    noise = TrainingNoise(Noted(), shards=Noted(), parts=[True, False], dimension=10**12)
-    NoisySums(run, noise)(1, [torch.zeros(5), torch.zeros(3)])
-    assert set(asked) == {grid_noise_std(0.4, run.touch_factor * run.record_bound, 10**12)}
-    assert asked[0] > 1.003 * 0.4
-
-
 class Tagger(nn.Module):
     """An embedding, attention, a recurrent layer and a parameter of its own."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(20, 16)
-        self.block = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
-        self.recurrent = nn.GRU(16, 12, batch_first=True)
+        self.embedding, self.block = nn.Embedding(20, 16), nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.recurrent, self.head = nn.GRU(16, 12, batch_first=True), nn.Linear(12, CLASSES)
         self.scale = nn.Parameter(torch.ones(12))
-        self.head = nn.Linear(12, CLASSES)
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.head(self.recurrent(self.block(self.embedding(tokens)))[0].mean(1) * self.scale)

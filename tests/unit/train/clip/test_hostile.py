@@ -13,14 +13,13 @@ from hostile_models import HOSTILE, LOSSES, RECORDS, Between, batches, centred, 
 from how_many import by_night
 from torch import Tensor, nn
 
-from lethe.errors import HypothesisError, InputError, LetheError, RecordByRecordWarning
+from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import fix_batch_norm
 from lethe.train.clip import check as look
 from lethe.train.clip.clipper import Clipper
 
 APART = {"in_the_backward_pass": "vmap", "saved_coarsely": "alone"}
 """Those whose records meet in the backward pass of a batch only: they are trained, each alone."""
-FIRST, LATER = 8, 12
 
 
 @pytest.mark.sampled(4)
@@ -61,95 +60,43 @@ def test_one_record_that_is_moved_by_another_is_found_in_the_first_batch_or_the_
             trained(Between(between), batches(seed, 8, records))
 
 
-@pytest.mark.parametrize("begins", [2, 3])
-def test_a_model_that_begins_to_centre_later_is_found_in_the_fourth_batch(begins: int) -> None:
-    number = 0
-
-    def between(model: Any, hidden: Tensor) -> Tensor:
-        return centred(hidden) if number >= begins else hidden
-
-    model = Between(between)
-    clipper = Clipper(model, lambda batch: squares(model(batch)), 0.1)
-    for number in range(3):
-        clipper.add(rows(number))
-    number = 3
-    with pytest.raises(InputError, match="depends on the other records"):
-        clipper.add(rows(3))
-
-
-def test_a_batch_half_as_large_again_is_looked_at() -> None:
-    model = Between(lambda model, hidden: centred(hidden) if len(hidden) > LATER else hidden)
-    clipper = trained(model, batches(0, 4, FIRST))  # the fifth is no power of two
-    with pytest.raises(InputError, match="depends on the other records"):
-        clipper.add(rows(3, LATER + 1))
-
-
-@pytest.mark.parametrize("change", ["mode", "parameters"])
-def test_the_first_batch_after_a_change_is_looked_at(change: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "before", "records"),
+    [("the fourth batch", 3, RECORDS), ("half as large again", 4, 13), ("mode", 2, RECORDS), ("parameters", 2, RECORDS)],
+)
+def test_a_model_that_begins_to_centre_later_is_found_at_the_next_look(change: str, before: int, records: int) -> None:
     state = {"mixing": False}
     model = Between(lambda model, hidden: centred(hidden) if state["mixing"] else hidden).eval()
-    clipper = trained(model, batches(0, 2))
+    clipper = trained(model, batches(0, before))
     state["mixing"] = True
-    if change == "mode":
-        model.train()
-    else:
-        model.last.bias.requires_grad_(False)
-    with pytest.raises(InputError, match="depends on the other records"):
-        clipper.add(rows(5))
-
-
-def test_a_check_that_failed_is_made_again() -> None:
-    model = Between(HOSTILE["over the detached maximum"])
-    clipper = Clipper(model, lambda batch: squares(model(batch)))
-    for seed in range(3):
+    model.train(change == "mode")
+    model.last.bias.requires_grad_(change != "parameters")
+    for seed in (5, 6):  # a check that failed is made again
         with pytest.raises(InputError, match="depends on the other records"):
-            clipper.add(rows(seed))
+            clipper.add(rows(seed, records))
     assert not any(tensor.any() for tensor in clipper.take().values())
 
 
-@pytest.mark.parametrize("name", ["over the detached maximum", "normalised", "in-batch negatives"])
+@pytest.mark.parametrize("name", ["over the detached maximum", "in-batch negatives"])
 def test_records_cannot_meet_where_it_is_enforced(name: str) -> None:
     """The sum is that of records alone, whatever the model makes of a batch."""
     model = Between(HOSTILE[name])
     clipper = Clipper(model, lambda batch: squares(model(batch)), 1e9, isolation="enforced")
-    if name == "normalised":  # of one record alone it is refused by torch itself
-        with pytest.raises(ValueError, match="more than 1 value"):
-            clipper.add(rows(0))
-        return
     clipper.add(rows(0))
+    assert not clipper.checked
+    assert not trained(Between(HOSTILE["with_a_buffer"]), batches(0), isolation="declared").checked  # nor is anything compared there
     sums = clipper.take()
     alone = torch.stack([squares(model(row[None])) for row in rows(0)]).sum()
     for parameter, gradient in zip(sums, torch.autograd.grad(alone, list(sums)), strict=True):
         torch.testing.assert_close(sums[parameter], gradient, rtol=1e-4, atol=1e-9)
 
 
-@pytest.mark.parametrize("isolation", ["enforced", "declared"])
-def test_nothing_is_compared_where_it_is_not_to_be(isolation: str) -> None:
-    clipper = trained(
-        Between(HOSTILE["with_a_buffer"] if isolation == "declared" else lambda model, hidden: hidden), batches(0), isolation=isolation
-    )
-    assert not clipper.checked
-    assert trained(Between(), batches(0)).checked
-
-
-class Words(nn.Module):
-    """Attends over padding where it should not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.head = nn.Embedding(9, 4).double(), nn.Linear(4, 2).double()
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.table(tokens).mean(1))
-
-
 def test_padding_that_leaks_is_found_by_records_that_were_collated_alone() -> None:
     torch.manual_seed(0)
-    whole = torch.randint(1, 9, (RECORDS, 6))
     lengths = torch.arange(RECORDS) % 5 + 1
-    padded = whole * (torch.arange(6) < lengths[:, None])
-    model = Words()
-    clipper = Clipper(model, lambda batch: squares(model(batch)))
+    padded = torch.randint(1, 9, (RECORDS, 6)) * (torch.arange(6) < lengths[:, None])
+    table, head = nn.Embedding(9, 4).double(), nn.Linear(4, 2).double()
+    clipper = Clipper(nn.ModuleList([table, head]), lambda batch: squares(head(table(batch).mean(1))))
     with pytest.raises(InputError, match="depends on how far its batch is padded"):
         clipper.add(padded, collated={record: padded[record : record + 1, : int(lengths[record])] for record in range(RECORDS)})
 
@@ -163,14 +110,20 @@ class Recurrent(nn.Module):
         return self.layer(given.view(-1, 2, 2))[0]
 
 
-def kept(model: Any, hidden: Tensor) -> Tensor:
+def with_a_table(model: Any, hidden: Tensor) -> Tensor:
     model.table = torch.arange(float(WIDTH)).double().sin()  # of its shape alone
     return hidden * model.table
 
 
+def locked() -> nn.Module:
+    model = Between()
+    vars(model)["lock"] = threading.Lock()  # which cannot be copied
+    return model
+
+
 WIDTH = 5
 HONEST: dict[str, Callable[[], nn.Module]] = {
-    "a table made for a shape": lambda: Between(kept),
+    "a table made for a shape": lambda: Between(with_a_table),
     "a squeeze of nothing": lambda: Between(lambda model, hidden: hidden.squeeze(2) if hidden.dim() > 2 else hidden),
     "a head of zeros": lambda: Between(zero_head=True),
     "what it saw last, for a picture": lambda: Between(lambda model, hidden: setattr(model, "seen", hidden.detach()) or hidden),
@@ -180,16 +133,8 @@ HONEST: dict[str, Callable[[], nn.Module]] = {
     "noise of a shape": lambda: Between(lambda model, hidden: hidden + torch.randn(len(hidden), WIDTH, dtype=hidden.dtype)),
     "recurrent layers that drop": Recurrent,
     "batch normalisation in eval mode": lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)).double().eval(),
-    "a lock": lambda: Locked(),
+    "a lock": locked,
 }
-
-
-class Locked(Between):
-    """Holds what cannot be copied."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lock = threading.Lock()
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -199,20 +144,6 @@ def test_what_mixes_nothing_is_trained_in_the_fast_way(name: str) -> None:
         clipper = trained(HONEST[name](), batches(seed))
         assert clipper.ways == {"fast"}
         assert clipper.checked
-
-
-def test_gradients_that_a_hook_clamps_are_those_of_records_alone() -> None:
-    def between(model: Any, hidden: Tensor) -> Tensor:
-        if hidden.requires_grad:
-            hidden.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
-        return hidden
-
-    model = Between(between)
-    clipper = Clipper(model, lambda batch: squares(model(batch)), 1e9)
-    with pytest.warns(RecordByRecordWarning, match=r"under torch\.func\.vmap.*the gradient of record"):
-        clipper.add(rows(0))
-    alone = [torch.autograd.grad(squares(model(row[None])).sum(), model.first.weight)[0] for row in rows(0)]
-    torch.testing.assert_close(clipper.take()[model.first.weight], torch.stack(alone).sum(0))
 
 
 @pytest.mark.parametrize(("name", "kept"), [("with_one_record_of_the_first_batch", "memory"), ("with_a_scale_of_the_first_batch", "scale")])
@@ -259,8 +190,6 @@ def test_parameters_of_other_modules_are_refused_and_get_no_gradient() -> None:
     ("layer", "shape", "groups"),
     [
         (nn.BatchNorm1d(32), (5, 32), 4),
-        (nn.BatchNorm1d(6), (5, 6), 1),
-        (nn.BatchNorm2d(64), (5, 64, 3, 3), 32),
         (nn.BatchNorm2d(6), (5, 6, 3, 3), 3),
         (nn.BatchNorm2d(7), (5, 7, 3, 3), 1),
         (nn.BatchNorm3d(1, affine=False), (5, 1, 2, 2, 2), 1),
@@ -278,9 +207,4 @@ def test_records_no_longer_meet(layer: nn.Module, shape: tuple[int, ...], groups
     assert torch.allclose(torch.cat([model(row[None]) for row in rows]), whole, atol=1e-5)
     assert whole.std() > 0.5  # no group of one number alone, which would become 0
     assert [id(parameter) for parameter in model.parameters()] == [id(parameter) for parameter in layer.parameters()]
-
-
-def test_a_model_that_is_one_comes_back_as_another() -> None:
-    assert isinstance(fix_batch_norm(nn.BatchNorm1d(16)), nn.GroupNorm)
-    linear = nn.Linear(2, 2)
-    assert fix_batch_norm(linear) is linear
+    assert isinstance(fix_batch_norm(layer), nn.GroupNorm)  # a model that is one comes back as another
