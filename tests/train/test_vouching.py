@@ -23,7 +23,6 @@ from torch import Tensor, nn
 import lethe
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck
-from lethe.accounting.verify import Verification
 from lethe.calculus.guarantees import GDP
 from lethe.errors import HypothesisError, InputError
 from lethe.run.losses import parse_loss
@@ -87,29 +86,24 @@ def names(certificate: lethe.Certificate, kind: str) -> set[str]:
     return {name for name, found in evidence(certificate).items() if found == kind}
 
 
-def verified(certificate: lethe.Certificate, weights: Any, tmp_path: Path) -> Verification:
-    certificate.save(tmp_path / "certificate.json")
-    return lethe.verify(tmp_path / "certificate.json", weights=weights)
-
-
 def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
     fitted = trained()
     certificate = lethe.certify(fitted, DELTA)
     assert certificate.epsilon == lethe.certify(fitted.run, DELTA).epsilon
     assert evidence(certificate)["fresh noise"] == "enforced"
     torch.save(fitted.model.state_dict(), tmp_path / "model.pt")
-    assert verified(certificate, tmp_path / "model.pt", tmp_path).yes
+    assert lethe.verify(certificate, weights=tmp_path / "model.pt").yes
     with torch.no_grad():
         next(fitted.model.parameters())[0, 0] += 1e-3
     # What was changed after training is not what was sealed, and a certificate that is asked for now does not seal it.
-    assert not verified(lethe.certify(fitted, DELTA), fitted.model.state_dict(), tmp_path).yes
+    assert not lethe.verify(lethe.certify(fitted, DELTA), weights=fitted.model.state_dict()).yes
 
 
-def test_an_engine_seals_the_weights_of_the_moment_it_is_asked(tmp_path: Path) -> None:
+def test_an_engine_seals_the_weights_of_the_moment_it_is_asked() -> None:
     loop = looped()
     engine, record = loop.engine, loop.engine.record()
     assert record.run == engine.recorded_run()
-    assert verified(lethe.certify(record, DELTA), loop.model.state_dict(), tmp_path).yes
+    assert lethe.verify(lethe.certify(record, DELTA), weights=loop.model.state_dict()).yes
     engine.close()
     loop.model.weight.grad = torch.ones(2, 3)  # anybody's, from now on
     loop.optimizer.step()
@@ -124,8 +118,8 @@ def test_fit_linear_enforces_what_features_decide(tmp_path: Path) -> None:
     assert (found["gradient bound"], found["curvature"], found["release"]) == ("enforced", "enforced", "declared")
     assert "every record's features are projected to norm 1 [by lethe.train]" in certificate.explain()
     np.savez(tmp_path / "w.npz", weights=fitted.model.weights, intercept=fitted.model.intercept)
-    assert verified(certificate, tmp_path / "w.npz", tmp_path).yes
-    assert not verified(certificate, {"weights": fitted.model.weights * 2, "intercept": fitted.model.intercept}, tmp_path).yes
+    assert lethe.verify(certificate, weights=tmp_path / "w.npz").yes
+    assert not lethe.verify(certificate, weights={"weights": fitted.model.weights * 2, "intercept": fitted.model.intercept}).yes
     assert evidence(lethe.certify(fitted.run, DELTA))["gradient bound"] == "declared"
 
 
@@ -145,21 +139,21 @@ def test_a_budget_filter_that_ran_is_enforced() -> None:
     recheck(certificate)
 
 
-def test_a_head_is_sealed_alone_and_with_its_backbone(tmp_path: Path) -> None:
+def test_a_head_is_sealed_alone_and_with_its_backbone() -> None:
     fitted = head()
     certificate, top = lethe.certify(fitted, DELTA), fitted.model[2]
     numbers = {"weights": top.weight.detach().double().numpy().T, "intercept": np.zeros(2)}
     for weights in (fitted.model.state_dict(), top.state_dict(), numbers):
-        assert verified(certificate, weights, tmp_path).yes
-    assert not verified(certificate, fitted.model[0].state_dict(), tmp_path).yes
+        assert lethe.verify(certificate, weights=weights).yes
+    assert not lethe.verify(certificate, weights=fitted.model[0].state_dict()).yes
 
 
-def test_a_moving_average_is_sealed_beside_the_model(tmp_path: Path) -> None:
+def test_a_moving_average_is_sealed_beside_the_model() -> None:
     fitted = trained(ema=0.9)
     certificate, averaged = lethe.certify(fitted, DELTA), dict(fitted.averaged)
     others = {name: found + 1 for name, found in averaged.items()}
     for weights, own in ((fitted.model.state_dict(), True), (averaged, True), (others, False)):
-        assert verified(certificate, weights, tmp_path).yes == own
+        assert lethe.verify(certificate, weights=weights).yes == own
 
 
 def test_a_model_without_plain_numbers_is_trained_and_not_sealed() -> None:
@@ -260,8 +254,7 @@ def test_the_certificate_rests_on_nothing_declared_and_is_about_the_last_iterate
     assert moved
     assert moved <= names(certificate, "enforced")
     assert fitted(head=make_head(kind), run=declared, data=make_records(kind)).run == result.run
-    assert result.declared == tuple(claim.detail for claim in result.record.declared)
-    assert result.checked == "checked"
+    assert (result.declared, result.checked) == (tuple(claim.detail for claim in result.record.declared), "checked")
     assert all(line in str(result) for line in result.declared)
 
 
