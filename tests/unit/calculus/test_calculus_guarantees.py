@@ -67,7 +67,7 @@ def test_json_round_trip_is_exact_and_strict(guarantee: Guarantee) -> None:
     assert pickle.loads(pickle.dumps(guarantee)) == guarantee
 
 
-@pytest.mark.parametrize("guarantee", KINDS, ids=IDS)
+@pytest.mark.parametrize("guarantee", KINDS[:-1], ids=IDS[:-1])
 def test_profile_and_inverse_agree_and_are_monotone(guarantee: Guarantee) -> None:
     epsilons = [guarantee.epsilon(delta) for delta in DELTAS]
     deltas = [guarantee.delta(epsilon) for epsilon in EPSILONS]
