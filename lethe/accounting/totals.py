@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -14,11 +13,10 @@ from lethe.calculus.domains import require_count, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note, open_delta
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.claims import Claims
+from lethe.certificates.claims import UNREADABLE, Claims, no_such_document
 from lethe.certificates.keys import PublicKey
 from lethe.certificates.parts import Citation, exactly, read_text, relation_words
 from lethe.documents.shortened import page_in_few_lines
-from lethe.documents.strict import read_document, write_document
 from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.run.neighbours import NOUNS, Unit
@@ -154,10 +152,6 @@ class Total(Claims):
         lines += [f"    declared   {line}" for line in self.declared]
         return "\n".join(lines)
 
-    def cite(self) -> str:
-        """The sources, one a line."""
-        return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
-
     def to_dict(self) -> dict[str, Any]:
         """The total as plain data, with the documents of its parts."""
         return {
@@ -207,10 +201,9 @@ class Total(Claims):
             listed = [_read(part, neighbours, unit, key) for part in content["parts"]]
         except InputError as error:
             raise InputError(f"total: {error.what}", source=source or error.source, remedy=error.remedy) from error
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError) as error:
-            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
+        except UNREADABLE as error:
             remedy = "give a file written by `lethe total -o` or Total.save."
-            raise InputError(f"not a total: {reason}.", source=source, remedy=remedy) from error
+            raise no_such_document(TOTAL, error, source, remedy) from error
         found = composed(listed, neighbours, {asked: said[asked]}, unit=unit, allow_large_delta=True)
         for name in ("epsilon", "delta"):
             proved = float(getattr(found, name))
@@ -221,19 +214,6 @@ class Total(Claims):
                     remedy="do not rely on it; add the parts again.",
                 )
         return found
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Total:
-        """Read a total from a file that `save` wrote; `key` as for `from_dict`.
-
-        Raises:
-            InputError: the file cannot be read, holds no total, or one that does not follow from its parts.
-        """
-        return cls.from_dict(read_document(path), source=str(path), key=key)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the total, with the documents of its parts, to a .json (or .yaml) file, whole or not at all."""
-        write_document(path, self.to_dict())
 
 
 def _read(part: dict[str, Any], neighbours: Neighbours, unit: Unit, key: PublicKey | None) -> tuple[Part, Neighbours]:

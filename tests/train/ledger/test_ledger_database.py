@@ -42,22 +42,6 @@ def refused(words: str, call, *arguments, **options) -> str:
     return str(caught.value)
 
 
-def test_a_schema_of_a_newer_version_is_refused_by_whoever_opens_it_and_whoever_had(file) -> None:
-    ledger = Ledger.open(file)
-    change(file, "UPDATE alembic_version SET version_num = '9000'")
-    for make in (False, True):
-        refused("version 9000, which this Lethe does not know", Ledger.open, file, make=make)
-    refused("9000", ledger.reserve, "patients", RELEASE, by="a")
-    change(file, "UPDATE alembic_version SET version_num = '0001'")
-    assert ledger.verify().entries == 3
-
-
-def change(file: str, statement: str) -> None:
-    with sqlite3.connect(file) as connection:
-        connection.execute(statement)
-    connection.close()
-
-
 def test_a_locked_ledger_is_waited_for_and_then_refused_while_readers_do_not_wait(place) -> None:
     ledger = begun(place, timeout=0.3)
     if place.startswith("postgresql"):
@@ -96,7 +80,9 @@ def test_a_full_disk_writes_nothing(file) -> None:
 def test_places_that_hold_no_ledger_are_refused(tmp_path) -> None:
     (tmp_path / "text.sqlite").write_text("no database, but a text that is longer than a header of one would be, by far; " * 20)
     (tmp_path / "empty.sqlite").touch()
-    change(str(tmp_path / "other.sqlite"), "CREATE TABLE patients (name TEXT)")
+    with sqlite3.connect(tmp_path / "other.sqlite") as other:
+        other.execute("CREATE TABLE patients (name TEXT)")
+    other.close()
     (tmp_path / "loop").symlink_to("loop")
     for place, make, words in (
         ("text.sqlite", False, "no SQLite database"),
