@@ -12,8 +12,7 @@ from typing import Any
 
 from lethe.accounting.certify import certify
 from lethe.accounting.heavy_tailed import phases_guarantee
-from lethe.calculus.any_guarantee.composition import joined
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict, require_relation
+from lethe.calculus.any_guarantee import guarantee_from_dict, joined, require_relation
 from lethe.calculus.domains import require_count, require_positive
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import above, round_up, square_above

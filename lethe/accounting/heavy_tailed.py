@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from lethe.accounting.certify import certify
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict
+from lethe.calculus.any_guarantee import guarantee_from_dict
 from lethe.calculus.domains import require_count, require_nonnegative
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, large_delta_note

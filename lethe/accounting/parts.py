@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from lethe.accounting.recheck import recheck, recheck_statement
-from lethe.calculus.any_guarantee.composition import joined
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict, require_relation
+from lethe.calculus.any_guarantee import guarantee_from_dict, joined, require_relation
 from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import Finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
-from lethe.calculus.any_guarantee.stored import noise_scaled
+from lethe.calculus.any_guarantee import noise_scaled
 from lethe.calculus.composition import overshoot, require_target
 from lethe.calculus.crossing import smallest
 from lethe.calculus.domains import require_positive

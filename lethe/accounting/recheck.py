@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from lethe.accounting.certify import certificate_of, evaluate_theorems
-from lethe.calculus.any_guarantee.stored import require_relation
+from lethe.calculus.any_guarantee import require_relation
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import SAID_BY_RUN, Finding, as_said, holds

@@ -44,7 +44,7 @@ def total(
         key: the public key, or its PEM file, of the one whose seals are believed; None: this installation's and its team's.
         allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
     Returns:
-        A total, whose guarantee is as small as the calculus of `lethe.calculus.any_guarantee.composition.together` makes it.
+        A total, whose guarantee is as small as the calculus of `lethe.calculus.any_guarantee.together` makes it.
     Raises:
         InputError: a part cannot be added, or an argument is out of its range.
     Reference: Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10 (adaptive composition of fixed guarantees).

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from lethe.accounting.parts import MOST_TIMES, Part, digest, part_of, refuse_repeated
-from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.any_guarantee import joined
 from lethe.calculus.domains import require_count, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note, open_delta

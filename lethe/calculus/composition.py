@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -138,17 +138,8 @@ def require_target(target: Guarantee) -> Guarantee:
     Raises:
         InputError: it is no guarantee, of a kind no noise is calibrated to, or one that only infinite noise meets, or any noise.
     """
-    size = (
-        target.epsilon_bound
-        if isinstance(target, ApproxDP)
-        else target.mu
-        if isinstance(target, GDP)
-        else target.rho
-        if isinstance(target, ZCDP)
-        else min(target.values)
-        if isinstance(target, RDPCurve)
-        else math.nan
-    )
+    names: dict[type[Guarantee], str] = {ApproxDP: "epsilon_bound", GDP: "mu", ZCDP: "rho", RDPCurve: "values"}
+    size = float(np.min(cast(float, getattr(target, names.get(type(target), ""), math.nan))))
     if not 0.0 < size < math.inf or (isinstance(target, ApproxDP) and target.delta_bound >= 1.0):
         shown = target.describe() if isinstance(target, Guarantee) else target  # pyright: ignore[reportUnnecessaryIsInstance]
         raise outside("target", shown, "an (epsilon, delta), mu-GDP, rho-zCDP or Rényi curve, finite and above 0")

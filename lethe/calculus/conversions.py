@@ -10,14 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.crossing import crossing, log_gap
-from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_pairs, require_probability, require_vector
+from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_pairs, require_vector
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.rounding import above, exp_above, round_down, round_up, square_above
 
 _EPS = float(np.finfo(np.float64).eps)
-# Orders of growth tried for a bracket: 2, 4, 16, 256, ... so that every float is within nine tries.
-_GROWTH = 2.0
-_TRADEOFF_LEVELS = (0.0, *np.geomspace(1e-4, 60.0, 600).tolist())
 
 
 def profile_epsilon(profile: Callable[[float], float], delta: float, *, high: float = 1.0) -> float:
@@ -31,7 +28,7 @@ def profile_epsilon(profile: Callable[[float], float], delta: float, *, high: fl
         return 0.0
     if not profile(math.inf) <= target:
         return math.inf
-    failing, passing, growth = 0.0, high, _GROWTH
+    failing, passing, growth = 0.0, high, 2.0  # then 4, 16, 256, ...: every float is within nine tries
     while (gap_passing := log_gap(profile(passing), target)) > 0.0:
         failing, gap_failing = passing, gap_passing
         passing *= growth
@@ -113,49 +110,12 @@ def _gdp_mu(level: float, target: float) -> float:
     return crossing(gap, failing, passing, resolution=1e-13 * passing, gap_failing=gap(failing), gap_passing=gap(passing))
 
 
-def profile_tradeoff(profile: Callable[[float], float], type_one: float) -> float:
-    r"""A lower bound of the trade-off function: the least type II error of any test that tells two neighbours apart.
-
-    $$f(\alpha) \ge \max_\epsilon\max\{0,\ 1 - \delta(\epsilon) - e^\epsilon\alpha,\ e^{-\epsilon}(1 - \delta(\epsilon) - \alpha)\}$$
-
-    Every $\epsilon$ gives a bound; the largest over 600 of them is returned, rounded down. $\alpha$ is the chance of a type I error.
-    Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Proposition 2.5.
-    """
-    alpha = require_probability("type_one", type_one)
-    best = 0.0
-    for epsilon in _TRADEOFF_LEVELS:
-        left = 1.0 - profile(epsilon)
-        best = max(best, left - math.exp(epsilon) * alpha, math.exp(-epsilon) * (left - alpha))
-    return max(best - 1e-15, 0.0)
-
-
 def rdp_curve(orders: ArrayLike, values: ArrayLike) -> tuple[FloatArray, FloatArray]:
     r"""Check a Rényi curve: orders $\alpha > 1$ finite, values $\ge 0$ (infinity allowed), as many of one as of the other."""
     alpha = require_vector("orders", orders, low=1.0, strict=True)
     bound = require_vector("values", values, low=0.0, allow_infinity=True)
     require_pairs("orders", alpha, "values", bound)
     return alpha, bound
-
-
-def _smallest(candidates: FloatArray, alpha: FloatArray) -> tuple[float, float]:
-    candidates = np.where(np.isnan(candidates), np.inf, candidates)
-    best = int(np.argmin(candidates))
-    return max(float(candidates[best]), 0.0), float(alpha[best])
-
-
-def _rdp_candidates(alpha: FloatArray, bound: FloatArray, terms: list[FloatArray]) -> FloatArray:
-    """bound + the terms, raised by the rounding error of each: terms may cancel, their errors do not."""
-    magnitude = bound + np.sum(np.abs(terms), axis=0)
-    return bound + np.sum(terms, axis=0) + 8.0 * _EPS * magnitude
-
-
-def _trivial_rdp(alpha: FloatArray, bound: FloatArray, target: float) -> tuple[float, float] | None:
-    """The cases without a logarithm: a Rényi divergence of 0 means equal distributions, and nothing else is pure."""
-    if np.any(bound == 0.0):
-        return 0.0, float(alpha[int(np.argmin(bound))])
-    if target == 0.0:
-        return math.inf, float(alpha[-1])
-    return None
 
 
 def rdp_epsilon(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[float, float]:
@@ -168,10 +128,17 @@ def rdp_epsilon(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[flo
     unless the divergence is 0. Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     (alpha, bound), target = rdp_curve(orders, values), require_delta(delta)
-    if (trivial := _trivial_rdp(alpha, bound, target)) is not None:
-        return trivial
+    if np.any(bound == 0.0):  # a divergence of 0 means equal distributions
+        return 0.0, float(alpha[int(np.argmin(bound))])
+    if target == 0.0:  # and nothing else is pure
+        return math.inf, float(alpha[-1])
     excess, log_alpha = alpha - 1.0, np.log(alpha)
-    return _smallest(_rdp_candidates(alpha, bound, [np.log(excess), -log_alpha, -math.log(target) / excess, -log_alpha / excess]), alpha)
+    terms = [np.log(excess), -log_alpha, -math.log(target) / excess, -log_alpha / excess]
+    # Terms may cancel, their rounding errors do not.
+    candidates = bound + np.sum(terms, axis=0) + 8.0 * _EPS * (bound + np.sum(np.abs(terms), axis=0))
+    candidates = np.where(np.isnan(candidates), np.inf, candidates)
+    best = int(np.argmin(candidates))
+    return max(float(candidates[best]), 0.0), float(alpha[best])
 
 
 def rdp_delta(orders: ArrayLike, values: ArrayLike, epsilon: float) -> float:

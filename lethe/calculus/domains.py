@@ -94,21 +94,13 @@ def require_switch(name: str, value: object) -> bool:
 def require_pairs(first: str, one: FloatArray, second: str, other: FloatArray) -> None:
     """Raise InputError unless two arrays of shape (n,) have the same length."""
     if one.shape != other.shape:
-        raise InputError(
-            f"{one.size} {first} and {other.size} {second}; each of one needs one of the other.",
-            source=f"the arguments {first} and {second}",
-            remedy="give both the same length",
-        )
+        raise outside(f"{first}, {second}", f"{one.size} and {other.size} numbers", "as many of one as of the other")
 
 
 def require_counted(name: str, values: FloatArray, counts: FloatArray) -> None:
     """Raise InputError unless the values, shape (n,), are distinct, and the counts whole numbers, one for each of them."""
     if values.shape != counts.shape or np.unique(values).size != values.size or np.any(counts != np.floor(counts)):
-        raise InputError(
-            f"{values.size} {name} and {counts.size} counts; each distinct one of {name} needs one whole number.",
-            source=f"the arguments {name} and counts",
-            remedy=f"list each of {name} once, with how many there are",
-        )
+        raise outside(f"{name}, counts", f"{values.size} and {counts.size} numbers", f"each of {name} once, and for each a whole number")
 
 
 def require_vector(name: str, values: object, *, low: float, strict: bool = False, allow_infinity: bool = False) -> FloatArray:

@@ -27,6 +27,7 @@ from lethe.errors import BudgetExceededError
 
 # A schedule that spends its budget exactly must reach its last step although its costs are rounded; the guarantee pays for this.
 TOLERANCE = 1e-12
+_POINTS = 384
 
 # Sums of two numbers below it do not overflow.
 _LARGEST = 1e300
@@ -165,9 +166,6 @@ class Odometer:
         return round_up(min(lines), 2e-15)  # ten roundings of positive numbers
 
 
-_POINTS = 384
-
-
 def pure_mu(epsilon: float) -> float:
     r"""The smallest $\mu$ with: $\epsilon$-DP implies $\mu$-GDP, $\mu = 2\,\Phi^{-1}(e^\epsilon/(1+e^\epsilon))$; rounded up.
 
@@ -180,42 +178,29 @@ def pure_mu(epsilon: float) -> float:
     return round_up(-2.0 * float(ndtri_exp(-level - math.log1p(math.exp(-level)))) + 1e-14, 1e-12)
 
 
-def covering_mu(guarantee: Guarantee, slack: float, *, points: int = _POINTS) -> float:
+def covering_mu(guarantee: Guarantee, slack: float) -> float:
     r"""A $\mu$, close to the smallest, such that the guarantee's profile is below that of a Gaussian that fails openly with chance $s$:
 
     $$\delta(\epsilon) \le s + (1 - s)\,\delta_\mu(\epsilon) \quad\text{for all } \epsilon \ge 0.$$
 
     The right side is the profile, in both directions, of a mechanism that shows its data with probability $s \in [0, 1]$, the slack, and is
-    otherwise exactly $\mu$-Gaussian. Checked on a grid of K points (docs/theory.md, section 12); infinity where no $\epsilon$ is proved at
-    $\delta = s$.
+    otherwise exactly $\mu$-Gaussian. Checked on a grid (docs/theory.md, section 12); infinity if no $\epsilon$ is proved at $\delta = s$.
     """
-    share, count = require_probability("slack", slack), require_count("points", points, high=100_000)
+    share = require_probability("slack", slack)
     if share >= 1.0:
         return 0.0
     last = guarantee.epsilon(share)
     if last == 0.0 or math.isinf(last):
         return last
-    found, here = 0.0, 0.0
-    for place in range(count):
-        left, here = here, last * ((place + 1) / count)
+    mu, here = 0.0, 0.0
+    for place in range(_POINTS):
+        left, here = here, last * ((place + 1) / _POINTS)
         target = round_up((guarantee.delta(left) - share) / (1.0 - share), 4e-16)
         if target >= 1.0:
             return math.inf
-        if target > 0.0:
-            found = max(found, _reaching(found, here, target))
-    return found
-
-
-def _reaching(guess: float, epsilon: float, target: float) -> float:
-    r"""`guess` if its $\delta_\mu(\epsilon)$ is at least `target`, else the smallest $\mu$ for which it is, rounded up."""
-    mu, growth = guess, 1e-11
-    if not _reached(mu, epsilon, target):
-        mu = gdp_mu(epsilon, target)
-    while not _reached(mu, epsilon, target):
-        mu, growth = round_up(mu, growth), growth * 2.0
+        # gdp_delta is rounded up; what is needed here is a number that is surely below it.
+        if gdp_delta(mu, here) * (1.0 - 1e-12) < target:
+            mu, growth = max(mu, gdp_mu(here, target)), 1e-11
+            while gdp_delta(mu, here) * (1.0 - 1e-12) < target:
+                mu, growth = round_up(mu, growth), growth * 2.0
     return mu
-
-
-def _reached(mu: float, epsilon: float, target: float) -> bool:
-    # gdp_delta is rounded up; what is needed here is a number that is surely below it.
-    return gdp_delta(mu, epsilon) * (1.0 - 1e-12) >= target

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict, require_relation
+from lethe.calculus.any_guarantee import guarantee_from_dict, require_relation
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import Guarantee, NotPrivate
 from lethe.calculus.large_delta import is_large, large_delta_note, open_delta

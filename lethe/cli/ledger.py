@@ -156,7 +156,7 @@ def show(
     accounts = _accounts(place, name, delta)
     if plot is not None and accounts:
         from lethe.report.drawing import png, svg  # needs matplotlib, which is optional
-        from lethe.report.run_plots import budget_figure
+        from lethe.report.plots import budget_figure
 
         figure = budget_figure(accounts)
         write_bytes(plot, svg(figure).encode() if plot.suffix.lower() == ".svg" else png(figure))

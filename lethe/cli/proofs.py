@@ -33,10 +33,9 @@ from lethe.cli.console import (
 )
 from lethe.documents.strict import DOCUMENTS, require_place, write_bytes
 from lethe.errors import InputError
-from lethe.report.reading import read_subject
 from lethe.report.sections.build import answers_table, document_of
 from lethe.report.sections.evidence import total_blocks
-from lethe.report.subject import with_extras
+from lethe.report.subject import subject_of, with_extras
 from lethe.report.tables import terminal
 from lethe.report.writing import FORMATS, content, write_report
 
@@ -182,7 +181,7 @@ def report(
         require_place(output, *FORMATS)
     with working("writing the report", quiet):
         believed = None if key is None else PublicKey.load(key)
-        found = read_subject(subject, delta=delta, key=believed, allow_large_delta=allow_large_delta, weights=weights)
+        found = subject_of(subject, delta=delta, key=believed, allow_large_delta=allow_large_delta, weights=weights)
         found = with_extras(found, show_private=private)
         if output is not None:
             write_report(found, output)

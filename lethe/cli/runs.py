@@ -172,7 +172,7 @@ def plan(
         raise InputError("--influence and --floor: they need --schedule.", remedy="add --schedule auto.")
     draw = None
     if plot is not None:
-        from lethe.report.run_plots import schedule_plot as draw  # plots need the optional matplotlib
+        from lethe.report.plots import schedule_plot as draw  # plots need the optional matplotlib
     loaded, allocation = Run.load(run), None
     if schedule is None:
         with working("planning", quiet):

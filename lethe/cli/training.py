@@ -174,7 +174,7 @@ def audit(
 
     draw = None
     if report is not None or plot is not None:
-        from lethe.report.run_plots import audit_figure as draw  # plots need the optional matplotlib: found missing before the long work
+        from lethe.report.plots import audit_figure as draw  # plots need the optional matplotlib: found missing before the long work
     job = AuditJob.load(config)
     if workers is not None:
         job = job.model_copy(update={"workers": workers})
@@ -192,7 +192,7 @@ def audit(
             from lethe.report.formats import html
             from lethe.report.model import Picture
 
-            picture = Picture("Claim and audits: epsilon against delta; the table has the numbers.", outcome.page.says, lambda: svg(figure))
+            picture = Picture("Claim and audits: epsilon against delta; the table has the numbers.", outcome.page.says, svg(figure))
             write_bytes(report, html(audit_document(outcome.page, outcome.explained(), picture)).encode())
     if output is not None:
         outcome.page.save(output)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
-from lethe.calculus.any_guarantee.composition import Composition
+from lethe.calculus.any_guarantee import Composition
 from lethe.calculus.domains import outside
 from lethe.calculus.filters import covering_mu, pure_mu
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, Tightest, WithSlack

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.any_guarantee import joined
 from lethe.calculus.composition import require_target
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import outside, require_nonnegative, require_positive

@@ -29,7 +29,7 @@ from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
-from lethe.calculus.any_guarantee.composition import together
+from lethe.calculus.any_guarantee import together
 from lethe.calculus.composition import renyi_curve
 from lethe.calculus.crossing import crossing
 from lethe.calculus.domains import FloatArray, as_number, outside, require_delta

@@ -1,35 +1,67 @@
-"""Shared drawing code of all plots, the small pictures of a report, and the only import of matplotlib."""
+"""How every plot is drawn: one function with settings. The only import of matplotlib, without pyplot: no window, no global state."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from lethe.errors import MissingExtraError
-from lethe.report.model import COLOURS
+from lethe.report.model import COLOURS, End, Panel
 
 try:
     from matplotlib import rc_context
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis as Axis
-    from matplotlib.figure import Figure  # used directly, without pyplot: no window, no display, no global state
-    from matplotlib.ticker import LogLocator as LogLocator
-    from matplotlib.ticker import MaxNLocator as MaxNLocator
-    from matplotlib.ticker import NullFormatter as NullFormatter
-    from matplotlib.ticker import NullLocator as NullLocator
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 except ImportError as error:
     raise MissingExtraError("plots need matplotlib, which is not installed.", remedy='pip install "lethe-dp[report]"') from error
 
+# In a page: its own colours, its words as words in the fonts of whoever looks at it, and the same file every time.
+_PAGE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "lethe",
+    "font.size": 10.5,
+    "axes.unicode_minus": False,
+    "lines.linewidth": 1.8,
+    "legend.fontsize": 9.5,
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), COLOURS["muted"]),
+    **dict.fromkeys(("axes.labelcolor", "legend.labelcolor"), COLOURS["ink"]),
+}
 
-class End(NamedTuple):
-    """Where a line ends, and what is written there."""
 
-    where: float
-    height: float
-    name: str
-    colour: str
-    bold: bool
+def plotted(panels: Sequence[Panel], size: tuple[float, float], title: str = "", *, share: bool = False, grid: str = "#eeeeee") -> Figure:
+    """A column of panels, `size` inches across and up, which `share` the axis across or not."""
+    figure = Figure(figsize=size, layout="constrained")
+    for axes, panel in zip(figure.subplots(len(panels), squeeze=False, sharex=share)[:, 0], panels, strict=True):
+        for one in panel.series:
+            axes.plot(one.across, one.up, **{"label": one.name or "_", **one.look})
+        if panel.shaded:
+            axes.fill_between(panel.series[-1].across, panel.series[-1].up, color=COLOURS["alert"], alpha=0.08, linewidth=0)
+        axes.set(**dict.fromkeys((f"{axis}scale" for axis in panel.log), "log"))
+        axes.set(**panel.settings)
+        for axis in panel.log:
+            _plain_numbers(axes.xaxis if axis == "x" else axes.yaxis)
+        if panel.whole:
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        for note in panel.notes:
+            axes.annotate(**note)
+        clear(axes, grid)
+        label_ends(axes, panel.ends)
+        if panel.legend is not None and any(one.name for one in panel.series):
+            (figure if panel.legend["loc"].startswith("outside") else axes).legend(frameon=False, **panel.legend)
+    if title:
+        figure.suptitle(title, fontsize="medium")
+    if any(panel.ends for panel in panels):
+        figure.draw_without_rendering()  # the layout decides where names have room
+    return figure
+
+
+def page_svg(panel: Panel, height: float) -> str:
+    """An SVG that is to stand in a page, 4.6 inches wide."""
+    with rc_context(_PAGE):
+        return svg(plotted([panel], (4.6, height), grid=COLOURS["grid"]))
 
 
 def label_ends(axes: Axes, ends: Sequence[End]) -> None:
@@ -61,17 +93,29 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
         )
 
 
-def clear(axes: Axes) -> None:
+def _plain_numbers(axis: Axis) -> None:
+    """10 instead of 10^1 along a logarithmic axis, and as many numbers as there is room for."""
+    low, high = sorted(axis.get_view_interval())
+    axis.set_major_formatter("{x:g}")
+    if high <= 3 * low:
+        axis.set_major_locator(MaxNLocator(6))
+        axis.set_minor_locator(NullLocator())
+        return
+    axis.set_minor_locator(LogLocator(subs=(2, 3, 5, 7) if high <= 20 * low else (2, 5)))
+    axis.set_minor_formatter("{x:g}" if high <= 3e4 * low else NullFormatter())
+    axis.set_tick_params(which="minor", labelsize="small")
+
+
+def clear(axes: Axes, grid: str = "#eeeeee") -> None:
     """A pale grid behind the data, and no frame above and to the right."""
-    axes.grid(color="#eeeeee")
+    axes.grid(color=grid)
     axes.set_axisbelow(True)
     open_sides(axes)
 
 
 def open_sides(axes: Axes) -> None:
     """No frame above and to the right."""
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def png(figure: Figure) -> bytes:
@@ -84,53 +128,5 @@ def png(figure: Figure) -> bytes:
 def svg(figure: Figure) -> str:
     """The figure as the text of an SVG file, without a date."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    figure.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return buffer.getvalue()
-
-
-class Line(NamedTuple):
-    """A line of a small picture: its points, where there are any, its colour, and its name in the legend, if it needs one."""
-
-    across: Sequence[float]
-    up: Sequence[float]
-    colour: str = "main"
-    name: str = ""
-    look: dict[str, Any] = {}  # noqa: RUF012
-
-
-def small_picture(
-    lines: Sequence[Line], across: str, up: str, *, height: float = 3.1, log: bool = False, shade: bool = False, nothing: str = ""
-) -> str:
-    """An SVG in the colours of the page, with its words as words, in the fonts of whoever looks at it; the same every time.
-
-    It is so wide that words stay readable on a telephone. The axis across is logarithmic or of whole steps; or else (`shade`) both axes
-    are of rates, and what is below the last line is shaded: no attack can be there. `nothing` is written where there is no line.
-    """
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "lethe", "font.size": 10.5, "axes.unicode_minus": False}):
-        figure = Figure(figsize=(4.6, height), layout="constrained")
-        axes = figure.subplots()
-        axes.grid(color=COLOURS["grid"], linewidth=0.8)
-        axes.set_axisbelow(True)
-        open_sides(axes)
-        for side in ("bottom", "left"):
-            axes.spines[side].set_color(COLOURS["muted"])
-        axes.tick_params(colors=COLOURS["muted"], which="both")
-        shown = [line for line in lines if len(line.across)]
-        for line in shown:
-            axes.plot(line.across, line.up, **{"color": COLOURS[line.colour], "linewidth": 1.8, "label": line.name, **line.look})
-        if not shown:
-            axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center", va="center", color=COLOURS["alert"])
-        if shade:
-            axes.fill_between(lines[-1].across, lines[-1].up, color=COLOURS["alert"], alpha=0.08, linewidth=0)
-            axes.set(xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
-        else:
-            axes.set_ylim(0, 1.1 * max((max(line.up) for line in shown), default=1.0) or 1.0)
-            axes.set_xscale("log" if log else "linear")
-        if not log and not shade:
-            axes.set_xlim(0, 1.03 * max((max(line.across) for line in shown), default=1.0))
-            axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-        if any(line.name for line in shown):
-            axes.legend(frameon=False, fontsize=9.5, labelcolor=COLOURS["ink"], loc="upper right" if shade else "best")
-        axes.set_xlabel(across, color=COLOURS["ink"])
-        axes.set_ylabel(up, color=COLOURS["ink"])
-        return svg(figure)

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import yaml
 
 from lethe.errors import MissingExtraError
-from lethe.report.model import COLOURS, Block, Document, Picture, Table
+from lethe.report.model import COLOURS, Document, Picture, Table
 
 try:
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -37,7 +37,6 @@ _TEX = {
     "]": "{]}",
     **dict(zip("–—“”‘’…", ("--", "---", "``", "''", "`", "'", r"\ldots{}"), strict=True)),
     **{letter: rf"{{\{name}}}" for letter, name in zip("øØłŁßæ", ("o", "O", "l", "L", "ss", "ae"), strict=True)},
-    "é": r"\'e",
     **{letter: rf"\ensuremath{{\{name}}}" for letter, name in zip("≥≤εδμρ∞", _GREEK, strict=True)},
 }
 _ACCENTS = {"̀": "`", "́": "'", "̂": "^", "̃": "~", "̈": '"', "̄": "=", "̇": ".", "̌": "v", "̧": "c", "̊": "r", "̋": "H"}
@@ -49,7 +48,10 @@ def html(document: Document) -> str:
     numbers = count()
 
     def drawing(picture: Picture) -> Markup:
-        return Markup(svg_in_page(picture.draw(), f"picture{next(numbers)}", picture.alt))
+        from lethe.report.drawing import page_svg  # needs the optional matplotlib
+
+        drawn = picture.plot if isinstance(picture.plot, str) else page_svg(picture.plot, picture.height)
+        return Markup(_svg_in_page(drawn, f"picture{next(numbers)}", picture.alt))
 
     return _rendered("report.html.j2", escape=True, document=document, drawing=drawing)
 
@@ -88,11 +90,7 @@ def _rendered(template: str, *, escape: bool = False, **content: Any) -> str:
         loader=loader, autoescape=escape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters.update(md=in_markdown, fence=fenced, tex=in_latex)
-    return environment.get_template(template).render(kind=_kind, **content)
-
-
-def _kind(block: Block) -> str:
-    return type(block).__name__.lower()
+    return environment.get_template(template).render(kind=lambda block: type(block).__name__.lower(), **content)
 
 
 def in_markdown(text: str) -> str:
@@ -128,7 +126,7 @@ def _letter(letter: str) -> str:
     return f"(U+{ord(letter):04X})"
 
 
-def svg_in_page(drawn: str, name: str, alt: str) -> str:
+def _svg_in_page(drawn: str, name: str, alt: str) -> str:
     """An SVG of matplotlib made fit to stand in a page: the page's colours, no names that meet others, nothing that refers outside."""
     root = ElementTree.fromstring(drawn)
     for parent in list(root.iter()):

@@ -1,11 +1,10 @@
-"""What a page is made of: notices, sections, and a few kinds of blocks that every format knows how to write."""
+"""What a page is made of: notices, sections, and a few kinds of blocks that every format knows how to write. A paragraph is a string."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-Level = Literal["danger", "caution", "plain"]
 COLOURS = {"ink": "#010101", "muted": "#020202", "grid": "#030303", "main": "#040404", "other": "#050505", "alert": "#060606"}
 """Colours to draw with; in a page they are its own, light or dark."""
 
@@ -13,16 +12,9 @@ COLOURS = {"ink": "#010101", "muted": "#020202", "grid": "#030303", "main": "#04
 class Notice(NamedTuple):
     """What must be read before anything else: "danger", nothing is protected or something is wrong; "caution", it is somebody's word."""
 
-    level: Level
+    level: Literal["danger", "caution", "plain"]
     heading: str
     words: str
-
-
-class Text(NamedTuple):
-    """A paragraph; the first one of a report leads, and is set large."""
-
-    words: str
-    lead: bool = False
 
 
 class Heading(NamedTuple):
@@ -53,21 +45,60 @@ class Table(NamedTuple):
     marks: tuple[str, ...] = ()
 
 
-class Picture(NamedTuple):
-    """A drawing, with what is to be seen for whoever does not see it; the SVG is made only where the format can show it."""
-
-    alt: str
-    caption: str
-    draw: Callable[[], str]
-
-
 class Code(NamedTuple):
     """Commands to type, or text that stands as it is."""
 
     text: str
 
 
-Block = Text | Items | Facts | Table | Picture | Code | Notice | Heading
+class Series(NamedTuple):
+    """Points of a plot, how matplotlib draws them, and their name in the legend, if any."""
+
+    across: Any  # lists or arrays
+    up: Any
+    look: Mapping[str, Any]
+    name: str = ""
+
+    @classmethod
+    def through(cls, points: Sequence[tuple[Any, float]], look: Mapping[str, Any], name: str = "") -> Series:
+        """Through pairs of a place across and one up, if any."""
+        across, up = zip(*points, strict=True) if points else ((), ())
+        return cls(across, up, look, name)
+
+
+class End(NamedTuple):
+    """Where a line ends, and what is written there."""
+
+    where: float
+    height: float
+    name: str
+    colour: str
+    bold: bool
+
+
+class Panel(NamedTuple):
+    """One pair of axes, and all that is drawn between them."""
+
+    series: Sequence[Series]
+    settings: Mapping[str, Any]  # of matplotlib's Axes.set
+    log: str = ""  # which axes are logarithmic: x, y or both
+    whole: bool = False  # whether only whole numbers stand along the axis across
+    shaded: bool = False  # below the last line: no attack can be there
+    ends: Sequence[End] = ()
+    notes: Sequence[Mapping[str, Any]] = ()  # of matplotlib's Axes.annotate
+    legend: Mapping[str, Any] | None = None  # of matplotlib's legend
+
+
+class Picture(NamedTuple):
+    """A plot, with what is to be seen for whoever does not see it; drawn only where the format can show it, or an SVG."""
+
+    alt: str
+    caption: str
+    plot: Panel | str
+    height: float = 3.1  # inches, of 4.6 across: words stay readable on a telephone
+
+
+Block = str | Items | Facts | Table | Picture | Code | Notice | Heading
 
 
 class Section(NamedTuple):

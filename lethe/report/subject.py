@@ -1,10 +1,14 @@
-"""Subject: what a report is about, certified again before anything is said of it."""
+"""Subject: what a report is about, read from a file or folder where it is one, and certified again before anything is said of it."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -12,24 +16,27 @@ from pydantic import Field, model_validator
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck, recheck_statement
 from lethe.accounting.totals import Total
-from lethe.accounting.verify import Answer, verify
+from lethe.accounting.verify import Answer, load, verify
 from lethe.audit.page import AuditPage
-from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import is_large, usual_delta
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison
-from lethe.certificates.findings import Finding, holds
+from lethe.certificates.findings import FRESH_NOISE, Finding, holds
 from lethe.certificates.keys import PublicKey
 from lethe.certificates.records import Recorded
 from lethe.certificates.seal import Seal
 from lethe.certificates.statement import Statement
 from lethe.documents.specification import Specification
+from lethe.documents.strict import DOCUMENTS, as_path, read_document
 from lethe.errors import InputError
-from lethe.run.neighbours import NOUNS, Unit
+from lethe.run.neighbours import NOUNS
 from lethe.run.run import Run
 
 _SOME_DELTA = 1e-5  # where neither a delta nor a number of records is known
 _MOST = 10_000
+_CERTIFICATE, _RUN, _WEIGHTS = "certificate.json", "run.json", "weights.npz"
+_CONFIG, _TRAINED, _CURVES = "config.json", "report.json", "curves.json"
+_BESIDES = ("certificate", "lethe")  # what `lethe audit --json` writes beside the page
 
 
 class Curve(Specification):
@@ -54,24 +61,17 @@ class Curve(Specification):
             raise InputError(f"values: {len(self.values)} for {len(self.steps)} steps.", remedy="give one value a step.")
         if list(self.steps) != sorted(set(self.steps)) or self.steps[0] < 0:
             raise InputError("steps: they need to ascend from 0 or more.", remedy="give each step once, in order.")
-        if not all(math.isfinite(value) for value in self.values):
-            raise InputError("values: one is no finite number.", remedy="leave that step out.")
         return self
 
 
-def as_curves(value: object, *, source: str | None = None) -> tuple[Curve, ...]:
+def as_curves(value: Any, *, source: str | None = None) -> tuple[Curve, ...]:
     """Curves from themselves or from mappings with their fields, of which errors say that they are from `source`."""
-    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
-        raise InputError(f"curves: got {type(value).__name__}; it needs a list.", source=source)
-    curves: list[Curve] = []
-    for one in value:
-        if not isinstance(one, Curve | Mapping):
-            raise InputError(f"curves: one is {type(one).__name__}; it needs name, steps and values.", source=source)
-        try:
-            curves.append(one if isinstance(one, Curve) else Curve(**{str(key): entry for key, entry in one.items()}))
-        except InputError as error:
-            raise InputError(f"curves: {error.what}", source=source, remedy=error.remedy) from error
-    return tuple(curves)
+    try:
+        return tuple(one if isinstance(one, Curve) else Curve(**one) for one in value)
+    except TypeError as error:
+        raise InputError("curves: it needs a list, each with name, steps and values.", source=source) from error
+    except InputError as error:
+        raise InputError(f"curves: {error.what}", source=source, remedy=error.remedy) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,29 +102,14 @@ class Subject:
         return None if self.certificate is None else self.certificate.run
 
     @property
-    def guarantee(self) -> Guarantee:
-        """What is proved."""
-        return self.proof.guarantee
-
-    @property
-    def neighbours(self) -> str:
-        """Which two data sets must be hard to tell apart."""
-        return self.proof.run.neighbours if isinstance(self.proof, Certificate) else self.proof.neighbours
-
-    @property
-    def records(self) -> int | None:
-        """Their public number, where it is known."""
-        return self.proof.run.records if isinstance(self.proof, Certificate) else self.proof.records
-
-    @property
-    def unit(self) -> Unit:
-        """What is protected: a record or a user."""
-        return self.proof.run.unit if isinstance(self.proof, Certificate) else self.proof.unit
+    def stated(self) -> Run | Statement | Total:
+        """What says whom it protects: neighbours, unit, and the number of records."""
+        return self.proof.run if isinstance(self.proof, Certificate) else self.proof
 
     @property
     def epsilon(self) -> float:
         """Proved at the delta asked for; inf: nothing is."""
-        return self.guarantee.epsilon(self.delta) if isinstance(self.proof, Statement) else self.proof.epsilon
+        return self.proof.epsilon(self.delta) if isinstance(self.proof, Statement) else self.proof.epsilon
 
     @property
     def private(self) -> bool:
@@ -151,11 +136,16 @@ class Subject:
     @property
     def large_delta(self) -> bool:
         """Whether delta is 1/records or more."""
-        return self.records is not None and is_large(self.delta, self.records)
+        return self.stated.records is not None and is_large(self.delta, self.stated.records)
 
     def known(self, evidence: str) -> tuple[Finding, ...]:
         """The hypotheses that hold and are known in that way."""
         return tuple(one for one in self.findings if one.status == "holds" and one.evidence == evidence)
+
+    @property
+    def fresh_noise(self) -> bool:
+        """Whether the code that trained made it so that nobody can foresee the noise."""
+        return any(one.name == FRESH_NOISE and one.evidence == "enforced" for one in self.findings)
 
     @property
     def failing(self) -> tuple[Finding, ...]:
@@ -165,104 +155,161 @@ class Subject:
     def matches(self, page: AuditPage) -> bool:
         """Whether an audit held its trainings against this very claim."""
         claim = page.claim
-        if claim is None or self.certificate is None:
+        if claim is None or self.run is None:
             return False
         same = math.isclose(claim.epsilon, self.epsilon, rel_tol=1e-6) and math.isclose(claim.delta, self.delta, rel_tol=1e-6)
-        return same and (claim.neighbours, claim.release) == (self.neighbours, self.release)
+        return same and (claim.neighbours, claim.release) == (self.run.neighbours, self.release)
 
 
 def subject_of(
     value: object, *, delta: float | None = None, key: PublicKey | None = None, allow_large_delta: bool = False, weights: Any = None
 ) -> Subject:
-    """The subject of a report, of whatever `lethe.report.write` takes but a path; a certificate is certified again first."""
+    """The subject of a report, of whatever `lethe.report.write` takes; a certificate is certified again first.
+
+    Raises:
+        InputError: it cannot be used, a certificate does not follow from its run, or a folder contradicts itself.
+    """
+    asked: dict[str, Any] = {"delta": delta, "key": key, "allow_large_delta": allow_large_delta}
+    if isinstance(value, str | os.PathLike):
+        place = as_path(value)
+        return (_of_folder if place.is_dir() else _of_file)(place, weights, asked)
     if isinstance(value, Comparison):
         value = value.certificate
     if not hasattr(value, "certificate_") and isinstance(stated := getattr(value, "statement", None), Statement):
         value = stated  # of a training that is no run, and of a mechanism's weights
     if not isinstance(value, Run | Certificate | Statement | Total | Recorded) and hasattr(value, "certificate_"):
         value = value.certificate_  # pyright: ignore[reportAttributeAccessIssue]
-    if isinstance(value, Statement):
-        return _of_statement(value, delta, key, weights)
-    if isinstance(value, Certificate | Total):
-        if delta is not None and delta != value.delta:
-            raise InputError(
-                f"delta: got {delta:g}; this certificate is at delta = {value.delta:g}.",
-                remedy="leave delta out, or certify it at the other one.",
-            )
-        return _of_total(value, key, weights) if isinstance(value, Total) else _of_certificate(value, key, weights)
     if isinstance(value, Run) or (isinstance(value, Recorded) and not isinstance(value, type)):
         if delta is None:
             raise InputError("delta: missing; a run has none of its own.", remedy="give delta, such as 1e-6 (--delta 1e-6).")
-        certificate = certify(value, delta, allow_large_delta=allow_large_delta)
+        value = certify(value, delta, allow_large_delta=allow_large_delta)
         if weights is None and key is None:  # what was certified just now is not certified again
-            return _certified(certificate, (Answer(question="follows from its run", yes=True, why="it was certified for this report"),))
-        return _of_certificate(certificate, key, weights)
-    raise InputError(
-        f"report: got {type(value).__name__}; it needs a run, a certificate, a training result, a statement or a fitted estimator.",
-        remedy="give what lethe.certify takes or returns.",
-    )
-
-
-def _of_certificate(given: Certificate, key: PublicKey | None, weights: Any) -> Subject:
-    judged = given.trusting(key)
+            return _of(value, (Answer(question="follows from its run", yes=True, why="it was certified for this report"),), delta)
+    if not isinstance(value, Certificate | Statement | Total):
+        raise InputError(
+            f"report: got {type(value).__name__}; it needs a run, a certificate, a training result, a statement or a fitted estimator.",
+            remedy="give what lethe.certify takes or returns.",
+        )
+    if not isinstance(value, Statement) and delta not in (None, value.delta):
+        raise InputError(
+            f"delta: got {delta:g}; this certificate is at delta = {value.delta:g}.",
+            remedy="leave delta out, or certify it at the other one.",
+        )
     # Whether a large delta is meant was asked where the certificate was made; the report says it on top.
-    found = verify(judged, weights=weights, key=key, allow_large_delta=True)
-    # Where it does not follow, the first refuses it and says why.
-    return _certified(found.certificate if isinstance(found.certificate, Certificate) else recheck(judged), found.answers, found.note)
+    found = verify(value, weights=weights, key=key, allow_large_delta=True)
+    return _of(found.certificate or _refused(value, key), found.answers, delta, found.declared, found.note)
 
 
-def _certified(again: Certificate, answers: tuple[Answer, ...], note: str = "") -> Subject:
-    run = again.run
-    return Subject(
-        what="a model with an unknown loss" if run.loss.kind == "unknown" else run.loss.summary,
-        proof=again,
-        delta=again.delta,
-        findings=again.findings,
-        answers=answers,
-        note=note,
-        digests=(("run (the first 8 digits of its SHA-256)", run.run_id), *_sealed_digests(again.seal)),
-    )
+def _refused(value: Certificate | Statement | Total, key: PublicKey | None) -> Certificate | Statement | Total:
+    """Raise what says why it does not follow."""
+    if isinstance(value, Total):
+        return Total.from_dict(value.to_dict(), key=key)
+    judged = value.trusting(key)
+    return recheck(judged) if isinstance(judged, Certificate) else recheck_statement(judged).statement
 
 
-def _sealed_digests(seal: Seal[Any] | None) -> list[tuple[str, str]]:
-    """Of the weights that a seal names, and its key."""
-    if seal is None or seal.record is None or seal.signer is None:
-        return []
-    weights = [(f"released weights: {one.name} (SHA-256 of the numbers)", one.sha256) for one in seal.record.released]
-    return [*weights, ("key of the seal", seal.signer.fingerprint)]
-
-
-def _of_statement(given: Statement, delta: float | None, key: PublicKey | None, weights: Any) -> Subject:
-    judged = given.trusting(key)
-    again = recheck_statement(judged)
-    stated = again.statement
-    asked = stated.target_delta if delta is None else delta
-    if asked is None:
-        asked = _SOME_DELTA if stated.records is None else usual_delta(stated.records)
-    stated.guarantee.epsilon(asked)  # refuses a delta out of range
-    return Subject(
-        what=stated.name,
-        proof=stated,
-        delta=asked,
-        findings=(*again.declared, *(one for one in stated.findings if one.evidence != "declared")),
-        answers=verify(judged, weights=weights, key=key, allow_large_delta=True).answers,
-        digests=tuple(_sealed_digests(stated.seal)),
-    )
-
-
-def _of_total(given: Total, key: PublicKey | None, weights: Any) -> Subject:
-    again = Total.from_dict(given.to_dict(), key=key)
-    lines = [line.partition(": ") for line in again.declared]
-    return Subject(
-        what=f"{len(again.parts)} releases from the same {NOUNS[again.unit][1]}",
-        proof=again,
-        delta=again.delta,
-        findings=tuple(holds(name, words, evidence="declared") for name, _, words in lines),
-        answers=verify(again, weights=weights, key=key, allow_large_delta=True).answers,
-    )
+def _of(
+    proof: Certificate | Statement | Total, answers: tuple[Answer, ...], delta: float | None, declared: Iterable[str] = (), note: str = ""
+) -> Subject:
+    if isinstance(proof, Certificate):
+        what = "a model with an unknown loss" if proof.run.loss.kind == "unknown" else proof.run.loss.summary
+        digests, findings = [("run (the first 8 digits of its SHA-256)", proof.run.run_id)], proof.findings
+    else:
+        # A file may leave out what it rests on; what was computed again says all of it.
+        words = (line.partition(": ") for line in declared)
+        rest = (one for one in (proof.findings if isinstance(proof, Statement) else ()) if one.evidence != "declared")
+        digests, findings = [], (*(holds(name, detail, evidence="declared") for name, _, detail in words), *rest)
+        what = proof.name if isinstance(proof, Statement) else f"{len(proof.parts)} releases from the same {NOUNS[proof.unit][1]}"
+    seal = None if isinstance(proof, Total) else proof.seal
+    if seal is not None and seal.record is not None and seal.signer is not None:
+        digests += [(f"released weights: {one.name} (SHA-256 of the numbers)", one.sha256) for one in seal.record.released]
+        digests.append(("key of the seal", seal.signer.fingerprint))
+    if not isinstance(proof, Statement):
+        delta = proof.delta
+    elif delta is None:
+        usual = _SOME_DELTA if proof.records is None else usual_delta(proof.records)
+        delta = usual if proof.target_delta is None else proof.target_delta
+    proof.guarantee.epsilon(delta)  # refuses a delta out of range
+    return Subject(what=what, proof=proof, delta=delta, findings=findings, answers=answers, note=note, digests=tuple(digests))
 
 
 def with_extras(subject: Subject, **extras: Any) -> Subject:
     """A copy with more `audits`, `curves`, `scores`, `commands` or `digests`, and another `show_private`."""
     joined = {name: more if name == "show_private" else (*getattr(subject, name), *more) for name, more in extras.items()}
     return replace(subject, **joined)
+
+
+def _of_file(file: Path, weights: Any, asked: dict[str, Any]) -> Subject:
+    content, name = read_document(file), shlex.quote(str(file))
+    if "batches" in content and "guarantee" not in content:
+        subject = subject_of(Run.from_document(content, source=str(file)), weights=weights, **asked)
+        commands = [f"lethe certify {name} --delta {subject.delta!r}", f"lethe report {name} --delta {subject.delta!r} -o report.html"]
+    else:
+        subject = subject_of(load(file, key=asked["key"]), weights=weights, **asked)
+        commands = [f"lethe explain {name}", f"lethe verify {name}", f"lethe report {name} -o report.html"]
+    return with_extras(subject, commands=commands, digests=[_digest(file)])
+
+
+def _of_folder(folder: Path, weights: Any, asked: dict[str, Any]) -> Subject:
+    proof, run, released = folder / _CERTIFICATE, folder / _RUN, folder / _WEIGHTS
+    if not proof.is_file():
+        raise InputError(
+            f"{folder} holds no {_CERTIFICATE}.", source=str(folder), remedy="give a folder of `lethe train`, a certificate or a run."
+        )
+    certificate = load(proof, key=asked["key"])  # of an estimator, it may be a statement
+    if isinstance(certificate, Certificate) and run.is_file() and Run.load(run) != certificate.run:
+        what, remedy = f"{_RUN} is another run than that of {_CERTIFICATE} beside it.", "give the certificate by itself."
+        raise InputError(what, source=str(folder), remedy=f"do not rely on this folder; {remedy}")
+    subject = subject_of(certificate, weights=released if weights is None and released.is_file() else weights, **asked)
+    at = shlex.quote(str(folder))
+    beside = f" --weights {at}/{_WEIGHTS}" if released.is_file() else ""
+    commands = [f"lethe train {at}/{_CONFIG} -o again"] if (folder / _CONFIG).is_file() else []
+    commands += [f"lethe certify {at}/{_RUN} --delta {subject.delta!r}"] if run.is_file() else []
+    commands += [f"lethe verify {at}/{_CERTIFICATE}{beside}", f"lethe report {at} -o report.html"]
+    return with_extras(
+        subject,
+        audits=_audits(folder),
+        curves=_curves(folder / _CURVES),
+        scores=_scores(folder / _TRAINED),
+        commands=commands,
+        digests=[_digest(file) for file in (proof, run, released) if file.is_file()],
+    )
+
+
+def _audits(folder: Path) -> list[AuditPage]:
+    """The documents that are audits; others may lie there too."""
+    pages: list[AuditPage] = []
+    for file in sorted(folder.iterdir()):
+        if file.suffix.lower() in DOCUMENTS and file.name not in (_CERTIFICATE, _RUN, _CONFIG, _TRAINED, _CURVES) and file.is_file():
+            content = read_document(file)
+            if content.keys() >= {"subject", "canary", "audits"}:
+                plain = {name: value for name, value in content.items() if name not in _BESIDES}
+                pages.append(AuditPage.from_document(plain, source=str(file)))
+    return pages
+
+
+def _curves(file: Path) -> tuple[Curve, ...]:
+    content = read_document(file) if file.is_file() else {"curves": ()}
+    if set(content) != {"curves"}:
+        raise InputError(f"{file.name}: it needs one key, curves.", source=str(file), remedy="see docs/report.md.")
+    return as_curves(content["curves"], source=str(file))
+
+
+def _scores(file: Path) -> list[tuple[str, str]]:
+    """What `lethe train` noted of the data itself; the guarantee covers none of it."""
+    content = read_document(file) if file.is_file() else {}
+    score = content.get("score")
+    parts: Mapping[str, Any] = score if isinstance(score, dict) else {}
+    kind, named = parts.get("kind", "score"), ((part, parts.get(part)) for part in ("train", "test"))
+    scores = [(f"{kind} on the {part} records", f"{value:.4f}") for part, value in named if isinstance(value, float)]
+    # How many records the batches leave over is public, as the number of records is, and stands in the first section.
+    if type(value := content.get("projected")) is int:
+        scores.append(("records whose features were shortened", f"{value:,}"))
+    return scores
+
+
+def _digest(file: Path) -> tuple[str, str]:
+    try:
+        return f"{file.name} (SHA-256 of the file)", hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error}.", source=str(file)) from error

@@ -25,30 +25,32 @@ _VALUE_WIDTH = 11  # "(0.00123)" between two spaces
 
 def terminal(blocks: Iterable[model.Block]) -> list[RenderableType]:
     """Blocks for the terminal, pictures left out. Names and numbers stand whole, however narrow the page: the last column gives way."""
-    shown_blocks: list[RenderableType] = []
+    page: list[RenderableType] = []
     for block in blocks:
         match block:
-            case model.Text() | model.Heading():
-                shown_blocks.append(Text(block.words, style="bold" if isinstance(block, model.Heading) else ""))
+            case str():
+                page.append(Text(block))
+            case model.Heading():
+                page.append(Text(block.words, style="bold"))
             case model.Items():
-                shown_blocks += [Text(f"- {entry}") for entry in block.entries]
+                page += [Text(f"- {entry}") for entry in block.entries]
             case model.Facts():
-                shown_blocks += [Text(f"{term}: {words}") for term, words in block.rows]
+                page += [Text(f"{term}: {words}") for term, words in block.rows]
             case model.Code():
-                shown_blocks.append(Text(block.text))
+                page.append(Text(block.text))
             case model.Notice():
                 colour = _LEVELS[block.level]
                 words = Text(block.words, style=f"bold {colour}")
-                shown_blocks.append(Panel(words, border_style=colour, title=block.heading, title_align="left"))
+                page.append(Panel(words, border_style=colour, title=block.heading, title_align="left"))
             case model.Table():
-                shown_blocks.append(_table(block))
+                page.append(_table(block))
             case model.Picture():
                 pass
-    return shown_blocks
+    return page
 
 
-def _table(block: model.Table) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+def _table(block: model.Table, **around: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **around)  # pyright: ignore[reportArgumentType]
     last = len(block.head) - 1
     for place, name in enumerate(block.head):
         justify = "right" if place in block.numbers else "left"
@@ -66,7 +68,7 @@ def sweep_tables(sweep: Sweep, width: int = 100) -> list[RenderableType]:
     names = max(len(name) for name in (sweep.axis, _PROVED, *(line[0].theorem for line in lines)))
     across = max(1, (width - names) // _VALUE_WIDTH)
     across = -(-len(sweep.values) // -(-len(sweep.values) // across))  # the same number in each table, but for the last
-    page: list[model.Block] = [model.Text(sweep.title)]
+    page: list[model.Block] = [sweep.title]
     for first in range(0, len(sweep.values), across):
         part = slice(first, first + across)
         head = (sweep.axis.ljust(names), *(f"{value:g}" if isinstance(value, float) else str(value) for value in sweep.values[part]))
@@ -76,7 +78,7 @@ def sweep_tables(sweep: Sweep, width: int = 100) -> list[RenderableType]:
         marks = ("strong", "strong", *("quiet" if _line_rank(line)[0] else "" for line in lines))
         page.append(model.Table("", head, tuple(rows), numbers=tuple(range(1, len(head))), marks=marks))
     by = [f"{_BY}: {', '.join(f'{letter} = {name}' for name, letter in letters.items())}"] if letters else []
-    return terminal([*page, *map(model.Text, (*by, *sweep.notes))])
+    return terminal([*page, *by, *sweep.notes])
 
 
 def _line_rank(line: tuple[ComparisonRow, ...]) -> tuple[bool, float]:
@@ -99,9 +101,7 @@ def demo_table(content: dict[str, Any]) -> RenderableType:
         for row in content["rows"]
     )
     head = ("", "batches and accounting", "noise z", "epsilon", "test accuracy", "seeds: lowest to highest")
-    table = _table(model.Table("", head, rows, numbers=(2, 3, 4, 5)))
-    table.title = content["title"]
-    return table
+    return _table(model.Table("", head, rows, numbers=(2, 3, 4, 5)), title=content["title"])
 
 
 def allocation_table(content: dict[str, Any]) -> RenderableType:
@@ -114,6 +114,5 @@ def allocation_table(content: dict[str, Any]) -> RenderableType:
         rows.append((row["schedule"], *tried))
     marks = tuple("strong" if row["schedule"] == content["schedule"] else "" for row in content["candidates"])
     head = ("schedule", "noise", "harm", "epsilon", "what it is, and what proves it")
-    table = _table(model.Table("", head, tuple(rows), numbers=(1, 2, 3), marks=marks))
-    table.caption = f"noise: standard deviation in a coordinate of the last model; harm: its square; {content['influence']}"
-    return table
+    harm = f"noise: standard deviation in a coordinate of the last model; harm: its square; {content['influence']}"
+    return _table(model.Table("", head, tuple(rows), numbers=(1, 2, 3), marks=marks), caption=harm)

@@ -7,18 +7,25 @@ import re
 from decimal import ROUND_CEILING, Decimal
 
 from lethe.calculus.upward_formatting import shown
-from lethe.run.neighbours import Unit
+from lethe.run.neighbours import NOUNS, Unit
 
 RELATIONS = {
     "replace_one": "one record is replaced by any other one; the number of records is public",
     "zero_out": "one record is left out and its place kept empty; the number of records is public",
     "add_or_remove": "one record is added or removed; not even the exact number of records is told",
 }
-SHORT_RELATIONS = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
-RELEASES = {
-    "last": "the final model only: the weights after the last step (“last iterate”)",
-    "all": "the model after every step (“every iterate”)",
+CHANGES = {
+    "replace_one": "whether any one record was in the training data, or any other record in its place",
+    "zero_out": "whether any one record was in the training data, or its place was empty",
+    "add_or_remove": "whether any one record was in the training data or not",
 }
+SEEN = {"last": "the final model", "all": "the model after every step", "released": "what was released"}
+MORE_THAN_SEEN = {
+    "last": "a checkpoint, an average of several models, the optimiser's state, the loss on private data, or a best epoch chosen by it",
+    "all": "the records, single gradients, batches, or the loss on private data",
+    "released": "anything else that was computed from the records",
+}
+"""What `SEEN` does not cover."""
 _THEOREMS = {
     "optimal-shift": "only the final model is seen, so that noise added later also covers what earlier steps learned; Lethe's own theorem",
     "holder-shift": "later noise hides part of what earlier steps learned, also with a loss whose gradient changes abruptly",
@@ -31,27 +38,20 @@ _THEOREMS = {
     "correlated-sampled": "each step takes back part of the noise before it, and nobody knows at which of its steps a record was drawn",
     "budget-filter": "what each step gives away is added up, and training stops before it is more than the budget",
 }
-
-_TERMS = (
-    ("last iterate", "the final weights: those after the last step."),
-    (
-        "projected to norm",
-        "a record whose row of features is longer is shortened to that length; Lethe's models do the same when they predict.",
-    ),
-    ("curvature", "how fast the gradient of the loss can change when the weights change. Below 0: the loss is not convex."),
-    (
-        "smoothness",
-        "the largest curvature. With a convex loss, a step of at most 2/smoothness on the same records never moves two models further "
-        "apart; a larger one may spread the difference that one record made.",
-    ),
-    ("worst slot", "nobody relies on which batch holds the record: the number is that of the worst place in a pass."),
-    ("[by ...]", "the code that made it so. The seal, where there is one, says of which version it was."),
-)
+_TERMS = {
+    "last iterate": "the final weights: those after the last step.",
+    "projected to norm": "a longer row of features is shortened to that length; Lethe's models do the same when they predict.",
+    "curvature": "how fast the gradient of the loss can change when the weights change. Below 0: the loss is not convex.",
+    "smoothness": "the largest curvature. With a convex loss, a step of at most 2/smoothness on the same records never moves two models "
+    "further apart; a larger one may spread the difference that one record made.",
+    "worst slot": "nobody relies on which batch holds the record: the number is that of the worst place in a pass.",
+    "[by ...]": "the code that made it so. The seal, where there is one, says of which version it was.",
+}
 
 
 def of_unit(words: str, unit: Unit) -> str:
     """A sentence about one record or records, said of the unit of privacy: "one record is left out" becomes "one user is left out"."""
-    return words if unit == "record" else re.sub(r"\brecord(s?)\b", rf"{unit}\1", words)
+    return re.sub(r"\brecord(s?)\b", rf"{NOUNS[unit][0]}\1", words)
 
 
 def percent(probability: float, digits: int = 3) -> str:
@@ -76,16 +76,11 @@ def factor(epsilon: float) -> str:
 
 def times(many: int, thing: str, things: str) -> str:
     """A count with its noun of one or of several, such as "1 pass" or "2 passes"."""
-    return f"{count(many)} {thing if many == 1 else things}"
-
-
-def count(value: int) -> str:
-    """A whole number with commas."""
-    return f"{value:,}"
+    return f"{many:,} {thing if many == 1 else things}"
 
 
 def number(value: float) -> str:
-    """Any other number."""
+    """Any number that is no bound."""
     return f"{value:.6g}"
 
 
@@ -97,4 +92,4 @@ def proved_by(theorem: str) -> str:
 
 def explained_terms(text: str) -> tuple[tuple[str, str], ...]:
     """(term, what it means) of every term that occurs in the text, in a fixed order."""
-    return tuple((term, words) for term, words in _TERMS if term.replace("...]", "lethe") in text)
+    return tuple((term, words) for term, words in _TERMS.items() if term.replace("...]", "lethe") in text)

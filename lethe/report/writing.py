@@ -13,7 +13,6 @@ from lethe.documents.strict import as_path, require_place, to_json, write_bytes
 from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.report.model import Document
-from lethe.report.reading import read_subject
 from lethe.report.sections.build import document_of
 from lethe.report.subject import Curve, Subject, as_curves, subject_of, with_extras
 
@@ -59,8 +58,7 @@ def write(
     for page in pages:
         if not isinstance(page, AuditPage):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"audits: one is {type(page).__name__}; it needs an AuditPage.", remedy="load it with AuditPage.load.")
-    read = read_subject if isinstance(subject, str | os.PathLike) else subject_of
-    found: Subject = read(subject, delta=delta, key=key, allow_large_delta=allow_large_delta, weights=weights)  # pyright: ignore[reportArgumentType]
+    found = subject_of(subject, delta=delta, key=key, allow_large_delta=allow_large_delta, weights=weights)
     write_report(with_extras(found, audits=pages, curves=as_curves(curves), show_private=private), path)
 
 
@@ -86,7 +84,7 @@ def content(document: Document) -> dict[str, Any]:
         {
             "report": 1,
             "title": document.title,
-            "notices": [{"level": one.level, "heading": one.heading, "words": one.words} for one in document.notices],
+            "notices": [one._asdict() for one in document.notices],
             **document.data,
             "sections": {section.key: {"title": section.title, **section.data} for section in document.sections},
             "sources": dict(document.sources),

@@ -11,7 +11,7 @@ from helpers import DESIGNS, NEIGHBOURS, batches, make_run
 from how_many import by_night, some
 
 import lethe
-from lethe.calculus.any_guarantee.stored import noise_scaled
+from lethe.calculus.any_guarantee import noise_scaled
 from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError
 from lethe.theorems.base import Theorem

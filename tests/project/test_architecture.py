@@ -5,20 +5,17 @@ import sys
 from pathlib import Path
 
 import import_graph
-import pytest
 from repository import ROOT
 
 import lethe
 
 
-@pytest.mark.slow
 def test_import_contracts_hold() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([lint, "--config", ROOT / "pyproject.toml", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_importing_lethe_stays_light() -> None:
     heavy = ("torch", "sklearn", "matplotlib", "jinja2", "lethe.report.writing", "sqlalchemy", "dp_accounting", "pyarrow", "scipy.stats")
     heavy += ("shiny", "dask", "pandas")
@@ -28,7 +25,6 @@ def test_importing_lethe_stays_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.slow
 def test_a_missing_extra_is_named() -> None:
     """One new process imports lethe, which none of these may be needed for; a fork of it lacks each."""
     missing = [
@@ -70,7 +66,6 @@ def test_every_public_name_exists_once() -> None:
 MOST_ROOMS, MOST_ARROWS, MOST_FILES, MOST_LINES = 25, 130, 15, 350
 
 
-@pytest.mark.slow
 def test_rooms_and_arrows_stay_few() -> None:
     assert len(import_graph.rooms()) <= MOST_ROOMS
     assert len(import_graph.arrows()) <= MOST_ARROWS

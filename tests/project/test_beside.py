@@ -16,7 +16,6 @@ import pytest
 TOOL = Path(beside.__file__)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("unseen", "shown", "status"), [(0, 0, 0), (3, 0, 3), (0, 4, 4), (3, 4, 4)])
 def test_either_failure_fails_and_the_unseen_command_is_printed_last(
     unseen: int, shown: int, status: int, capfd: pytest.CaptureFixture[str]
@@ -51,7 +50,6 @@ def read(pipe: int, seconds: float, enough: bytes | None) -> bytes:
     return told
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_stops_both_and_all_that_they_started(how: signal.Signals, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "held")

@@ -36,7 +36,6 @@ def _convex(design: str) -> float:
     return epsilon(design, loss=CONVEX)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_relation_left_out_is_the_one_that_costs_most(design: str) -> None:
     """Zeroing out is replacing by a record without gradient, and with a public divisor so is removing."""
@@ -48,7 +47,6 @@ def test_the_relation_left_out_is_the_one_that_costs_most(design: str) -> None:
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_loss_left_out_is_one_of_which_nothing_is_known(design: str, loss: dict[str, Any]) -> None:
@@ -58,7 +56,6 @@ def test_the_loss_left_out_is_one_of_which_nothing_is_known(design: str, loss: d
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.slow
 @pytest.mark.parametrize("regulariser", REGULARISERS)
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_regulariser_left_out_is_one_of_which_nothing_is_known(design: str, regulariser: Any) -> None:

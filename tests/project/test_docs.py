@@ -26,7 +26,6 @@ def test_the_readme_s_certificate_is_the_one_printed(capsys: pytest.CaptureFixtu
     assert float(everything.partition(":")[2]) == pytest.approx(1.99, abs=5e-3)
 
 
-@pytest.mark.slow
 def test_the_readme_s_models_learn_and_say_how_private_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     pytest.importorskip("torch")
@@ -128,7 +127,6 @@ def test_every_word_of_a_training_is_documented() -> None:
         assert re.search(rf"^\| .*`{name}`.* \|", words, flags=re.M), name
 
 
-@pytest.mark.slow
 def test_the_noise_policy_on_the_page_trains_within_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "schedules.md").read_text(), flags=re.S)

@@ -12,8 +12,6 @@ from repository import ROOT
 
 SCRIPT = ROOT / "benchmarks" / "gpu_check.py"
 
-pytestmark = pytest.mark.slow  # it starts processes
-
 
 def said(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=300)

@@ -161,7 +161,6 @@ def test_no_guide_is_left_out() -> None:
     assert {path.stem for path in DOCS.glob("*.md") if blocks(path.stem)} == {*PAGES, *TESTED_ELSEWHERE}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.nightly if page in AT_NIGHT else []) for page in PAGES])
 def test_the_examples_of_a_guide_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

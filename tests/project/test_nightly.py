@@ -35,7 +35,6 @@ def marks(node: ast.FunctionDef, name: str) -> list[ast.Call]:
     ]
 
 
-@pytest.mark.slow
 def test_every_test_of_the_night_names_one_that_guards_the_same_by_day() -> None:
     everything = list(functions())
     by_night = {node.name for _, node in everything if marks(node, "nightly")}
@@ -53,7 +52,6 @@ def test_every_test_of_the_night_names_one_that_guards_the_same_by_day() -> None
 CHOSEN = ["test_many[0]", "test_many[2]", "test_many[4]", "test_many[9]", "test_one"]
 
 
-@pytest.mark.slow
 def test_one_case_in_k_is_run_by_day_and_all_by_night(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    nightly\n    sampled\n")
@@ -70,7 +68,6 @@ def test_one_case_in_k_is_run_by_day_and_all_by_night(tmp_path: Path) -> None:
     assert [line.partition("::")[2] for line in printed.splitlines() if "::" in line] == CHOSEN
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["day", "night"])
 def test_the_day_draws_the_same_every_time_and_the_night_writes_down_what_it_finds(profile: str, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())

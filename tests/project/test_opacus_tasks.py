@@ -73,7 +73,6 @@ def test_the_task_of_several_processes_runs_in_one(tmp_path: Path, monkeypatch: 
             distributed.destroy_process_group()
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_task_of_a_trainer_with_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

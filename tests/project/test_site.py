@@ -53,7 +53,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     for shown, path in PUBLIC.items():
         page = (site / "reference" / f"{shown}.html").read_text()
@@ -61,7 +60,6 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
             assert f'id="{path}.{name}"' in page, f"{shown}.{name}"
 
 
-@pytest.mark.slow
 def test_no_page_names_another_host_for_anything_it_loads(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 50
@@ -93,7 +91,6 @@ def address(site: Path) -> Iterator[str]:
 AT_NIGHT = pytest.mark.nightly(by_day="the same test on another screen")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "scheme", "names"),
     [

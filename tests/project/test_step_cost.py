@@ -8,7 +8,6 @@ import pytest
 import step_cost
 
 
-@pytest.mark.slow
 def test_a_private_step_costs_more_than_a_plain_one_and_little_of_it_is_ours() -> None:
     found = step_cost.measured("mlp", ["plain", "lethe fit", "lethe loop"], 1)
     assert found["plain"]["time"] == found["plain"]["times operations"] == 1

@@ -125,7 +125,6 @@ def test_idx_files_are_read_as_they_say_they_are(tmp_path: Path) -> None:
         idx_files.read(file)
 
 
-@pytest.mark.slow
 def test_the_tables_are_of_the_results_at_hand_and_readme_has_the_short_one() -> None:
     assert readme_table() in (ROOT / "README.md").read_text()
     assert RESULTS.is_file()
@@ -135,7 +134,6 @@ def test_the_tables_are_of_the_results_at_hand_and_readme_has_the_short_one() ->
     assert standings().count("\n- ") >= 2
 
 
-@pytest.mark.slow
 def test_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = tmp_path / "results.jsonl"
     asked = ["--datasets", "digits", "adult", "--methods", AUTO, "--epsilons", "0.5", "--results", str(results), "--cache", str(tmp_path)]

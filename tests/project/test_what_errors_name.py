@@ -131,7 +131,6 @@ def callables() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.nightly(by_day="test_whoever_looks_at_a_delta_says_whether_a_large_one_may_be_meant")  # imports take most of its time
 def test_arguments_and_names_that_errors_tell_of_exist() -> None:
     known, looked_at, wrong = callables(), 0, list[str]()
@@ -161,7 +160,6 @@ def test_extras_that_errors_tell_of_exist() -> None:
     assert [(place, extra) for place, extra in sorted(told) if not set(extra.split(",")) <= extras.keys()] == []
 
 
-@pytest.mark.slow
 def test_options_of_the_command_that_errors_tell_of_exist() -> None:
     typer = pytest.importorskip("typer")
     from lethe.cli.app import app

@@ -61,7 +61,6 @@ class Between(nn.Module):
         self.first, self.last, self.between = nn.Linear(4, WIDTH), nn.Linear(WIDTH, 2), between
         self.teacher = nn.Linear(4, WIDTH).requires_grad_(False)
         self.register_buffer("mean", torch.zeros(WIDTH))
-        self.kept: list[Tensor] = []
         self.double()
         if zero_head:
             nn.init.zeros_(self.last.weight)
@@ -79,12 +78,6 @@ def permuted(hidden: Tensor, seed: int | None = None) -> Tensor:
     return hidden[torch.randperm(len(hidden), generator=None if seed is None else torch.Generator().manual_seed(seed))]
 
 
-def with_past_batches(model: Any, hidden: Tensor) -> Tensor:
-    out = torch.cat([hidden, *model.kept]).mean(0) if model.kept else 0.0
-    model.kept = [hidden.detach()]
-    return hidden + out
-
-
 def with_a_running_number(model: Any, hidden: Tensor) -> Tensor:
     before = getattr(model, "seen", 0.0)
     model.seen = 0.9 * before + 0.1 * float(hidden.detach().mean())
@@ -96,12 +89,6 @@ def with_a_global_bank(model: Any, hidden: Tensor) -> Tensor:
     BANK.append(hidden.detach().clone())
     del BANK[:-2]
     return hidden + pull
-
-
-def with_keys_of_the_first_batch(model: Any, hidden: Tensor) -> Tensor:
-    if not hasattr(model, "keys"):
-        model.keys = hidden.detach().clone()
-    return hidden + (hidden @ model.keys.mT).softmax(1) @ model.keys
 
 
 def with_a_scale_of_the_first_batch(model: Any, hidden: Tensor) -> Tensor:
@@ -141,12 +128,6 @@ def moving_teacher(model: Any, hidden: Tensor) -> Tensor:
     return hidden
 
 
-def gathered_halves(model: Any, hidden: Tensor) -> Tensor:
-    """Two replicas, whose results are put together the wrong way round."""
-    half = len(hidden) // 2
-    return torch.cat([hidden[half:], hidden[:half]]) if 2 * half == len(hidden) else hidden
-
-
 def routed(model: Any, hidden: Tensor) -> Tensor:
     """Two experts that take two records each, those that come first; the others pass by."""
     expert = (hidden.detach()[:, 0] > 0).long()
@@ -179,24 +160,20 @@ def set_by_the_first_batch(model: Any, hidden: Tensor) -> Tensor:
 
 
 _KEEPING = (
-    with_past_batches, with_a_running_number, with_a_global_bank, with_keys_of_the_first_batch, with_a_scale_of_the_first_batch,
-    with_one_record_of_the_first_batch, with_a_buffer, with_a_buffer_put_anew, masked_by_a_seed_of_the_batch, weighed_in_numpy,
-    moving_teacher, gathered_halves, routed, in_the_backward_pass, saved_coarsely, set_by_the_first_batch,
+    with_a_running_number, with_a_global_bank, with_a_scale_of_the_first_batch, with_one_record_of_the_first_batch, with_a_buffer,
+    with_a_buffer_put_anew, masked_by_a_seed_of_the_batch, weighed_in_numpy, moving_teacher, routed, in_the_backward_pass,
+    saved_coarsely, set_by_the_first_batch,
 )  # fmt: skip
 HOSTILE: dict[str, Between_] = {
     **{function.__name__: function for function in _KEEPING},
     "mixup": lambda model, hidden: 0.7 * hidden + 0.3 * permuted(hidden),
-    "mixup with a fixed seed": lambda model, hidden: 0.7 * hidden + 0.3 * permuted(hidden, 3),
     "shuffled with a fixed seed": lambda model, hidden: permuted(hidden, 3),
     "in-batch negatives": lambda model, hidden: hidden + (hidden @ hidden.T).softmax(1) @ hidden.detach(),
     "over the detached maximum": lambda model, hidden: hidden / hidden.detach().abs().max(),
     "masked by the batch": lambda model, hidden: hidden * (hidden.detach() > hidden.detach().mean(0)),
-    "above the median": lambda model, hidden: hidden * (hidden.detach()[:, 0] >= hidden.detach()[:, 0].median())[:, None],
     "attention over the batch": lambda model, hidden: functional.scaled_dot_product_attention(*[hidden[None]] * 3)[0],
     "a reshape for a transpose": lambda model, hidden: hidden.reshape(WIDTH, -1).T.reshape(hidden.shape),
     "sorted": lambda model, hidden: hidden[hidden.detach()[:, 0].argsort()],
-    "centred in a loop": lambda model, hidden: torch.stack([row - hidden.detach().mean(0) for row in hidden]),
-    "shifted": lambda model, hidden: hidden + 0.5 * hidden.detach().roll(1, 0),
     "normalised": lambda model, hidden: functional.batch_norm(hidden, None, None, training=True),
     "centred with gradients": lambda model, hidden: centred(hidden) if torch.is_grad_enabled() else hidden,
     "centred and dropped": lambda model, hidden: functional.dropout(centred(hidden)),
@@ -225,9 +202,7 @@ LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
     "with losses before": with_losses_before,
     "of their mean": lambda outputs: entropies(outputs) / entropies(outputs).detach().mean(),
     "hard ones": lambda outputs: entropies(outputs) * (entropies(outputs) > entropies(outputs).median()),
-    "by rank": lambda outputs: entropies(outputs) * (1 + entropies(outputs).detach().argsort().argsort() / len(outputs)),
     "(B,) against (B, 1)": lambda outputs: (outputs[:, 0] - outputs.detach()[:, 1:]).square().mean(0),
-    "contrasted with the next": lambda outputs: (outputs - outputs.roll(1, 0)).square().sum(1),
     "contrasted": lambda outputs: -(outputs @ outputs.T).log_softmax(1).diagonal(),
     "balanced": lambda outputs: entropies(outputs) + outputs.softmax(1).mean(0).square().sum(),
     "shuffled": lambda outputs: permuted(entropies(outputs), 1),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +14,11 @@ from lethe.heavy_tailed.sets import Array
 from lethe.heavy_tailed.solution import Release, gaussian_release
 
 SPARSE = 0.1  # the strength of an L1 regulariser
+
+
 CURVATURES = np.array([1.0, 10.0])
+
+
 SLOPES = np.array([0.3, 1.0])
 
 
@@ -54,6 +59,8 @@ def absolute_deviations(parameters: Array, records: Records) -> Array:
 
 
 FEATURE_SCALES = np.sqrt(np.linspace(0.1, 1.0, 10))
+
+
 TEACHER = np.full(10, 0.5 / np.sqrt(10))
 
 
@@ -99,3 +106,15 @@ class ErringMean(MeanOracle):
 
     def shared(self, touches: int) -> ErringMean:
         return self
+
+
+def stated(beta: float, order: float, bound: float, second: float, dimension: int, radius: float = 1.0) -> Problem:
+    moments = Moments(order=order, bound=bound, second=second)
+    return Problem(gradient=quadratic_gradient, dimension=dimension, domain=BallDomain(radius=radius), smoothness=beta, moments=moments)
+
+
+CLASSIC = stated(1.0, 2, math.sqrt(20), math.sqrt(20), 20)
+
+
+def strongly(kappa: float, second: float, dimension: int) -> Problem:
+    return replace(stated(kappa, 2, second, second, dimension), strong_convexity=1.0)

@@ -23,6 +23,7 @@ from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.steps import Descent, shown_rounding
 
+DATA = np.random.default_rng(0).normal(size=(40, 3)), np.random.default_rng(0).integers(0, 2, 40)
 SQUARES = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
 
 
@@ -63,17 +64,15 @@ def test_a_linear_model_s_ball_knows_its_start_and_all_its_parameters() -> None:
 
 
 def test_a_planned_precision_is_carried_out_or_refused() -> None:
-    generator = np.random.default_rng(0)
-    data = generator.normal(size=(40, 3)), generator.integers(0, 2, 40)
-    recorded = fit_linear(make_run(), *data, seed=0).run
+    recorded = fit_linear(make_run(), *DATA, seed=0).run
     assert recorded.precision is not None
-    again = fit_linear(make_run(precision=recorded.precision), *data, seed=0).run
+    again = fit_linear(make_run(precision=recorded.precision), *DATA, seed=0).run
     assert again == recorded
     for fewer in ({"dtype": "float32"}, {"gradient_error": 0.0}, {"roundings": 17.8}, {"parameter_norm": 0.99}):
         with pytest.raises(lethe.InputError, match="leave precision out"):
-            fit_linear(make_run(precision=recorded.precision.model_copy(update=fewer)), *data, seed=0)
+            fit_linear(make_run(precision=recorded.precision.model_copy(update=fewer)), *DATA, seed=0)
     with pytest.raises(lethe.InputError, match="leave precision out"):
-        fit_linear(make_run(precision=recorded.precision), *data, seed=0, initial=np.full((3, 1), 1e6))
+        fit_linear(make_run(precision=recorded.precision), *DATA, seed=0, initial=np.full((3, 1), 1e6))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -83,12 +82,10 @@ def test_the_iterates_are_within_a_ball_that_is_stated(dtype: torch.dtype, *, pa
     stated = lethe.Precision(dtype="float64", parameter_norm=2 * 0.6, gradient_error=1.0, roundings=18.0)
     averaged = {"noise_at": "pass_ends", "pass_weights": 1.0} if pass_ends else {}
     run = make_run(precision=stated, noise_multiplier=200.0, **averaged)
-    generator = np.random.default_rng(0)
-    rows, targets = generator.normal(size=(40, 3)), generator.integers(0, 2, 40)
-    linear = fit_linear(run, rows, targets, seed=0)
+    linear = fit_linear(run, *DATA, seed=0)
     network = nn.Linear(3, 2, bias=False, dtype=dtype)
     nn.init.zeros_(network.weight)
-    data = torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)
+    data = torch.from_numpy(DATA[0]).to(dtype), torch.from_numpy(DATA[1])
     loss = lethe.losses.Convex(smoothness=1.0)
     trained = fit(network, nn.CrossEntropyLoss(reduction="none"), data, run.replace(loss=loss, clip_norm=1.0), options=TrainOptions(seed=1))
     assert linear.run.precision == trained.run.precision == stated
@@ -127,8 +124,7 @@ def test_a_training_that_goes_on_keeps_the_ball_of_its_own_start(start: float, t
 def test_a_plan_is_kept_once_rounding_is_counted(design: str, changes: dict[str, Any]) -> None:
     batches = {"design": design} if design == "full" else {"design": design, "size": 8}
     run = lethe.plan(make_run(batches=batches, noise_multiplier=None, **changes), epsilon=2.0, delta=1e-3)
-    generator = np.random.default_rng(1)
-    recorded = fit_linear(run, generator.normal(size=(40, 3)), generator.integers(0, 2, 40), seed=0).run.replace(seeded=False)
+    recorded = fit_linear(run, *DATA, seed=0).run.replace(seeded=False)
     certified = lethe.certify(recorded, delta=1e-3).epsilon
     assert lethe.certify(run, delta=1e-3).epsilon <= certified <= 2.0  # equal where composition proves it
 
@@ -165,10 +161,8 @@ def test_a_stated_precision_is_held_to_the_gradients_within_its_own_ball() -> No
 def test_a_hidden_iterate_moves_in_float64_whatever_the_model(*, averaged: bool) -> None:
     """A step without noise, so that the move is known to the last bit; the model has it rounded."""
     changes = {"pass_weights": [0.0, 0.0, 0.0, 0.0, 1.0]} if averaged else {}
-    run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0, noise_at="pass_ends", **changes)
     model = nn.Linear(3, 2, bias=False)
-    before = model.weight.detach().double().clone()
-    descent = Descent({"weight": model.weight}, run, TrainingNoise(NetworkNoise(np.random.default_rng(0))))
+    before, descent = model.weight.detach().double().clone(), descent_of(model, noise_at="pass_ends", **changes)
     sums = torch.full((2, 3), 1.0 / 3.0, dtype=torch.float64)
     descent(1, {model.weight: sums.clone()})
     assert torch.equal(descent.iterate["weight"], before - 0.5 / 8 * sums)
@@ -176,12 +170,13 @@ def test_a_hidden_iterate_moves_in_float64_whatever_the_model(*, averaged: bool)
     assert not torch.equal(model.weight.detach().double(), descent.iterate["weight"])
 
 
+def descent_of(model: nn.Module, **changes: Any) -> Descent:
+    run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0, **changes)
+    return Descent(dict(model.named_parameters()), run, TrainingNoise(NetworkNoise(np.random.default_rng(0))))
+
+
 def test_a_training_that_goes_on_in_a_coarser_model_counts_what_that_one_is_shown() -> None:
-    run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0)
-    descents = [
-        Descent(dict(nn.Linear(3, 2, dtype=dtype).named_parameters()), run, TrainingNoise(NetworkNoise(np.random.default_rng(0))))
-        for dtype in (torch.float64, torch.float32)
-    ]
+    descents = [descent_of(nn.Linear(3, 2, dtype=dtype)) for dtype in (torch.float64, torch.float32)]
     before = lethe.Precision(dtype="float64", parameter_norm=4000.0)
     for descent, error in zip(descents, (0.0, 2000.0 * 2.0**-24), strict=True):
         descent.load_state_dict({"precision": before.to_document()})
@@ -195,11 +190,9 @@ def test_a_training_that_goes_on_in_a_coarser_model_counts_what_that_one_is_show
 
 @pytest.mark.parametrize("autocast", [False, True])
 def test_the_precision_of_a_network_counts_the_type_it_computes_in(*, autocast: bool) -> None:
-    run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0)
-    model = nn.Linear(3, 2)
     told = pytest.warns(UserWarning, match=r"model\.double\(\)") if autocast else nullcontext()
     with torch.autocast("cpu", enabled=autocast), told:
-        precision = Descent(dict(model.named_parameters()), run, TrainingNoise(NetworkNoise(np.random.default_rng(0)))).precision
+        precision = descent_of(nn.Linear(3, 2)).precision
     assert precision is not None
     unit = 2.0**-8 if autocast else 2.0**-24
     assert precision.gradient_error == pytest.approx(unit * radius_of(precision), rel=1e-9)

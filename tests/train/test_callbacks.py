@@ -14,8 +14,9 @@ from doors import fit_head, fit_linear
 from helpers import as_planned
 from networks import CROSS_ENTROPY, Loop, fit_network, flat, make_data, make_network, make_network_run
 from problems import make_backbone, make_head, make_problem, make_records, make_run
+from processes import Processes
 
-from lethe.errors import CallbackWarning
+from lethe.errors import CallbackWarning, LetheError
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Fitted
 from lethe.train.callbacks.callback import Callback, StepEnd, TrainingEnd
@@ -48,7 +49,7 @@ class Heard(Callback):
 class Failing(Callback):
     """Raises an error at one place."""
 
-    def __init__(self, at: str | int, error: type[BaseException] = OSError) -> None:
+    def __init__(self, at: str | int | None, error: type[BaseException] = OSError) -> None:
         self.at, self.error, self.calls = at, error, 0
         self.on_train_begin = lambda run, steps_done: self._reached("begin")
         self.on_step_end = lambda step: self._reached(step.step)
@@ -78,6 +79,34 @@ def linear(run: Run, **options: Any) -> Fitted[Any]:
 
 def head(run: Run, **options: Any) -> Fitted[Any]:
     return fit_head(make_backbone(), make_head(bias=False), make_records(), run, seed=4, **options)
+
+
+def in_processes(rank: int, at: str | int | None = None) -> tuple[list[StepEnd], int]:
+    heard = Heard(private=True)
+    try:
+        fit_network(make_network_run(noise_multiplier=1.0), callbacks=[heard, Failing(at, KeyboardInterrupt)], seed=5)
+    except KeyboardInterrupt:
+        raise RuntimeError("interrupted") from None  # the tests' processes hand on what is an Exception
+    return heard.steps, len(heard.ends)
+
+
+def test_process_0_is_told_and_no_other(processes: Processes) -> None:
+    """The records of the whole batch, not of the share of process 0."""
+    alone, _ = in_processes(0)
+    (steps, ends), other = processes.run(2, in_processes)
+    assert (ends, other) == (1, ([], 0))
+    assert [(step.step, step.noise_std, step.private.records) for step in steps] == [
+        (step.step, step.noise_std, step.private.records) for step in alone
+    ]
+
+
+@pytest.mark.parametrize("at", ["begin", 3])
+def test_an_interrupt_in_a_callback_ends_all(processes: Processes, at: str | int) -> None:
+    """Before the first step, too: nobody waits for process 0."""
+    root, other = processes.run(2, in_processes, at)
+    assert isinstance(root, RuntimeError)
+    assert isinstance(other, LetheError)
+    assert "process 0" in str(other)
 
 
 def of_run(run: Run) -> list[StepEnd]:

@@ -71,22 +71,16 @@ def test_the_certificate_rests_on_nothing_declared_and_is_about_the_last_iterate
     assert certificate.theorem == "optimal-shift"
     # Nobody looks at iterates, nor did before: that is not for training to enforce.
     assert evidences(certificate, "declared") == {"release", "public backbone", "records apart", "memory", "start"}
-    assert certificate.epsilon == pytest.approx(
-        GDP(math.sqrt(3)).epsilon(1e-5), rel=1e-9
-    )  # a pass costs one step; noise 2 for touches of 2
+    # A pass costs one step; noise 2 for touches of 2.
+    assert certificate.epsilon == pytest.approx(GDP(math.sqrt(3)).epsilon(1e-5), rel=1e-9)
     declared = make_head_run(kind).replace(loss=parse_loss({**result.run.loss.to_document(), "evidence": "declared"}))
     moved = evidences(certify(declared, 1e-5), "declared") - {"release"}
     assert moved
     assert moved <= evidences(certificate, "enforced")
     assert fitted(head=make_head(kind), run=declared, data=make_records(kind)).run == result.run
     assert result.declared == tuple(claim.detail for claim in result.record.declared)
-    said = " ".join(result.declared)
-    assert "the backbone's weights depend on none of these records" in said
-    assert "also in unchecked batches" in said
-    assert "only through another certified training" in said
     assert result.checked == "checked"
     assert all(line in str(result) for line in result.declared)
-    assert repr(result).count("\n") == 0
 
 
 @pytest.mark.sampled(2)
@@ -96,22 +90,14 @@ def test_the_result_does_not_depend_on_the_physical_size(physical_size: int) -> 
     assert weights_of(fitted(physical_size=physical_size)) == pytest.approx(expected, rel=1e-9)
 
 
-class WritesOver(nn.Module):
-    """Gives the inner module's features in a tensor that it writes over at the next batch of that shape."""
+def test_features_that_are_written_over_at_the_next_batch_are_kept_as_they_were() -> None:
+    inner, kept, heads = make_backbone(), dict[torch.Size, Tensor](), [make_head() for _ in range(2)]
 
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-        self.kept: dict[torch.Size, Tensor] = {}
+    def over(inputs: Tensor) -> Tensor:
+        features = inner(inputs)
+        return kept.setdefault(features.shape, torch.empty_like(features)).copy_(features)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        features = self.inner(inputs)
-        return self.kept.setdefault(features.shape, torch.empty_like(features)).copy_(features)
-
-
-def test_features_that_are_written_over_are_kept_as_they_were() -> None:
-    heads = [make_head() for _ in range(2)]
-    for head, backbone in zip(heads, (make_backbone(), WritesOver(make_backbone())), strict=True):
+    for head, backbone in zip(heads, (inner, Bare(over)), strict=True):
         fit_head(backbone, head, make_records(), make_head_run(), seed=5, physical_size=4)
     assert torch.equal(heads[0].weight, heads[1].weight)
 
@@ -127,10 +113,6 @@ class Bare(nn.Module):
         return self.function(inputs)[:, :FEATURES]
 
 
-def shuffled(inputs: Tensor) -> Tensor:
-    return inputs[torch.arange(len(inputs)).flip(0)]
-
-
 MIXING: dict[str, Callable[[Tensor], Tensor]] = {
     "mean": lambda x: x - x.mean(0),
     "maximum": lambda x: x / x.abs().max(),
@@ -138,7 +120,7 @@ MIXING: dict[str, Callable[[Tensor], Tensor]] = {
     "far": lambda x: x + 0.1 * x.roll(16, dims=0),
     "first": lambda x: x + x[:1],
     "sums": lambda x: x.cumsum(0),
-    "backwards": shuffled,
+    "backwards": lambda x: x.flip(0),
     "two records": lambda x: torch.cat([x[:7], x[7:8] + x[12:13], x[8:]]) if len(x) > 12 else x,
     "batch norm": nn.BatchNorm1d(INPUTS, track_running_stats=False, affine=False),
 }
@@ -167,28 +149,16 @@ def test_random_features_and_written_buffers_are_refused() -> None:
 
 
 class Fitting(nn.Module):
-    """Keeps something of the first batch it sees, in an attribute that is no buffer; may refuse to be copied."""
+    """Keeps the mean of the first batch it sees, in an attribute that is no buffer, and that its copies are without."""
 
-    def __init__(self, kept: Callable[[Tensor], Tensor], after: int = 0, copied: bool = True) -> None:
-        super().__init__()
-        self.kept, self.after, self.copied = kept, after, copied
-        self.state: Tensor | None = None
+    state: Tensor | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        self.after -= 1
-        if self.state is None and self.after < 0:
-            self.state = self.kept(inputs)
-        features = inputs.double().expand(-1, INPUTS)[:, :FEATURES]
-        return features if self.state is None else features - self.state
+        self.state = inputs.double().mean() if self.state is None else self.state
+        return inputs.double().expand(-1, INPUTS)[:, :FEATURES] - self.state
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fitting:
-        if not self.copied:
-            raise TypeError("not to be copied")
-        return Fitting(self.kept, self.after)
-
-
-def mean_of(inputs: Tensor) -> Tensor:
-    return inputs.double().mean()
+        return Fitting()
 
 
 @pytest.mark.parametrize("physical_size", [1, 10, 256])
@@ -196,7 +166,7 @@ def mean_of(inputs: Tensor) -> Tensor:
 def test_a_backbone_that_keeps_its_first_batch_is_refused(physical_size: int, whole: bool) -> None:
     inputs = torch.arange(RECORDS)[:, None] if whole else make_records()[0]
     with pytest.raises(HypothesisError, match="other features when it saw others before"):
-        fitted(Fitting(mean_of), data=(inputs, make_records()[1]), physical_size=physical_size)
+        fitted(Fitting(), data=(inputs, make_records()[1]), physical_size=physical_size)
 
 
 def test_a_head_that_is_part_of_the_backbone_is_refused() -> None:

@@ -1,31 +1,34 @@
-"""`fit` against the recursion by hand and the planned noise; compiled models end where uncompiled ones do."""
+"""`fit` against the recursion by hand and the planned noise, compiled or not; proximal groups, averages and teachers."""
 
 from __future__ import annotations
 
+import math
 import shutil
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from doors import arguments
-from helpers import DESIGNS, EXACT_SLOT_DESIGNS, as_planned
+from helpers import DESIGNS, EXACT_SLOT_DESIGNS, as_planned, with_fresh_noise
 from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import CROSS_ENTROPY, RECORDS, by_hand, fit_network, flat, make_data, make_network, make_network_run
+from networks import CROSS_ENTROPY, RECORDS, Loop, by_hand, fit_network, flat, make_data, make_network, make_network_run
 from scipy import stats
 from torch import Tensor, nn
 
+from lethe.accounting.certify import certify
+from lethe.calculus.guarantees import GDP
 from lethe.errors import BatchShapeWarning
+from lethe.run.regularisers import L1, L2, Ball, GroupL1
 from lethe.run.run import Run
-from lethe.train import Group, fit
+from lethe.train import Checkpoints, Group, ProximalGroup
 from lethe.train.clip.clipper import Clipper
 from lethe.train.core.samplers import draw_batches
 from lethe.train.data.batches import BatchStream
-from lethe.train.data.users import Members
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.report import warn_of_shapes
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
@@ -35,8 +38,8 @@ def batches(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def fitted(run: Run, **options: Any) -> torch.Tensor:
-    model = make_network()
+def fitted(run: Run, model: nn.Module | None = None, **options: Any) -> torch.Tensor:
+    model = make_network() if model is None else model
     fit_network(run, model, **{"batch_generator": batches(3), "noise_generator": np.random.default_rng(0), **options})
     return flat(model)
 
@@ -49,8 +52,7 @@ def fitted(run: Run, **options: Any) -> torch.Tensor:
     seed=st.integers(0, 1000),
 )
 def test_it_is_the_recursion_by_hand(design: str, physical_size: int | None, release: str, seed: int) -> None:
-    sizes = {"schedule": "exponential", "first": 0.8, "ratio": 0.9}
-    run = make_network_run(design, step_size=sizes, release=release, regulariser={"kind": "ridge", "strength": 0.1})
+    run = make_network_run(design, step_size=FALLING, release=release, regulariser={"kind": "ridge", "strength": 0.1})
     expected = by_hand(make_network(), make_data(), run, batches(seed))
     got = fitted(run, batch_generator=batches(seed), physical_size=physical_size)
     assert float((got - expected).abs().max()) < 1e-8  # records are clipped by some 1e-9 less, see `sum_error`
@@ -69,25 +71,7 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
     assert float((plain - expected).norm()) > 1e-3
 
 
-def test_empty_batches_get_noise_and_are_recorded() -> None:
-    run = make_network_run(batches={"design": "poisson", "size": 1}, steps=12, noise_multiplier=1.0)
-    drawn = [len(batch) for batch in draw_batches(run, batches(3)) if isinstance(batch, torch.Tensor)]
-    assert 0 in drawn
-    for physical_size in (None, 2):
-        finished: list[int] = []
-
-        def note(step: int, steps: int, finished: list[int] = finished) -> None:
-            finished.append(step)
-
-        options = {"batch_generator": batches(3), "physical_size": physical_size, "progress": note}
-        recorded = fit_network(run, **options)
-        assert as_planned(recorded.run) == run
-        assert finished == list(range(1, 13))
-
-
-FIXED = {"batches": {"design": "cyclic", "size": 5}}
-POISSON = {"steps": 3, "batches": {"design": "poisson", "size": 5}}
-AVERAGED = {**FIXED, "passes": 3, "noise_at": "pass_ends", "pass_weights": 1.0, "release": "last"}
+AVERAGED = {"design": "cyclic", "passes": 3, "noise_at": "pass_ends", "pass_weights": 1.0, "release": "last"}
 
 
 @pytest.mark.sampled(2)
@@ -95,8 +79,8 @@ AVERAGED = {**FIXED, "passes": 3, "noise_at": "pass_ends", "pass_weights": 1.0, 
     ("changes", "secure", "given_optimizer"),
     [
         (AVERAGED, False, False),
-        ({**POISSON, "release": "last"}, False, False),
-        *(({**POISSON, "release": "all"}, secure, given) for secure in (False, True) for given in (False, True)),
+        ({"steps": 3, "release": "last"}, False, False),
+        *(({"steps": 3}, secure, given) for secure in (False, True) for given in (False, True)),
     ],
 )
 @pytest.mark.filterwarnings("ignore:private. no record contributed")
@@ -169,7 +153,13 @@ def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(method: str,
 
 
 def test_the_global_generator_is_neither_used_nor_moved_and_no_seed_is_fresh() -> None:
-    before = torch.get_rng_state()
+    """Some batches have no record: they get noise, are recorded, and are told of."""
+    before, told = torch.get_rng_state(), list[int]()
+    empty = make_network_run(batches={"design": "poisson", "size": 1}, steps=12, noise_multiplier=1.0)
+    assert 0 in [len(batch) for batch in draw_batches(empty, batches(3)) if isinstance(batch, torch.Tensor)]
+    note: Any = lambda step, steps: told.append(step)  # noqa: E731
+    assert as_planned(fit_network(empty, batch_generator=batches(3), physical_size=2, progress=note).run) == empty
+    assert told == list(range(1, 13))
     run = make_network_run(noise_multiplier=1.0, steps=3)
     options = {"batch_generator": None, "noise_generator": None}
     one, other = fitted(run, **options), fitted(run, **options)
@@ -182,90 +172,172 @@ def test_the_global_generator_is_neither_used_nor_moved_and_no_seed_is_fresh() -
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    yield
-    torch.compiler.reset()
-
-
-def whole(model: Any, backend: Any) -> Any:
-    return torch.compile(model, backend=backend)
-
-
-def in_place(model: Any, backend: Any) -> Any:
-    model.compile(backend=backend)
+def compiled(way: str, backend: str) -> Any:
+    """The network, of which all or one layer is compiled, in a module around it or in place."""
+    model: Any = make_network()
+    if way == "whole":
+        return torch.compile(model, backend=backend)
+    if way == "layer":
+        model[0] = torch.compile(model[0], backend=backend)
+    else:
+        (model if way == "in place" else model[3]).compile(backend=backend)
     return model
 
 
-def layer(model: Any, backend: Any) -> Any:
-    model[0] = torch.compile(model[0], backend=backend)
-    return model
-
-
-def layer_in_place(model: Any, backend: Any) -> Any:
-    model[3].compile(backend=backend)
-    return model
-
-
-WAYS = (whole, in_place, layer, layer_in_place)
 INDUCTOR = pytest.param("inductor", marks=[pytest.mark.nightly, pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")])
-BACKENDS = ("eager", "aot_eager")
-
-
-def compiled_end(model: nn.Module, loss: Any = CROSS_ENTROPY) -> Tensor:
-    """Where nine noisy steps end."""
-    run = make_network_run("shuffled", noise_multiplier=1.0)
-    draws = {"batch_generator": torch.Generator().manual_seed(3), "noise_generator": np.random.default_rng(0)}
-    fit(model, loss, make_data(), run, **arguments(draws))
-    return flat(model)
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("backend", [*BACKENDS, INDUCTOR])
-@pytest.mark.parametrize("way", WAYS)
-def test_fit_ends_where_the_uncompiled_model_does(way: Callable[..., Any], backend: str) -> None:
-    assert torch.equal(compiled_end(way(make_network(), backend)), compiled_end(make_network()))
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", INDUCTOR])
+@pytest.mark.parametrize("way", ["whole", "in place", "layer", "layer in place"])
+def test_fit_ends_where_the_uncompiled_model_does(way: str, backend: str) -> None:
+    run = make_network_run("shuffled", noise_multiplier=1.0)
+    assert torch.equal(fitted(run, compiled(way, backend)), fitted(run))
+    torch.compiler.reset()
 
 
-def warned(
-    *,
-    precision: torch.dtype = torch.bfloat16,
-    device: str = "cuda",
-    design: str = "poisson",
-    size: int | None = None,
-    pads: bool = False,
-    model: nn.Module | None = None,
-    members: Members | None = None,
-    **changes: Any,
-) -> bool:
-    clipper, run = Clipper(model or nn.Linear(2, 2), lambda batch: batch), make_network_run(design, **changes)
-    clipper._gradients.precision = precision
-    stream = BatchStream(run, make_data(), physical_size=size, members=members)
-    stream.pads = pads
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warn_of_shapes(clipper, run, torch.device(device), stream)
-    assert all(one.category is BatchShapeWarning for one in caught)
-    return bool(caught)
-
-
-FLOAT32 = {"precision": torch.float32}
+PLAIN, FROZEN = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2).bfloat16().requires_grad_(False), nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("design", "model", "precision", "device", "size", "pads", "said"),
     [
-        ({}, True),
-        ({"neighbours": "add_or_remove"}, True),
-        (FLOAT32, False),
-        ({"device": "cpu"}, False),
-        ({"size": 8}, False),
-        ({"design": "shuffled"}, False),
-        ({"design": "shuffled", "pads": True}, True),
-        ({"size": 8, "pads": True}, True),
-        ({**FLOAT32, "model": nn.Sequential(nn.Linear(2, 2).bfloat16().requires_grad_(False), nn.Linear(2, 2))}, True),
-        ({**FLOAT32, "model": nn.Conv1d(2, 2, 1)}, True),  # in tf32 by default
+        ("poisson", PLAIN, torch.bfloat16, "cuda", None, False, True),
+        ("poisson", PLAIN, torch.float32, "cuda", None, False, False),
+        ("poisson", PLAIN, torch.bfloat16, "cpu", None, False, False),
+        ("poisson", PLAIN, torch.bfloat16, "cuda", 8, False, False),
+        ("poisson", PLAIN, torch.bfloat16, "cuda", 8, True, True),
+        ("shuffled", PLAIN, torch.bfloat16, "cuda", None, False, False),
+        ("shuffled", PLAIN, torch.bfloat16, "cuda", None, True, True),
+        ("poisson", FROZEN, torch.float32, "cuda", None, False, True),
+        ("poisson", nn.Conv1d(2, 2, 1), torch.float32, "cuda", None, False, True),  # in tf32 by default
     ],
 )
-def test_batches_of_varying_shape_on_a_gpu_are_warned_of_where_numbers_are_coarse(changes: dict[str, Any], said: bool) -> None:
-    assert warned(**changes) is said
+def test_batches_of_varying_shape_on_a_gpu_are_warned_of_where_numbers_are_coarse(
+    design: str, model: nn.Module, precision: torch.dtype, device: str, size: int | None, pads: bool, said: bool
+) -> None:
+    clipper, run = Clipper(model, lambda batch: batch), make_network_run(design)
+    clipper._gradients.precision, stream = precision, BatchStream(run, make_data(), physical_size=size)
+    stream.pads = pads
+    with pytest.warns(BatchShapeWarning) if said else nullcontext():
+        warn_of_shapes(clipper, run, torch.device(device), stream)
+
+
+FIRST = ProximalGroup(regularisers=(L1(strength=0.04), Ball(radius=0.8)), parameters=("0.weight", "0.bias"))
+LAST = ProximalGroup(regularisers=(GroupL1(strength=0.05), L2(strength=0.3)), parameters=("3.weight",))
+FALLING = {"schedule": "exponential", "first": 0.8, "ratio": 0.9}
+
+
+def proximal_by_hand(model: nn.Module, step_size: float) -> None:
+    """FIRST and LAST, from the definitions; the layer norm and the last bias are in no group."""
+    named = {name: parameter.detach().numpy().copy() for name, parameter in model.named_parameters()}
+    soft = {name: np.sign(x) * np.maximum(np.abs(x) - step_size * 0.04, 0) for name, x in named.items() if name.startswith("0.")}
+    length = np.sqrt(sum(float((x**2).sum()) for x in soft.values()))
+    named |= {name: x * min(1.0, 0.8 / length) for name, x in soft.items()}
+    rows = [row * max(0.0, 1 - step_size * 0.05 / np.linalg.norm(row)) for row in named["3.weight"]]
+    named["3.weight"] = np.array(rows) / (1 + step_size * 0.3)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(named[name]))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("physical_size", [None, 7])
+def test_each_step_ends_with_each_groups_proximal_step(physical_size: int | None) -> None:
+    run = make_network_run("full", step_size=FALLING, steps=6)
+    model = make_network()
+    for step_size in run.step_sizes.tolist():
+        by_hand(model, make_data(), run.replace(steps=1, step_size=step_size), torch.Generator())
+        proximal_by_hand(model, step_size)
+    got = fitted(run, proximal_groups=[FIRST, LAST], physical_size=physical_size)
+    assert float((got - flat(model)).abs().max()) < 1e-8  # records are clipped by some 1e-9 less
+    assert float((got - fitted(run)).abs().max()) > 0.05
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("secure", [False, True])
+def test_one_group_of_all_is_the_runs_regulariser(secure: bool) -> None:
+    run = make_network_run(noise_multiplier=0.0 if secure else 2.0)
+    parts = (L1(strength=0.03), L2(strength=0.2))
+    options: dict[str, Any] = {"secure": True, "noise_generator": None} if secure else {}
+    whole = fitted(run, proximal_groups=[ProximalGroup(regularisers=parts)], **options)
+    assert torch.equal(whole, fitted(run.replace(regulariser=parts), **options))
+
+
+def test_it_is_post_processing_recorded_and_certified_as_composition() -> None:
+    run = make_network_run("cyclic", noise_multiplier=2.0)
+    recorded = with_fresh_noise(fit_network(run, proximal_groups=[FIRST, LAST]).run)
+    assert recorded == run
+    certificate = certify(recorded, 1e-5)
+    assert certificate.theorem == "composition"
+    assert certificate.epsilon == pytest.approx(GDP(math.sqrt(3) / 2.0).epsilon(1e-5))  # 9 steps in 4 slots: one is met thrice
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("decay", [0.5, 0.999])
+@pytest.mark.parametrize("adam", [False, True])
+def test_it_is_the_weighted_mean_of_the_iterates(decay: float, adam: bool) -> None:
+    model = make_network()
+    iterates: list[dict[str, Tensor]] = []
+
+    def note(step: int, steps: int) -> None:
+        iterates.append({name: found.detach().clone() for name, found in model.state_dict().items()})
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1) if adam else None
+    averaged = fit_network(make_network_run(noise_multiplier=1.0), model, ema=decay, progress=note, optimizer=optimizer).averaged
+    assert averaged is not None
+    weights = [decay ** (len(iterates) - 1 - place) for place in range(len(iterates))]
+    for name, found in averaged.items():
+        expected = sum(weight * iterate[name] for weight, iterate in zip(weights, iterates, strict=True)) / sum(weights)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
+    make_network().load_state_dict(dict(averaged))
+
+
+def test_a_loop_keeps_it_too_and_takes_it_up_again(tmp_path: Path) -> None:
+    def begun(folder: str) -> Loop:
+        kept = Checkpoints(folder=tmp_path / folder, every=1)
+        return Loop(make_network_run("cyclic", noise_multiplier=0.0), ema=0.5, checkpoints=kept, batch_generator=None, noise_generator=None)
+
+    whole, cut = begun("whole"), begun("cut")
+    assert not whole.engine.averaged
+    whole.whole()
+    for batch in cut.loader:
+        cut.use(batch)
+        if cut.engine.steps == 2:
+            break
+    cut.engine.save()
+    cut.engine.close()
+    again = begun("cut")
+    assert again.engine.resumed == 2
+    again.whole()
+    torch.testing.assert_close(again.engine.averaged, whole.engine.averaged, rtol=1e-12, atol=1e-13)
+    assert [released.name for released in again.engine.record().released] == ["model", "moving average"]
+
+
+class Taught(nn.Module):
+    """A student with a teacher that is its moving average, and a count of the steps: BYOL's and LitEma's shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student, self.teacher, self.count = make_network(), make_network().requires_grad_(False), nn.Buffer(torch.zeros(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.student(inputs) + 0.1 * self.teacher(inputs)
+
+    def follow(self, *_: object) -> None:
+        for own, other in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
+            own.data.mul_(0.9).add_(other.data, alpha=0.1)
+        self.count += 1
+
+
+@pytest.mark.parametrize("own_loop", [False, True])
+def test_a_teacher_may_follow_the_noisy_iterates(own_loop: bool) -> None:
+    model, run = Taught(), make_network_run(noise_multiplier=1.0)
+    optimizer = torch.optim.SGD(model.student.parameters(), lr=0.5)
+    optimizer.register_step_post_hook(model.follow)
+    if own_loop:
+        Loop(run, model=model, optimizer=lambda _: optimizer).whole()
+    else:
+        fit_network(run, model, optimizer=optimizer)
+    assert float(model.count) == 9
+    assert not torch.equal(flat(model.teacher), flat(make_network()))

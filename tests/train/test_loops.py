@@ -1,8 +1,8 @@
-"""Loops of one's own: as fit trains, with what people put around them and make of the noisy gradient, and layers frozen for a while."""
+"""Loops of one's own: as fit trains, with what people put around them; looked into, interrupted, killed, and taken up again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 import torch
 from helpers import DESIGNS, with_fresh_noise
-from networks import CROSS_ENTROPY, Loop, fit_network, flat, losses_of, make_data, make_network, make_network_run
+from interrupted import Killed, Spy, make_kept_run, planned_batches
+from networks import CROSS_ENTROPY, RECORDS, Loop, fit_network, flat, losses_of, make_data, make_network, make_network_run
 from torch import nn
+from torch.utils.data import Subset, TensorDataset
 
 import lethe
-from lethe.errors import InputError
-from lethe.train import PrivacyEngine, TrainOptions
+from lethe.errors import InputError, LetheWarning
+from lethe.run.run import Run
+from lethe.train import Checkpoints, PrivacyEngine, TrainOptions
 
 
 @pytest.mark.sampled(14)
@@ -26,14 +29,8 @@ def test_a_loop_of_one_s_own_is_fit(design: str, physical_size: int | None, make
     loop = Loop(run, optimizer=lambda parameters: make(parameters, lr=0.05), physical_size=physical_size)
     names = list(loop.model.state_dict())
     assert with_fresh_noise(loop.whole()) == run
-    twin = make_network()
-    fit_network(
-        run,
-        twin,
-        optimizer=make(twin.parameters(), lr=0.05),
-        batch_generator=torch.Generator().manual_seed(3),
-        noise_generator=np.random.default_rng(0),
-    )
+    twin, draws = make_network(), {"batch_generator": torch.Generator().manual_seed(3), "noise_generator": np.random.default_rng(0)}
+    fit_network(run, twin, optimizer=make(twin.parameters(), lr=0.05), **draws)
     assert float((flat(loop.model) - flat(twin)).abs().max()) < 1e-9
     assert list(loop.model.state_dict()) == names == list(make_network().state_dict())
     assert lethe.certify(with_fresh_noise(loop.engine.recorded_run()), delta=1e-5).epsilon == lethe.certify(run, delta=1e-5).epsilon
@@ -58,9 +55,6 @@ def test_passes_end_at_passes_and_a_loop_may_stop_early() -> None:
     early = loop.engine.recorded_run(steps_fixed_in_advance=True)
     assert early.total_steps == 5
     assert early.noise_multipliers.tolist() == [1.0] * 5
-    for wrong in (1, "yes", None):
-        with pytest.raises(InputError, match="steps_fixed_in_advance: got"):
-            loop.engine.recorded_run(steps_fixed_in_advance=wrong)
     assert with_fresh_noise(loop.whole()) == run  # the rest
 
 
@@ -146,7 +140,7 @@ RUN = make_network_run("full", noise_multiplier=0.0, steps=3)
 
 
 def test_a_step_clips_and_moves_what_is_trained_then() -> None:
-    """By hand: clipped gradients of the trained layer alone, then of all."""
+    """By hand: clipped gradients of all layers, then of the last ones alone, then of all."""
     loop = Loop(RUN)
     features, targets = make_data()
     by_hand = make_network()
@@ -180,3 +174,145 @@ def test_what_is_frozen_gets_no_noise_and_the_rest_all_of_it() -> None:
     assert not any(part.any() for part in moved[:2])
     noise = torch.cat([part.flatten() for part in moved[2:]]) / (0.5 * 1e4 * float(RUN.clip_norm or 0.0) / RUN.batch_size)
     assert abs(float(noise.std()) - 1) < 4 / (2 * len(noise)) ** 0.5 < 0.01
+
+
+def looped(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, stop: int | None = None, **options: Any) -> Loop:
+    """A process: the loop until it ends or is killed, by the spy or in the middle of the step after `stop`."""
+    with (spy or Spy()).watching():
+        loop = Loop(run, checkpoints=Checkpoints(folder=folder, every=every), noise_generator=None, **options)
+        try:
+            for batch in loop.loader:
+                if loop.engine.steps == stop:
+                    raise Killed
+                loop.use(batch)
+        except Killed:
+            loop.engine.close()
+    return loop
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("name", ["cyclic", "shuffled", "poisson"])
+@pytest.mark.parametrize("before", [False, True])
+def test_every_release_is_counted_once(tmp_path: Path, name: str, before: bool) -> None:
+    run = make_kept_run(name)
+    spy = Spy()
+    resumed = []
+    for kill in (5, 1, 4):
+        spy.kill(kill, before=before)
+        resumed.append(looped(tmp_path, run, spy).engine.resumed)
+    loop = looped(tmp_path, run, spy)
+    assert loop.engine.steps == 20
+    assert with_fresh_noise(loop.engine.recorded_run()) == run
+    batches = planned_batches(run)
+    assert all(records == batches[step - 1] for step, records in zip(spy.steps, spy.records, strict=True))
+    assert resumed == [0, 5, 6]
+    assert loop.engine.resumed == 10
+    assert spy.steps == sorted(set(spy.steps))
+    assert set(range(1, 21)) - set(spy.steps) == ({5, 6, 10} if before else set())
+    loop.engine.close()
+    again = looped(tmp_path, run, spy)
+    assert with_fresh_noise(again.engine.recorded_run()) == run
+    assert torch.equal(flat(again.model), flat(loop.model))
+
+
+def test_a_scheduler_goes_on_with_the_optimiser(tmp_path: Path) -> None:
+    """It steps after optimizer.step(): a checkpoint that was taken within that call would be one step short of it."""
+    run = make_kept_run("poisson", noise_multiplier=0.0)
+    ends = []
+    for name, stops in (("whole", []), ("cut", [5, 11])):
+        for stop in [*stops, None]:
+            model = make_network()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+            scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+            kept = Checkpoints(folder=tmp_path / name, every=1, also={"scheduler": scheduler})
+            loop = Loop(run, model=model, optimizer=lambda _, one=optimizer: one, checkpoints=kept, noise_generator=None)
+            for batch in loop.loader:
+                if loop.engine.steps == stop:
+                    break
+                loop.use(batch)
+                scheduler.step()
+            loop.engine.close()
+            if stop is None:
+                ends.append(flat(model))
+                assert optimizer.param_groups[0]["lr"] == pytest.approx(0.5 * 0.9**20)
+    assert torch.equal(*ends)
+
+
+def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
+    run = make_kept_run("cyclic")
+    loop = Loop(run, checkpoints=Checkpoints(folder=tmp_path, every=100), noise_generator=None, physical_size=2)
+    for batch in loop.loader:
+        with pytest.raises(InputError, match="is under way"):
+            loop.engine.save()
+        loop.engine.backward(batch)
+        loop.optimizer.step()
+        if loop.engine.steps == 2:
+            loop.engine.save()
+            break
+    loop.engine.close()
+    assert looped(tmp_path, run, stop=2).engine.resumed == 2
+    inside = make_kept_run("pass_ends")
+    loop = Loop(inside, checkpoints=tmp_path / "ends", noise_generator=None)
+    loop.use(next(iter(loop.loader)))
+    with pytest.raises(InputError, match="step 1 has no noise of its own"):
+        loop.engine.save()
+    loop.engine.close()
+    with pytest.raises(InputError, match="no folder to save to"):
+        Loop(run).engine.save()
+
+
+@pytest.mark.parametrize("physical_size", [None, 3])
+def test_a_batch_that_was_only_looked_at_is_delivered_again(physical_size: int | None) -> None:
+    """A loop that looked at batches is, bit for bit, one that did not: no record meets another step, and none is left out."""
+    plain, looked = Loop(physical_size=physical_size), Loop(physical_size=physical_size)
+    plain.whole()
+    first = next(iter(looked.loader))
+    first[0].zero_()  # what is done to what was looked at is nobody's business: it is read anew
+    kept = iter(looked.loader)  # an iterator that somebody holds on to
+    next(kept)
+    for number, batch in enumerate(looked.loader):
+        if number == 4:
+            break  # as Ctrl-C before the batch is used
+        looked.use(batch)
+    for batch in looked.loader:
+        looked.use(batch)
+    assert list(kept) == []
+    assert looked.engine.recorded_run() == plain.engine.recorded_run()
+    assert torch.equal(flat(looked.model), flat(plain.model))
+
+
+def of_epochs(data: Any, folder: Path) -> tuple[PrivacyEngine, torch.optim.Optimizer, Iterator[int]]:
+    """An engine of two epochs of 5 steps, with checkpoints, its optimiser, and the numbers of its epochs."""
+    model, words = make_network(), {"epsilon": 8.0, "delta": 1e-3, "epochs": 2, "batch_size": 5}
+    optimizer, options = torch.optim.SGD(model.parameters(), lr=0.5), TrainOptions(checkpoints=Checkpoints(folder=folder, every=1))
+    engine = PrivacyEngine(model, optimizer, losses_of(model), data, **words, options=options)
+    return engine, optimizer, engine.epochs()
+
+
+def epoch_of(engine: PrivacyEngine, optimizer: torch.optim.Optimizer) -> int:
+    """How many steps were left of it."""
+    before = engine.steps
+    for batch in engine.batches():
+        engine.backward(batch)
+        optimizer.step()
+        optimizer.zero_grad()
+    return engine.steps - before
+
+
+def test_what_a_loader_says_of_itself_and_epochs_after_a_kill_are_those_left(tmp_path: Path) -> None:
+    loop, part = Loop(), Subset(TensorDataset(*make_data()), range(22))
+    assert (len(loop.loader), loop.loader.batch_size, len(loop.loader.dataset)) == (9, 5, RECORDS)
+    engine, optimizer, numbers = of_epochs(part, tmp_path)
+    loader = engine.batches()
+    assert (len(loader), loader.batch_size, loader.dataset is part) == (10, 5, True)
+    assert next(numbers) == 0
+    assert len(loader) == epoch_of(engine, optimizer) == 5
+    next(numbers)
+    next(iter(loader))  # with this the step before is saved
+    engine.close()
+    again, optimizer, numbers = of_epochs(part, tmp_path)
+    assert (again.resumed, next(numbers)) == (5, 1)
+    torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    with pytest.warns(LetheWarning, match=r"after step 5, and the learning rate's scheduler begins again.*also="):
+        assert epoch_of(again, optimizer) == 5
+    assert next(numbers, None) is None

@@ -1,23 +1,27 @@
-"""What processes must agree on, and what goes wrong in one of them: it ends all of them, soon and with a reason."""
+"""What processes must agree on, pay for together and are refused in shards; what goes wrong in one ends all, with a reason."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
+from helpers import with_fresh_noise
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
-from processes import Processes, all_raised, plain_fit
+from processes import Processes, all_raised, plain_fit, received
+from shared_work import in_a_loop, journaled, kept, root_dies, written, wrong
 from torch import Tensor, nn
 
-from lethe.errors import InputError, LetheError
+from lethe.errors import BudgetExceededError, InputError, LetheError
+from lethe.ledger import Budget, Ledger, Spending, spending
 from lethe.train import Group, PrivacyEngine, TrainOptions
 from lethe.train.distributed.collectives import StoppedElsewhere
-from lethe.train.distributed.workers import Workers
 
 
 def network_with(change: Callable[[Any], object]) -> nn.Module:
@@ -33,8 +37,8 @@ def stepped(rank: int) -> dict[str, Any]:
 
 
 def shorter(rank: int) -> dict[str, Any]:
-    run = make_network_run("shuffled", noise_multiplier=1.0, records=23 - rank, batches={"design": "shuffled", "size": 5})
-    return {"data": tuple(part[: 23 - rank] for part in make_data()), "run": run}
+    data = tuple(part[: 23 - rank] for part in make_data())
+    return {"data": data, "run": make_network_run("shuffled", noise_multiplier=1.0, records=23 - rank)}
 
 
 def clipped(rank: int) -> dict[str, Any]:
@@ -69,14 +73,6 @@ def test_processes_that_begin_differently_are_all_told_so(processes: Processes, 
         assert OTHER[what][1] in message
 
 
-def alone(rank: int) -> bool:
-    return Workers.current() == Workers() and dist.is_initialized() and bool(plain_fit(rank).isfinite().all())
-
-
-def test_a_process_group_of_one_is_one_process(processes: Processes) -> None:
-    assert processes.run(1, alone) == [True]
-
-
 SECONDS = 60.0  # on a busy machine, 3 at rest; far below the 180 that a process waits for another in vain
 
 
@@ -86,67 +82,46 @@ def processes(processes: Processes) -> Processes:
     return processes
 
 
-class LoudLoss:
-    """A loss that fails in one process, from its fourth call with gradients on; the check of the loss lets errors pass."""
+def failing(rank: int, where: str) -> Tensor:
+    """`fit` in which something goes wrong in process 1; or, while it steps, in process 0."""
+    model, calls = make_network(), [0]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def __init__(self, rank: int) -> None:
-        self.rank, self.calls = rank, 0
-
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        self.calls += outputs.requires_grad
-        if self.rank == 1 and self.calls >= 4 and outputs.requires_grad:
-            raise ZeroDivisionError("in the loss")
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        calls[0] += outputs.requires_grad
+        if rank == 1 and where == "in the loss" and calls[0] >= 4 and outputs.requires_grad:  # the check of the loss lets errors pass
+            raise ZeroDivisionError(where)
         return CROSS_ENTROPY(outputs, targets)
 
-
-def failing_loss(rank: int) -> Tensor:
-    return plain_fit(rank, loss=LoudLoss(rank))
-
-
-def failing_callback(rank: int) -> Tensor:
     def progress(step: int, steps: int) -> None:
-        if rank == 1 and step == steps:
-            raise ZeroDivisionError("after the last step")
+        if rank == 1 and where == "after the last step" and step == steps:
+            raise ZeroDivisionError(where)
+        if rank == 1 and where == "vanishing" and step == 2:
+            os._exit(1)
+        if rank == 0 and where == "drifting":
+            optimizer.param_groups[0]["lr"] = 0.2
 
-    return plain_fit(rank, progress=progress)
+    size = 0 if rank == 1 and where == "physical_size" else 2
+    return plain_fit(rank, model=model, optimizer=optimizer, loss=loss, progress=progress, physical_size=size)
 
 
-def bad_argument(rank: int) -> Tensor:
-    return plain_fit(rank, physical_size=0 if rank else 2)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("train", "error", "what"),
-    [
-        (failing_loss, ZeroDivisionError, "in the loss"),
-        (failing_callback, ZeroDivisionError, "after the last step"),
-        (bad_argument, InputError, "physical_size"),
-    ],
-)
-def test_an_error_in_one_process_ends_both(processes: Processes, train: Any, error: type[Exception], what: str) -> None:
+def require_both_ended(processes: Processes, train: Any, where: str, what: str) -> None:
     began = time.monotonic()
-    first, second = processes.run(2, train)
+    first, second = processes.run(2, train, where)
     assert time.monotonic() - began < SECONDS
-    assert isinstance(second, error), second
     assert what in str(second)
     assert isinstance(first, StoppedElsewhere), first
     assert "process 1 of 2 stopped with an error" in str(first)
 
 
-def drifting(rank: int) -> Tensor:
-    model = make_network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def progress(step: int, steps: int) -> None:
-        if rank == 0:
-            optimizer.param_groups[0]["lr"] = 0.2
-
-    return plain_fit(rank, model=model, optimizer=optimizer, progress=progress)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("where", ["in the loss", "after the last step", "physical_size"])
+def test_an_error_in_one_process_ends_both(processes: Processes, where: str) -> None:
+    require_both_ended(processes, failing, where, where)
 
 
 def test_processes_that_come_apart_are_stopped(processes: Processes) -> None:
-    for message in all_raised(processes.run(2, drifting), LetheError):
+    for message in all_raised(processes.run(2, failing, "drifting"), LetheError):
         assert "same parameters any more" in message
 
 
@@ -159,14 +134,11 @@ def looped(rank: int, fails_at: str) -> str:
         told = CROSS_ENTROPY(model(batch[0][:, :3] if wrong[0] == "forward" else batch[0]), batch[1])
         return told.mean() if wrong[0] == "loss" else told
 
-    own = torch.optim.SGD(model.parameters(), lr=0.5)
-    engine = PrivacyEngine(
-        model, own, losses, make_data(), make_network_run("shuffled", noise_multiplier=1.0), options=TrainOptions(physical_size=2)
-    )
-    optimizer, loader = own, engine.batches()
+    optimizer, run = torch.optim.SGD(model.parameters(), lr=0.5), make_network_run("shuffled", noise_multiplier=1.0)
+    engine = PrivacyEngine(model, optimizer, losses, make_data(), run, options=TrainOptions(physical_size=2))
     batch: Any = None
     try:
-        for batch in loader:
+        for batch in engine.batches():
             wrong[0] = fails_at if rank == 1 and engine.steps == 2 else ""
             if wrong[0] == "unused":
                 continue
@@ -174,8 +146,6 @@ def looped(rank: int, fails_at: str) -> str:
             optimizer.step()
             if wrong[0] == "early end":
                 engine.backward(batch)
-        if rank == 1 and fails_at == "after the end":
-            engine.backward(batch)
     except Exception as error:
         with pytest.raises(InputError, match="interrupted"):
             engine.backward(batch)
@@ -189,27 +159,167 @@ def looped(rank: int, fails_at: str) -> str:
     [("forward", "shapes cannot be"), ("unused", "left out"), ("loss", "one loss a record"), ("early end", "used already")],
 )
 def test_an_error_in_one_loop_ends_both(processes: Processes, fails_at: str, what: str) -> None:
-    began = time.monotonic()
-    first, second = processes.run(2, looped, fails_at)
-    assert time.monotonic() - began < SECONDS
-    assert what in str(second)
-    assert isinstance(first, StoppedElsewhere), first
-    assert "process 1 of 2 stopped with an error" in str(first)
-
-
-def vanishing(rank: int) -> Tensor:
-    def progress(step: int, steps: int) -> None:
-        if rank == 1 and step == 2:
-            os._exit(1)
-
-    return plain_fit(rank, progress=progress)
+    require_both_ended(processes, looped, fails_at, what)
 
 
 def test_a_process_that_dies_ends_the_other() -> None:
     with Processes(2) as started:
         started.run(2, plain_fit)
         began = time.monotonic()
-        (result,) = started.run(2, vanishing, answering=1)
+        (result,) = started.run(2, failing, "vanishing", answering=1)
         assert isinstance(result, StoppedElsewhere)
         assert "cannot be reached" in str(result)
         assert time.monotonic() - began < SECONDS
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    made = Ledger.open(tmp_path / "ledger.sqlite", make=True)
+    budget = Budget(epsilon=2, delta=1e-4)
+    made.create("patients", neighbours=make_network_run("shuffled", noise_multiplier=1.0).neighbours, budget=budget, by="keeper")
+    made.close()
+    return str(tmp_path / "ledger.sqlite")
+
+
+def states(place: str) -> list[str]:
+    ledger = Ledger.open(place)
+    ledger.verify()
+    return [line.state for line in ledger.show("patients").lines]
+
+
+def paid(
+    rank: int,
+    place: str,
+    how: str = "argument",
+    *,
+    multiplier: float = 40.0,
+    payers: tuple[int, ...] = (0, 1),
+    stop: int = 0,
+    **options: Any,
+) -> Any:
+    """A training whose ledger is an argument, or stands around it, in `fit` or a loop; an error after step `stop`."""
+
+    def progress(step: int, steps: int) -> None:
+        if step == stop:
+            raise ValueError("enough")
+
+    run, given = make_network_run("shuffled", noise_multiplier=multiplier), (Ledger.open(place), "patients")
+    if how == "around":
+        with spending(*given, by=f"process {rank}", slack=1e-8):
+            return plain_fit(rank, run=run)
+    ledger = Spending(*given, by=f"process {rank}", slack=1e-8) if rank in payers else None
+    if how == "loop":
+        return in_a_loop(rank, "whole", run, torch.optim.SGD, {"ledger": ledger})
+    return plain_fit(rank, run=run, ledger=ledger, progress=progress, **options)
+
+
+def test_the_same_call_again_goes_on_under_its_own_reservation(processes: Processes, place: str, tmp_path: Path) -> None:
+    again = partial(paid, place=place, checkpoints=str(tmp_path / "kept"))
+    assert all(isinstance(result, ValueError) for result in processes.run(2, partial(again, stop=3)))
+    assert states(place) == ["started"]
+    assert not any(isinstance(result, Exception) for result in processes.run(2, again))
+    assert states(place) == ["settled"]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("how", ["around", "loop", "argument"])
+def test_process_0_reserves_and_settles_for_all(processes: Processes, place: str, how: str) -> None:
+    payers = (0,) if how == "argument" else (0, 1)
+    assert not any(isinstance(result, Exception) for result in processes.run(2, partial(paid, place=place, how=how, payers=payers)))
+    assert states(place) == ["settled"]
+    assert Ledger.open(place).show("patients").lines[0].by == "process 0"
+
+
+def test_what_does_not_fit_is_trained_by_no_process(processes: Processes, place: str) -> None:
+    first, second = processes.run(2, partial(paid, place=place, multiplier=0.5))
+    assert isinstance(first, BudgetExceededError)
+    assert "still fits" in str(first)
+    assert isinstance(second, StoppedElsewhere)
+    assert "process 0" in str(second)
+    assert states(place) == []
+
+
+def test_a_ledger_that_process_0_does_not_have_is_refused_by_all(processes: Processes, place: str) -> None:
+    first, second = processes.run(2, partial(paid, place=place, payers=(1,)))
+    assert isinstance(first, StoppedElsewhere)
+    assert isinstance(second, InputError)
+    assert "process 0, which reserves for all, was not" in str(second)
+    assert states(place) == []
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("hybrid", r"mesh of 1x2 processes \(replicate, shard\).*HSDP"),
+        ("tensor parallel", "DTensor placed as R"),
+        ("one of two", "its mesh is of processes"),
+        ("first version", "wrapped in FullyShardedDataParallel.*fully_shard"),
+        ("inside", "0: wrapped in DistributedDataParallel"),
+        ("subgroup", "over 1 processes, and 2 train together.*model.module"),
+        ("policy", "noise_policy: given, and the model is in shards"),
+        ("regulariser", "run.regulariser: given, and the model is in shards"),
+        ("last", "release: last: given, and the model is in shards"),
+        ("average kept", "ema, and checkpoints: given, and the model is in shards"),
+        ("same noise", "noise_generator: the same in process 1 and in process 0"),
+    ],
+)
+def test_what_is_refused_is_refused_by_name(processes: Processes, what: str, message: str) -> None:
+    for said in all_raised(processes.run(2, wrong, what), InputError):
+        assert re.search(message, said.replace("\n", " ")), said
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("frozen", "0.weight is frozen, in shards and was moved"),
+        ("gathered", "writes 0.weight|changed by something else than fit's own step, in the forward pass or the loss|keeps what it saw"),
+        ("in place", "0.weight .*was changed by something else than fit's own step, in the forward pass or the loss of step 5"),
+        ("shard", "0.weight .*was changed by something else"),
+        ("gradient", "was written to .grad while the model was whole"),
+    ],
+)
+def test_what_somebody_writes_is_found(processes: Processes, tmp_path: Path, what: str, message: str) -> None:
+    said = processes.run(2, written, what, os.fspath(tmp_path))
+    assert any(re.search(message, str(one)) for one in said), said
+    assert all(isinstance(one, LetheError) for one in said), said
+
+
+def test_another_number_of_processes_goes_on_from_a_checkpoint(processes: Processes, tmp_path: Path) -> None:
+    """Ended right after a checkpoint, no step is lost: the result is that of no interruption, with Adam's averages."""
+    run, folder = make_network_run("shuffled"), os.fspath(tmp_path / "kept")
+    whole, _ = processes.run(2, kept, run, os.fspath(tmp_path / "whole"), None)[0]
+    for stopped in processes.run(3, kept, run, folder, 5):
+        assert isinstance(stopped, KeyError), stopped
+    assert sorted(os.listdir(folder)) == ["checkpoint.pt", "journal"]
+    journal, checkpoint = tmp_path / "kept" / "journal", tmp_path / "kept" / "checkpoint.pt"
+    journal.write_text(journal.read_text().replace("step 5\n", ""))  # as if it had ended before it wrote this step down
+    assert all(float((one[0] - whole).abs().max()) < 1e-9 for one in processes.run(2, kept, run, folder, None))
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+    again = processes.run(2, kept, run, folder, None)
+    assert "damaged" in str(again[0])
+    assert all(isinstance(one, LetheError) for one in again), again
+
+
+@pytest.mark.nightly(by_day="test_nobody_draws_noise_of_a_step_that_is_not_written_down")
+def test_a_process_that_dies_leaves_no_release_uncounted(tmp_path: Path) -> None:
+    run, folder = make_network_run("shuffled", noise_multiplier=1.0), os.fspath(tmp_path / "kept")
+    with Processes(3) as started:
+        (result, *_) = started.run(3, kept, run, folder, 5, "die", answering=1)
+        assert isinstance(result, StoppedElsewhere), result
+    assert journaled(folder) >= 5
+    with Processes(2) as started:
+        results = started.run(2, kept, run, folder, None)
+        assert all(torch.equal(one[0], results[0][0]) and with_fresh_noise(one[1]) == run for one in results), results
+        assert journaled(folder) == run.total_steps
+
+
+@pytest.mark.parametrize("written", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_nobody_draws_noise_of_a_step_that_is_not_written_down(tmp_path: Path, written: bool) -> None:
+    folder = os.fspath(tmp_path / "kept")
+    with Processes(2) as started:
+        with pytest.raises(EOFError):
+            started.run(2, root_dies, make_network_run("shuffled", noise_multiplier=1.0), folder, 4, written)
+        assert isinstance(received(started._pipes[1]), StoppedElsewhere)
+    assert journaled(folder) == 3 + written
+    assert [len(Path(f"{folder}-drawn{rank}").read_text().split()) for rank in range(2)] == [3, 3]

@@ -1,36 +1,56 @@
-"""The run that was executed is the one that is recorded, of plain passes and of passes that end at an average."""
+"""The run that was executed is the one that is recorded: batches, noise, clipping, and whether its noise can be made again."""
 
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from doors import fit_linear
-from helpers import DESIGNS, SCHEDULES, SLOT_DESIGNS, as_planned
+from doors import fit_head, fit_linear
+from helpers import DESIGNS, SCHEDULES, as_planned, with_fresh_noise
+from helpers import make_run as make_any_run
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import make_network_run
-from problems import executed, make_loss, make_problem, make_run
+from interrupted import Spy, make_kept_run, trained
+from networks import CLASSES, COLUMNS, Loop, fit_network, flat, make_data, make_network, make_network_run
+from problems import LOSSES, executed, make_problem, make_run
+from torch import nn
 
+import lethe
+from lethe.calculus.upward_formatting import shown
 from lethe.errors import HypothesisError
-from lethe.run.losses.linear import require_linear_loss
+from lethe.run.losses import LOSSES as REGISTERED
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
-from lethe.train import Fitted
-from lethe.train.core.generators import seeded_generators
-from lethe.train.core.proximal import proximal_step
+from lethe.train.clip.groups import Group
+from lethe.train.clip.rules.registry import per_layer
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.models import LinearPredictor, prepare_features
-from lethe.train.network.noise.gaussian import NetworkNoise
 
 
 def recorded(run: Run) -> Run:
     problem = make_problem(run.loss.kind)
     return fit_linear(run, problem.features, problem.targets, classes=problem.classes, seed=0).run
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_every_kind_of_loss_is_trained_recorded_and_certified(kind: str) -> None:
+    """With a number of classes that no bound depends on, which the run does not say; the data are not written to."""
+    own, problem, run = make_problem(kind), make_problem(kind), make_run(kind, clip_norm=None)
+    fitted = fit_linear(run, own.features, own.targets, classes=own.classes, seed=0)
+    assert as_planned(fitted.run) == run
+    assert (own.features.tolist(), own.targets.tolist()) == (problem.features.tolist(), problem.targets.tolist())
+    assert fitted.diagnostics.projected == (np.linalg.norm(problem.features, axis=1) > 1.5).sum() > 0
+    assert (fitted.diagnostics.records, fitted.diagnostics.steps, fitted.diagnostics.left_over) == (23, 12, 3)
+    certificate = lethe.certify(with_fresh_noise(fitted.run), 1e-5)
+    assert 0.0 < certificate.epsilon < np.inf
+    assert certificate.theorem == "optimal-shift"  # of a convex loss the last iterate
+    assert {name for name, loss in REGISTERED.items() if issubclass(loss, LinearLoss)} == set(LOSSES)
 
 
 @pytest.mark.sampled(6)
@@ -153,66 +173,8 @@ def test_cut_anywhere_recorded_is_planned(design: str, changes: dict[str, Any], 
     assert through_a_file(recorder, run).run(run, enforced=False) == run
 
 
-KINDS = ("softmax_regression", "logistic_regression", "least_squares")
-BOTH = [{"kind": "ridge", "strength": 0.3}, {"kind": "ball", "radius": 0.4}]
-WEIGHTS: tuple[Any, ...] = (1.0, [0.1, 0.2, 0.0, 0.7], {"schedule": "exponential", "first": 1.0, "ratio": 2.0})
-
-
-def averaging_run(kind: str = "softmax_regression", weights: Any = 1.0, **changes: Any) -> Run:
-    return make_run(kind, **{"noise_at": "pass_ends", "pass_weights": weights, **changes})
-
-
-def fit(run: Run, **options: Any) -> Fitted[LinearPredictor]:
-    problem = make_problem(run.loss.kind)
-    return fit_linear(run, problem.features, problem.targets, **{"classes": problem.classes, "seed": 0, **options})
-
-
-@torch.inference_mode()
-def written_out(run: Run) -> np.ndarray:
-    """x_e = prox(sum_k omega_k y_k + nu_e), u_k = prox(y_k), y_k = u_{k-1} - lambda_k g_k: pass by pass, and all y_k kept."""
-    problem = make_problem(run.loss.kind)
-    loss = require_linear_loss(run.loss).for_classes(problem.classes)
-    batch_generator, noise_generator = seeded_generators(0, (torch.device("cpu"), torch.device("cpu")))
-    rows = prepare_features(
-        problem.features, feature_norm=1.5, intercept=loss.intercept, dtype=torch.float64, device=torch.device("cpu")
-    ).rows
-    targets = torch.tensor(problem.targets).reshape(-1, 1)
-    model = LinearModel(loss, rows, targets, clip_norm=run.clip_norm)
-    prox, noise = proximal_step(run.regularisers), NetworkNoise(noise_generator)
-    batches, weights = list(draw_batches(run, batch_generator)), run.pass_averages
-    assert weights is not None
-    x = torch.zeros(rows.shape[1], loss.outputs, dtype=torch.float64)
-    for first in range(0, run.total_steps, run.steps_per_pass):
-        u, ys = x, []
-        for step in range(first, first + run.steps_per_pass):
-            ys.append(u + model.clipped_gradient_sum(u, batches[step]) * (-float(run.step_sizes[step]) / run.batch_size))
-            u = prox(ys[-1], float(run.step_sizes[step]))
-        mean = sum(weight * y for weight, y in zip(weights.tolist(), ys, strict=True) if weight > 0)
-        last = first + run.steps_per_pass - 1
-        assert isinstance(mean, torch.Tensor)
-        noise.add_to([mean], float(run.noise_stds[last]))
-        x = prox(mean, float(run.step_sizes[last]))
-    return x.numpy()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("weights", WEIGHTS)
-def test_it_is_the_loop_as_written_bit_for_bit(kind: str, weights: Any) -> None:
-    schedule = {"schedule": "time_decay", "first": 0.4, "rate": 0.1}
-    run = averaging_run(kind, weights, step_size=schedule, regulariser=BOTH, loss=make_loss(kind, intercept=True))
-    trained = fit(run)
-    assert (np.vstack([trained.model.weights, trained.model.intercept]) == written_out(run)).all()
-
-
-@pytest.mark.parametrize("design", SLOT_DESIGNS)
-def test_every_fixed_design_is_averaged(design: str) -> None:
-    run = averaging_run(design=design)
-    assert (fit(run).model.weights == written_out(run)).all()
-    assert not np.array_equal(fit(run).model.weights, fit(run.replace(pass_weights=None)).model.weights)
-
-
 def test_other_noise_at_pass_ends_is_recorded_and_noise_inside_a_pass_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = averaging_run()
+    plan = make_run(noise_at="pass_ends", pass_weights=1.0)
     less = plan.noise_stds.copy()
     less[7] /= 2
     run = executed(monkeypatch, plan, noise_stds=less)
@@ -225,9 +187,161 @@ def test_other_noise_at_pass_ends_is_recorded_and_noise_inside_a_pass_is_refused
 
 
 def test_an_unfinished_pass_is_not_recorded() -> None:
-    plan = averaging_run()
+    plan = make_run(noise_at="pass_ends", pass_weights=1.0)
     recorder = Recorder(plan, seeded=False)
     for batch in list(draw_batches(plan, torch.Generator()))[:6]:
         recorder.note(step_size=0.4, noise_std=0.0, batch=batch)
     with pytest.raises(HypothesisError, match="unfinished"):
         recorder.run(plan, enforced=True)
+
+
+GROUPS = (Group(parameters=("0.*",), clip_norm=0.24), Group(parameters=("*",), clip_norm=0.32))
+NORMS = (0.24, 0.32)
+CUT = {"design": "poisson", "size": 5, "truncate_at": 7}
+
+
+def by_fit(run: Run, **options: Any) -> tuple[Run, nn.Module]:
+    model = make_network()
+    return fit_network(run, model, **{"seed": 3, **options}).run, model
+
+
+def by_engine(run: Run, **options: Any) -> tuple[Run, nn.Module]:
+    loop = Loop(run, seed=3, **options)
+    recorded = loop.whole()
+    loop.engine.close()
+    return recorded, loop.model
+
+
+@pytest.mark.sampled(24)
+@pytest.mark.parametrize("train", [by_fit, by_engine])
+@pytest.mark.parametrize("method", [None, "clip", "normalise", "automatic"])
+@pytest.mark.parametrize("groups", [None, GROUPS])
+def test_arguments_are_recorded_and_a_run_that_says_them_is_trained_alike(train: Any, method: str | None, groups: Any) -> None:
+    plan = make_network_run(noise_multiplier=1.0)
+    recorded, model = train(plan, method=method, clip_groups=groups)
+    said = plan.replace(clip_method=method or "clip", clip_groups=None if groups is None else NORMS)
+    assert with_fresh_noise(recorded) == said
+    again, same = train(said, clip_groups=groups)
+    assert with_fresh_noise(again) == said
+    assert torch.equal(flat(model), flat(same))
+    assert Run.from_document(recorded.to_document()) == recorded
+    for word in ("clip_method", "clip_groups"):
+        assert (word in recorded.to_document()) == (getattr(said, word) != getattr(plan, word))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("train", [by_fit, by_engine])
+def test_a_method_that_the_plan_did_not_count_with_is_refused_and_one_that_it_did_is_certified(train: Any) -> None:
+    loss = {"kind": "smooth", "smoothness": 1.0, "gradient_bound": 0.1}
+    plan = make_network_run(noise_multiplier=1.0, loss=loss)
+    with pytest.raises(HypothesisError, match="plan the run with clip_method: automatic"):
+        train(plan, method="automatic")
+    recorded, _ = train(plan.replace(clip_method="automatic"))
+    assert recorded.record_bound == 0.4
+    assert lethe.certify(with_fresh_noise(recorded), 1e-5).epsilon > lethe.certify(plan, 1e-5).epsilon
+
+
+def test_groups_may_be_trained_for_the_last_iterate_at_the_constant_of_a_clipped_step() -> None:
+    plan = make_network_run(
+        "cyclic", noise_multiplier=1.0, release="last", loss={"kind": "generalised_linear", "weak_convexity": 0.0, "smoothness": 1.0}
+    )
+    recorded, _ = by_fit(plan, clip_groups=GROUPS)
+    grouped, one = (lethe.certify(run, 1e-5, theorems=["optimal-shift"]) for run in (with_fresh_noise(recorded), plan))
+    assert recorded.clip_groups == NORMS
+    assert grouped.lipschitz is not None
+    assert one.lipschitz is not None
+    assert grouped.lipschitz.constant > one.lipschitz.constant == 1.0
+    assert grouped.epsilon >= one.epsilon
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("train", [by_fit, by_engine])
+def test_cut_batches_are_trained_on_one_shape_and_recorded(train: Any) -> None:
+    run = make_network_run(batches=CUT, noise_multiplier=1.0)
+    sizes = [len(batch) for batch in draw_batches(make_network_run(), torch.Generator().manual_seed(3))]
+    assert max(sizes) > 7
+    recorded, whole = train(run)
+    assert with_fresh_noise(recorded) == run
+    split, parts = train(run, physical_size=7)
+    assert with_fresh_noise(split) == run
+    assert torch.allclose(flat(whole), flat(parts), atol=1e-10)
+    assert "cut at 7 records" in lethe.certify(recorded, 0.999, allow_large_delta=True).explain()
+
+
+@pytest.mark.parametrize("train", [by_fit, by_engine])
+def test_the_norms_of_the_layers_are_recorded(train: Any) -> None:
+    run = make_network_run(noise_multiplier=1.0)
+    norms = tuple(group.clip_norm for group in per_layer(make_network(), run.clip_norm or 0.0))
+    said, model = train(run, clip_groups="per_layer")
+    assert said.clip_groups == norms
+    assert len(norms) > 1
+    certificate = lethe.certify(with_fresh_noise(said), 0.999, allow_large_delta=True)
+    assert f"clipped, in {len(norms)} groups of parameters" in certificate.explain()
+    _, again = train(run.replace(clip_groups=norms), clip_groups="per_layer")
+    assert torch.equal(flat(model), flat(again))
+
+
+SEEDS: dict[str, Callable[[], dict[str, Any]]] = {
+    "seed": lambda: {"seed": 0},
+    "noise": lambda: {"noise_generator": torch.Generator().manual_seed(0)},
+    "unknown noise": lambda: {"noise_generator": torch.Generator()},  # nobody can tell how it was seeded
+    "both": lambda: {"noise_generator": torch.Generator().manual_seed(0), "batch_generator": torch.Generator().manual_seed(1)},
+}
+
+
+def linear(run: Run, **randomness: Any) -> Run:
+    generator = np.random.default_rng(0)
+    features, targets = generator.normal(size=(run.records, 3)), generator.integers(3, size=run.records)
+    return fit_linear(run, features, targets, classes=3, **randomness).run
+
+
+def head(run: Run, **randomness: Any) -> Run:
+    loss = {"kind": "softmax_regression", "feature_norm": 1.0, "intercept": True}
+    run = run.replace(loss=loss, clip_norm=None)
+    return fit_head(nn.Flatten(), nn.Linear(COLUMNS, CLASSES, dtype=torch.float64), make_data(), run, **randomness).run
+
+
+TRAINERS: dict[str, tuple[Callable[..., Run], Callable[[str], Run]]] = {
+    "fit_linear": (linear, lambda design: make_any_run(batches={"design": design, "size": 20}, passes=2, release="all")),
+    "fit_head": (head, lambda design: make_network_run(design, noise_multiplier=3.0)),
+    "fit": (lambda run, **given: fit_network(run, **given).run, lambda design: make_network_run(design, noise_multiplier=3.0)),
+    "PrivacyEngine": (
+        lambda run, **given: Loop(run, **{"batch_generator": None, "noise_generator": None, **given}).whole(),
+        lambda design: make_network_run(design, noise_multiplier=3.0),
+    ),
+}
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("given", SEEDS)
+def test_a_seed_or_a_generator_is_recorded_and_nothing_is_released(trainer: str, given: str) -> None:
+    train, planned = TRAINERS[trainer]
+    plan = planned("cyclic")
+    recorded, fresh = train(plan, **SEEDS[given]()), train(plan)
+    assert recorded.seeded
+    assert not fresh.seeded
+    assert with_fresh_noise(recorded) == fresh
+    certificate = lethe.certify(recorded, 1e-5)
+    assert certificate.epsilon == certificate.delta_at(1.0) * math.inf == math.inf
+    assert f"with fresh noise: epsilon = {shown(lethe.certify(fresh, 1e-5).epsilon)}" in certificate.explain()
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_known_batches_are_no_harm_where_they_are_no_secret(trainer: str) -> None:
+    train, planned = TRAINERS[trainer]
+    for design, seeded in (("cyclic", False), ("poisson", True), ("shuffled_once", True), ("balls_in_bins", True)):
+        recorded = train(planned(design), batch_generator=torch.Generator().manual_seed(0))
+        assert recorded.seeded == seeded, design
+
+
+def test_three_starts_of_which_the_second_was_seeded_and_saved_nothing(tmp_path: Path) -> None:
+    run, ended = make_kept_run("cyclic", release="all"), None
+    for randomness, kill in (({}, 1), ({"seed": 4}, 1), ({}, 99)):
+        spy = Spy()
+        spy.kill(kill, before=False)
+        ended = trained(tmp_path, run, spy, **{"batch_generator": None, "noise_generator": None, **randomness})
+        assert (ended is None) == (kill == 1)
+    assert ended is not None
+    assert ended.run.seeded

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from itertools import groupby
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from networks import Loop
 
 import lethe
 from lethe.errors import InputError
-from lethe.run.run import Run
 from lethe.train import Checkpoints
 from lethe.train.checkpoints.journal import Journal
 
@@ -33,29 +31,18 @@ def child(folder: Path, how: str, name: str, release: str, every: int) -> None:
     """Train to the end, and leave the recorded run; the spy's log is opened for appending alone."""
     torch.set_num_threads(1)
     run = make_kept_run(name, release, noise_multiplier=1.0)
-    log = os.open(folder / "spied", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    spy = Spy(lambda step, records: _write(log, f"{step} {json.dumps(records)}\n"))
-    _write(log, "process\n")
+    log = (folder / "spied").open("ab", buffering=0)
+    spy = Spy(lambda step, records: log.write(f"{step} {json.dumps(records)}\n".encode()))
+    log.write(b"process\n")
     if how == "fit":
         result = trained(folder / "kept", run, spy, every=every)
         assert result is not None
         recorded = result.run
     else:
-        recorded = _looped(folder / "kept", run, spy, every)
+        with spy.watching():
+            options: dict[str, Any] = {"noise_generator": None, "physical_size": 4, "isolation": "declared"}
+            recorded = Loop(run, checkpoints=Checkpoints(folder=folder / "kept", every=every), **options).whole()
     (folder / "recorded.json").write_text(json.dumps(recorded.to_document()))
-
-
-def _looped(folder: Path, run: Run, spy: Spy, every: int) -> Run:
-    with spy.watching():
-        options: dict[str, Any] = {"noise_generator": None, "physical_size": 4, "isolation": "declared"}
-        loop = Loop(run, checkpoints=Checkpoints(folder=folder, every=every), **options)
-        for batch in loop.loader:
-            loop.use(batch)
-        return loop.engine.recorded_run()
-
-
-def _write(descriptor: int, line: str) -> None:
-    os.write(descriptor, line.encode())
 
 
 CASES = [
@@ -73,38 +60,26 @@ CASES = [
 # By day a loop that draws a new secret order in each pass; test_resume.py has kills of every kind without their processes.
 BY_DAY = [case if case == ("loop", "shuffled", "all") else pytest.param(*case, marks=pytest.mark.nightly) for case in CASES]
 
-Words = tuple[str, str, str, int]
 
-
-def started(folder: Path, words: Words) -> ForkServerProcess:
-    """A process that trains in this folder."""
-    process = forking().Process(target=child, args=(folder, *words))
-    process.start()
-    return process
-
-
-def lines_of(log: Path) -> int:
-    return log.read_bytes().count(b"\n") if log.exists() else 0
-
-
-def killed_until_finished(folder: Path, words: Words, chance: random.Random) -> int:
+def killed_until_finished(folder: Path, words: tuple[str, str, str, int], chance: random.Random) -> int:
     """Start it, kill it some time after its log has grown by a few lines, and again; how many were killed, until it ended by itself."""
+    log, most = folder / "spied", 25 if by_night() else 3
     folder.mkdir()
-    most = 25 if by_night() else 3
-    for kills in range(most):
-        process, line = started(folder, words), lines_of(folder / "spied") + chance.randint(1, 6)
-        while process.is_alive() and lines_of(folder / "spied") < line:
-            time.sleep(0.001)
-        time.sleep(chance.uniform(0.0, 0.005))
-        process.kill()
+    log.touch()
+    for kills in range(most + 1):
+        process = forking().Process(target=child, args=(folder, *words))
+        process.start()
+        if kills < most:
+            line = log.read_bytes().count(b"\n") + chance.randint(1, 6)
+            while process.is_alive() and log.read_bytes().count(b"\n") < line:
+                time.sleep(0.001)
+            time.sleep(chance.uniform(0.0, 0.005))
+            process.kill()
         process.join()
         if process.exitcode == 0:
             return kills
         assert process.exitcode == -signal.SIGKILL
-    last = started(folder, words)
-    last.join()
-    assert last.exitcode == 0
-    return most
+    raise AssertionError("it did not end")
 
 
 @pytest.mark.parametrize(("how", "name", "release"), BY_DAY)
@@ -131,9 +106,9 @@ def test_killed_at_random_times(tmp_path: Path, how: str, name: str, release: st
         starts = [int(lines[0].partition(" ")[0]) for lines in processes if lines]
         ends = [int(lines[-1].partition(" ")[0]) for lines in processes if lines]
         assert all(start in noisy[: noisy.index(end) + 2] for start, end in zip(starts[1:], ends, strict=False))
-        for lines in processes:
+        for lines in filter(None, processes):
             own = [int(line.partition(" ")[0]) for line in lines]
-            assert own == noisy[noisy.index(own[0]) :][: len(own)] if own else True
+            assert own == noisy[noisy.index(own[0]) :][: len(own)]
 
 
 def begun(path: Path, *steps: int) -> Journal:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
@@ -17,27 +16,56 @@ from torch import nn
 import lethe
 from lethe.accounting.recheck import recheck
 from lethe.accounting.verify import Verification
-from lethe.train import Callback, TrainOptions, fit
+from lethe.train import Callback, fit
 from lethe.train.core.training_records import network_record
 from lethe.train.data.map_style import MapStyleSource
 
 DELTA = 1e-3
-N, D = 100, 3
-RNG = np.random.default_rng(0)
-FEATURES, CLASSES = RNG.normal(size=(N, D)).astype(np.float32), RNG.integers(0, 2, N)
+RECORDS, MOST_WORDS = 40, 15
+ROWS = np.random.default_rng(0).normal(size=(RECORDS, 3)).astype(np.float32)
+LABELS = (ROWS[:, 0] > 0).astype(np.int64)
+USERS = np.arange(RECORDS) // 2
+NETWORK = {"start", "model", "memory", "loss", "constants"}
 
 
-def make_run(**changes: Any) -> lethe.Run:
-    steps = {"passes": 1, "step_size": 0.1, "clip_norm": 1.0, "release": "all", "loss": {"kind": "unknown"}}
-    return helpers.make_run(records=N, **{**steps, **changes})
+class Private(Callback):
+    private = True
 
 
-def linear_run(**changes: Any) -> lethe.Run:
-    return make_run(**{"passes": 5, "clip_norm": None, "release": "last", "loss": lethe.losses.Softmax(feature_norm=1.0), **changes})
+def run_of(**changes: Any) -> lethe.Run:
+    fields: dict[str, Any] = {"records": RECORDS, "batches": lethe.batches.Poisson(6), "steps": 2, "step_size": 0.1, "clip_norm": 1.0}
+    return lethe.Run(**{**fields, "noise_multiplier": 5.0, "release": "all", **changes})
 
 
-def make_model() -> nn.Module:
-    return nn.Sequential(nn.Linear(D, 4), nn.ReLU(), nn.Linear(4, 2))
+def last_run(**changes: Any) -> lethe.Run:
+    loss = lethe.losses.Softmax(feature_norm=1.0)
+    return run_of(**{"batches": lethe.batches.Cyclic(8), "steps": 20, "release": "last", "clip_norm": None, "loss": loss, **changes})
+
+
+def trained(run: lethe.Run | None = None, data: Any = (ROWS, LABELS), adam: bool = False, **options: Any) -> Any:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    own = {"optimizer": torch.optim.AdamW(model.parameters())} if adam else {}
+    return fit(model, nn.CrossEntropyLoss(reduction="none"), data, run or run_of(), **own, **arguments(options))
+
+
+def looped(**options: Any) -> Loop:
+    run = run_of(**({"unit": "user", "records": RECORDS // 2} if "users" in options else {}))
+    loop = Loop(run, model=nn.Linear(3, 2), data=(ROWS, LABELS), batch_generator=None, noise_generator=None, **options)
+    loop.whole()
+    return loop
+
+
+def linear(run: lethe.Run | None = None, **options: Any) -> Any:
+    return fit_linear(run or last_run(), ROWS, LABELS, classes=2, **options)
+
+
+def head() -> Any:
+    backbone = nn.Sequential(nn.Linear(3, 4), nn.Tanh()).requires_grad_(False)
+    return fit_head(backbone, nn.Linear(4, 2, bias=False), (ROWS, LABELS), last_run())
+
+
+def by_item(**options: Any) -> Any:
+    return trained(data=MapStyleSource(list(zip(torch.tensor(ROWS), torch.tensor(LABELS), strict=True))), **options)
 
 
 def evidence(certificate: lethe.Certificate) -> dict[str, str]:
@@ -49,17 +77,11 @@ def verified(certificate: lethe.Certificate, weights: Any, tmp_path: Path) -> Ve
     return lethe.verify(tmp_path / "certificate.json", weights=weights)
 
 
-def entropy() -> Any:
-    return nn.CrossEntropyLoss(reduction="none")
-
-
 def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
-    fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run())
+    fitted = trained()
     certificate = lethe.certify(fitted, DELTA)
     assert certificate.epsilon == lethe.certify(fitted.run, DELTA).epsilon
     assert evidence(certificate)["fresh noise"] == "enforced"
-    unchecked = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), options=TrainOptions(isolation="declared"))
-    assert evidence(lethe.certify(unchecked, DELTA))["checks"] == "declared"
     torch.save(fitted.model.state_dict(), tmp_path / "model.pt")
     assert verified(certificate, tmp_path / "model.pt", tmp_path).yes
     with torch.no_grad():
@@ -69,42 +91,37 @@ def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
 
 
 def test_an_engine_seals_the_weights_of_the_moment_it_is_asked(tmp_path: Path) -> None:
-    model = make_model()
-    loop = Loop(make_run(), model=model, data=(FEATURES, CLASSES), batch_generator=None, noise_generator=None)
-    loop.whole()
+    loop = looped()
     engine, record = loop.engine, loop.engine.record()
     assert record.run == engine.recorded_run()
-    assert verified(lethe.certify(record, DELTA), model.state_dict(), tmp_path).yes
+    assert verified(lethe.certify(record, DELTA), loop.model.state_dict(), tmp_path).yes
     engine.close()
     with pytest.raises(lethe.InputError, match="it needs a"):
         lethe.certify(engine, DELTA)  # pyright: ignore[reportArgumentType]
 
 
 def test_fit_linear_enforces_what_features_decide(tmp_path: Path) -> None:
-    trained = fit_linear(linear_run(), FEATURES, CLASSES, classes=2)
-    certificate = lethe.certify(trained, DELTA)
+    fitted = linear()
+    certificate = lethe.certify(fitted, DELTA)
     found = evidence(certificate)
     assert (found["gradient bound"], found["curvature"], found["release"]) == ("enforced", "enforced", "declared")
     assert "every record's features are projected to norm 1 [by lethe.train]" in certificate.explain()
-    np.savez(tmp_path / "w.npz", weights=trained.model.weights, intercept=trained.model.intercept)
+    np.savez(tmp_path / "w.npz", weights=fitted.model.weights, intercept=fitted.model.intercept)
     assert verified(certificate, tmp_path / "w.npz", tmp_path).yes
-    assert not verified(certificate, {"weights": trained.model.weights * 2, "intercept": trained.model.intercept}, tmp_path).yes
-    assert evidence(lethe.certify(trained.run, DELTA))["gradient bound"] == "declared"
+    assert not verified(certificate, {"weights": fitted.model.weights * 2, "intercept": fitted.model.intercept}, tmp_path).yes
+    assert evidence(lethe.certify(fitted.run, DELTA))["gradient bound"] == "declared"
 
 
 def test_the_secrecy_of_batches_is_enforced_where_they_are_drawn_inside() -> None:
-    run = linear_run(batches=lethe.batches.ShuffledOnce(10))
-    assert evidence(lethe.certify(fit_linear(run, FEATURES, CLASSES, classes=2), DELTA))["secrecy"] == "enforced"
-    generator = torch.Generator().manual_seed(1)
-    given = fit_linear(run, FEATURES, CLASSES, classes=2, batch_generator=generator)
-    certificate = lethe.certify(given, DELTA)
+    run = last_run(batches=lethe.batches.ShuffledOnce(10))
+    assert evidence(lethe.certify(linear(run), DELTA))["secrecy"] == "enforced"
+    certificate = lethe.certify(linear(run, batch_generator=torch.Generator().manual_seed(1)), DELTA)
     assert evidence(certificate)["secrecy"] == "declared"
     assert certificate.epsilon == float("inf")
 
 
 def test_a_budget_filter_that_ran_is_enforced() -> None:
-    run = make_run(noise_budget=1.0)
-    fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), run)
+    fitted = trained(run_of(noise_budget=1.0))
     assert evidence(lethe.certify(fitted.run, DELTA, theorems=["budget-filter"]))["budget filter"] == "declared"
     certificate = lethe.certify(fitted, DELTA, theorems=["budget-filter"])
     assert evidence(certificate)["budget filter"] == "enforced"
@@ -112,79 +129,29 @@ def test_a_budget_filter_that_ran_is_enforced() -> None:
 
 
 def test_a_head_is_sealed_alone_and_with_its_backbone(tmp_path: Path) -> None:
-    backbone = nn.Sequential(nn.Linear(D, 4), nn.Tanh()).requires_grad_(False)
-    head = nn.Linear(4, 2, bias=False)
-    fitted = fit_head(backbone, head, (FEATURES, CLASSES), linear_run())
-    certificate = lethe.certify(fitted, DELTA)
-    linear = {"weights": head.weight.detach().double().numpy().T, "intercept": np.zeros(2)}
-    for weights in (fitted.model.state_dict(), head.state_dict(), linear):
+    fitted = head()
+    certificate, top = lethe.certify(fitted, DELTA), fitted.model[2]
+    numbers = {"weights": top.weight.detach().double().numpy().T, "intercept": np.zeros(2)}
+    for weights in (fitted.model.state_dict(), top.state_dict(), numbers):
         assert verified(certificate, weights, tmp_path).yes
-    assert not verified(certificate, backbone.state_dict(), tmp_path).yes
-    found = evidence(certificate)
-    assert [found[name] for name in ("public backbone", "records apart", "start")] == ["declared"] * 3
-    assert len(fitted.declared) == 4
+    assert not verified(certificate, fitted.model[0].state_dict(), tmp_path).yes
+
+
+def test_a_moving_average_is_sealed_beside_the_model(tmp_path: Path) -> None:
+    fitted = trained(ema=0.9)
+    certificate, averaged = lethe.certify(fitted, DELTA), dict(fitted.averaged)
+    others = {name: found + 1 for name, found in averaged.items()}
+    for weights, own in ((fitted.model.state_dict(), True), (averaged, True), (others, False)):
+        assert verified(certificate, weights, tmp_path).yes == own
 
 
 def test_a_model_without_plain_numbers_is_trained_and_not_sealed() -> None:
-    model = make_model()
+    model = nn.Linear(3, 2)
     model.register_buffer("graph", torch.zeros(2, 2).to_sparse())
-    record = network_record(make_run(), model, ())
+    record = network_record(run_of(), model, ())
     assert record.released == ()
     with pytest.raises(lethe.InputError, match="certify the run alone"):
         lethe.certify(record, DELTA)
-
-
-MANY, MOST_WORDS = 24, 15
-ROWS = np.random.default_rng(0).normal(size=(MANY, 3)).astype(np.float32)
-LABELS = (ROWS[:, 0] > 0).astype(np.int64)
-USERS = np.arange(MANY) // 2
-NETWORK = {"start", "model", "memory", "loss", "constants"}
-LINEAR = lethe.losses.Softmax(feature_norm=1.0)
-
-
-class Private(Callback):
-    private = True
-
-
-def run_of(**changes: Any) -> lethe.Run:
-    fields: dict[str, Any] = {
-        "records": MANY,
-        "batches": lethe.batches.Poisson(6),
-        "steps": 2,
-        "step_size": 0.1,
-        "clip_norm": 1.0,
-        "noise_multiplier": 5.0,
-        "release": "all",
-    }
-    return lethe.Run(**{**fields, **changes})
-
-
-def last_run(**changes: Any) -> lethe.Run:
-    return run_of(**{"batches": lethe.batches.Cyclic(6), "steps": 20, "release": "last", "clip_norm": None, "loss": LINEAR, **changes})
-
-
-def trained(run: lethe.Run | None = None, data: Any = (ROWS, LABELS), adam: bool = False, **options: Any) -> Any:
-    model = nn.Linear(3, 2)
-    own = {"optimizer": torch.optim.AdamW(model.parameters())} if adam else {}
-    return fit(model, nn.CrossEntropyLoss(reduction="none"), data, run or run_of(), **own, **arguments(options))
-
-
-def looped(**options: Any) -> Any:
-    run = run_of(batches=lethe.batches.Poisson(6), **({"unit": "user", "records": MANY // 2} if "users" in options else {}))
-    fresh = {"batch_generator": None, "noise_generator": None}
-    model = nn.Linear(3, 2)
-    loop = Loop(run, model=model, data=(ROWS, LABELS), **fresh, **options)
-    loop.whole()
-    return loop.engine.record()
-
-
-def head(**options: Any) -> Any:
-    backbone = nn.Sequential(nn.Linear(3, 4), nn.Tanh()).requires_grad_(False)
-    return fit_head(backbone, nn.Linear(4, 2, bias=False), (ROWS, LABELS), last_run(), **options)
-
-
-def by_item(**options: Any) -> Any:
-    return trained(data=MapStyleSource(list(zip(torch.tensor(ROWS), torch.tensor(LABELS), strict=True))), **options)
 
 
 TRAININGS: dict[str, tuple[Callable[[Path], Any], set[str]]] = {
@@ -200,17 +167,17 @@ TRAININGS: dict[str, tuple[Callable[[Path], Any], set[str]]] = {
     "fit, cyclic": (lambda _: trained(run_of(batches=lethe.batches.Cyclic(6))), NETWORK),
     "fit, last release": (lambda _: trained(run_of(batches=lethe.batches.Cyclic(6), release="last")), NETWORK),
     "users": (
-        lambda _: trained(run_of(unit="user", records=MANY // 2), users=USERS),
+        lambda _: trained(run_of(unit="user", records=RECORDS // 2), users=USERS),
         {"secrecy", "users", "user of a record", "list of ids", *NETWORK},
     ),
-    "loop": (lambda _: looped(), {"secrecy", "loop", "replay", "optimiser", "learning rate", *NETWORK}),
+    "loop": (lambda _: looped().engine.record(), {"secrecy", "loop", "replay", "optimiser", "learning rate", *NETWORK}),
     "loop of users": (
-        lambda _: looped(users=USERS),
+        lambda _: looped(users=USERS).engine.record(),
         {"secrecy", "loop", "replay", "order", "optimiser", "learning rate", "users", "user of a record", "list of ids", *NETWORK},
     ),
-    "linear model": (lambda _: fit_linear(last_run(), ROWS, LABELS, classes=2), {"release"}),
+    "linear model": (lambda _: linear(), {"release"}),
     "linear model, private callback": (
-        lambda _: fit_linear(last_run(), ROWS, LABELS, classes=2, callbacks=Private()),
+        lambda _: linear(callbacks=Private()),
         {"release", "callbacks"},
     ),
     "head": (lambda _: head(), {"release", "public backbone", "records apart", "memory", "start"}),

@@ -95,8 +95,7 @@ def _tilted(probe: _Probe, threshold: float, intervals: int, room: float, tilt: 
     lowest = probe.lowest(tilt, math.exp(-_BELOW) / float(probe.counts.sum()))
     cut = _Probe(probe.counts, np.maximum(probe.values, lowest[:, None]), probe.ceilings)
     # What lies outside wraps around: from below to above the reach, from above to below the threshold, where nothing is counted.
-    here = cut.log_mean(tilt)
-    length = max(reach + max(cut.depth(tilt, here, threshold), 0.0), cut.height(tilt, here, threshold))
+    length = max(reach + max(cut.reach(tilt, threshold, -1, _BELOW), 0.0), cut.reach(tilt, threshold, 1, _FAR_ABOVE))
     return Grid(tilt, length / (intervals - 4), reach, tuple(probe.ceilings.tolist()), tuple(lowest.tolist()))
 
 
@@ -140,15 +139,10 @@ class _Probe(NamedTuple):
         most = self.log_mean(best) - best * threshold + _COST
         return _last(lambda tilt: self.log_mean(tilt) - tilt * threshold < most, math.log(best), math.log(wanted))
 
-    def depth(self, tilt: float, here: float, threshold: float) -> float:
-        """How far below the threshold the tilted sum lies with a chance above exp(-30), by Chernoff's bound; `here` is its log_mean."""
-        shares = (tilt * _TILT_SHARES).tolist()
-        return min((self.log_mean(tilt - share) - here + share * threshold + _BELOW) / share for share in shares)
-
-    def height(self, tilt: float, here: float, threshold: float) -> float:
-        """How far above with a chance above exp(-12)."""
-        shares = (tilt * _TILT_SHARES).tolist()
-        return min((self.log_mean(tilt + share) - here - share * threshold + _FAR_ABOVE) / share for share in shares)
+    def reach(self, tilt: float, threshold: float, way: int, rarity: float) -> float:
+        """How far above the threshold (way 1, or below it: -1) the tilted sum lies with a chance above exp(-rarity): Chernoff's bound."""
+        here, shares = self.log_mean(tilt), (tilt * _TILT_SHARES).tolist()
+        return min((self.log_mean(tilt + way * share) - here - way * share * threshold + rarity) / share for share in shares)
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float) -> float:

@@ -78,11 +78,11 @@ class BallsInBinsGaussian(Profile):
 
     def delta(self, epsilon: float) -> float:
         r"""The larger of both directions at $\epsilon$, rounded up."""
-        return self._delta(require_nonnegative("epsilon", epsilon), self._fine)
+        return self._delta(require_nonnegative("epsilon", epsilon), self._intervals[0])
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
         r"""As `delta`, at many $\epsilon \ge 0$ and on a coarser grid: a little larger, some milliseconds each."""
-        return np.array([self._delta(level, self._coarse) for level in epsilons.tolist()])
+        return np.array([self._delta(level, self._intervals[1]) for level in epsilons.tolist()])
 
     def epsilon(self, delta: float) -> float:
         r"""The smallest $\epsilon$ at $\delta$, to about seven digits, rounded up, and seen to hold."""
@@ -119,47 +119,35 @@ class BallsInBinsGaussian(Profile):
         return ("with against without", "without against with")
 
     @property
-    def _intervals(self) -> int:
+    def _intervals(self) -> tuple[int, int]:
+        """Of the full grid and of a coarse one."""
         visited = sum(count for mu, count in zip(self.mus, self.counts, strict=True) if mu > 0.0)
-        return 2 ** max(int(count_above(math.log2(_INTERVALS_A_ROOT * math.sqrt(visited)), _MOST)), _FEWEST)
+        full = 2 ** max(int(count_above(math.log2(_INTERVALS_A_ROOT * math.sqrt(visited)), _MOST)), _FEWEST)
+        return full, max(full // _COARSER, _FEWEST_COARSE)
 
     def _computable(self, level: float) -> bool:
         return sum(self.counts) > 1 and max(self.mus) <= _LARGEST_MU and level <= _LARGEST_EPSILON
 
-    def _delta(self, level: float, logarithms: Callable[[_Direction, float], float]) -> float:
+    def _delta(self, level: float, intervals: int) -> float:
         revealed = self._revealed.delta(level)
         if revealed == 0.0 or not self._computable(level):
             return revealed
         logarithm, tried = math.inf, 0
         # Far out floating point may not carry it; what holds at a smaller epsilon holds there too.
         while not logarithm < math.log(revealed) and tried < _MOST_SHRUNK:
-            logarithm = max(logarithms(direction, level * _SHRINKING**tried) for direction in self._directions)
+            logarithm = max(self._log(direction, level * _SHRINKING**tried, intervals) for direction in self._directions)
             tried += 1
         return min(revealed, float(exp_above(logarithm)))
 
-    def _fine(self, direction: _Direction, level: float) -> float:
-        """`_log_delta` on the full grid."""
-        return self._once(direction, level, self._intervals)
-
-    def _coarse(self, direction: _Direction, level: float) -> float:
-        return self._once(direction, level, max(self._intervals // _COARSER, _FEWEST_COARSE))
-
-    def _once(self, direction: _Direction, level: float, intervals: int) -> float:
-        """`_carried`, each level once."""
+    def _log(self, direction: _Direction, level: float, intervals: int) -> float:
+        """`_log_delta`, each level once; or, where floating point does not carry it, that at a smaller epsilon, which holds here too."""
         key = (direction, level, intervals)
         if key not in self._kept:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            self._kept[key] = self._carried(direction, level, intervals)
+            tries = (self._log_delta(direction, level * _SHRINKING**tried, intervals) for tried in range(_MOST_SHRUNK))
+            self._kept[key] = next((logarithm for logarithm in tries if logarithm < math.inf), math.inf)
         return self._kept[key]
-
-    def _carried(self, direction: _Direction, level: float, intervals: int) -> float:
-        """`_log_delta`, or where floating point does not carry it that at a smaller epsilon, which holds here too."""
-        for tried in range(_MOST_SHRUNK):
-            logarithm = self._log_delta(direction, level * _SHRINKING**tried, intervals)
-            if logarithm < math.inf:
-                return logarithm
-        return math.inf
 
     def _log_delta(self, direction: _Direction, level: float, intervals: int) -> float:
         r"""Logarithm of one hockey-stick divergence: all in units of $e^\epsilon$, so that nothing overflows."""
@@ -184,10 +172,10 @@ class BallsInBinsGaussian(Profile):
         """The least epsilon in [low, high] for one direction; a coarse grid says where to look, and high is known to hold."""
 
         def coarse(level: float) -> float:
-            return self._coarse(direction, level) - target
+            return self._log(direction, level, self._intervals[1]) - target
 
         def fine(level: float) -> float:
-            return self._fine(direction, level) - target
+            return self._log(direction, level, self._intervals[0]) - target
 
         if (low > 0.0 and fine(low) <= 0.0) or (low == 0.0 and coarse(low) <= 0.0):
             return low
@@ -205,11 +193,7 @@ class BallsInBinsGaussian(Profile):
 
 
 def _polished(gap: Callable[[float], float], start: float, slope: float, low: float, high: float) -> float:
-    """Where a falling gap is just below 0, by secants from `start`; failing that, by narrowing the bracket they left.
-
-    Returns:
-        A point where the gap was seen to be at most 0, or `high`, which is known to hold.
-    """
+    """Where a falling gap was seen to be just below 0, by secants from `start`, then by narrowing their bracket; or `high`, which holds."""
     failing, passing, point = low, high, start
     gaps: dict[float, float] = {}
     for _ in range(_MOST_SECANTS):

@@ -46,8 +46,8 @@ def banded_toeplitz(steps: int, slots: int, bands: int, *, workload: FloatArray 
 
     def loss(tail: FloatArray) -> tuple[float, FloatArray]:
         column = np.concatenate(([1.0], tail))
-        inverse: Callable[[FloatArray], FloatArray] = lambda values: signal.lfilter([1.0], column, values)  # noqa: E731
-        value, gradient = _log_error(np.concatenate((column, np.zeros(steps - bands))), inverse, asked, slots, bands)
+        padded = np.concatenate((column, np.zeros(steps - bands)))
+        value, gradient = _log_error(padded, lambda values: signal.lfilter([1.0], column, values), asked, slots, bands)
         return value, gradient[1:]
 
     found = optimize.minimize(
@@ -96,8 +96,7 @@ def buffered_toeplitz(steps: int, slots: int, buffers: int, *, workload: FloatAr
 
 
 def _inverse_of_buffers(omegas: FloatArray, thetas: FloatArray, steps: int) -> FloatArray:
-    r"""The first column of $C^{-1}$: $p_0 = 1$, $p_k = -\sqrt\omega^\top H^{k-1}\sqrt\omega$ with $H = \mathrm{diag}(\theta) -
-    \sqrt\omega\sqrt\omega^\top$, shape (T,)."""
+    r"""The first column of $C^{-1}$, by the eigenvalues of $\mathrm{diag}(\theta) - \sqrt\omega\sqrt\omega^\top$; shape (T,)."""
     roots = np.sqrt(omegas)
     values, vectors = np.linalg.eigh(np.diag(thetas) - np.outer(roots, roots))
     weights = np.square(roots @ vectors)

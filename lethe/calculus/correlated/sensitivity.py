@@ -29,7 +29,9 @@ def slot_sensitivities(strategy: ArrayLike, slots: int) -> FloatArray:
     contributions and non-negative $X$).
     """
     given, slots = require_strategy(strategy), require_count("slots", slots)
-    return _of_column(given, slots) if given.ndim == 1 else _of_matrix(given, slots)
+    if given.ndim == 1:
+        return _of_column(given, slots)
+    return np.array([_of_columns(given[slot:, slot::slots]) for slot in range(min(slots, len(given)))])
 
 
 def column_norms(strategy: ArrayLike) -> FloatArray:
@@ -54,10 +56,7 @@ def sensitivity(strategy: ArrayLike, slots: int) -> float:
 
 
 def _of_column(column: FloatArray, slots: int) -> FloatArray:
-    """Entries are not negative, so equal contributions are the worst: the response to ones in the record's steps.
-
-    The response to slot j is that to slot 0, j steps later, and cut where the run ends.
-    """
+    """Equal contributions are the worst; the response to those of slot j is that to slot 0, j steps later, and cut where the run ends."""
     steps = len(column)
     squares = np.cumsum(np.square(response(column, slots)))
     squares = squares[steps - min(slots, steps) :][::-1]
@@ -71,10 +70,6 @@ def response(column: FloatArray, slots: int) -> FloatArray:
     padded = np.zeros(-(-steps // slots) * slots)
     padded[:steps] = column
     return np.cumsum(padded.reshape(-1, slots), axis=0).ravel()[:steps]
-
-
-def _of_matrix(matrix: FloatArray, slots: int) -> FloatArray:
-    return np.array([_of_columns(matrix[slot:, slot::slots]) for slot in range(min(slots, len(matrix)))])
 
 
 def _of_columns(columns: FloatArray) -> float:

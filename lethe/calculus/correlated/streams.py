@@ -179,8 +179,7 @@ class MatrixStream(Stream):
 
 
 def _places(until: Sequence[int]) -> tuple[Any, int]:
-    """Of each output, last used by row `until` of the matrix, the row of the memory that keeps it (-1: none), and how many rows there
-    are."""
+    """Of each output, last used by row `until`, the row of the memory that keeps it (-1: none), and how many rows there are."""
     places, free, held = np.full(len(until), -1), list[int](), 0
     ending: dict[int, list[int]] = {}
     for step, last in enumerate(until):

@@ -12,6 +12,7 @@ Several bounds are computed and the smallest counts, since each of them holds by
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,26 +31,60 @@ from lethe.calculus.privacy_losses.distributions import (
     SMALLEST_LOSS,
     USUAL_TAIL,
     Factor,
-    LossProfile,
     compose_losses,
 )
 from lethe.calculus.privacy_losses.dominating import dominating_factor
 from lethe.calculus.rounding import above, count_above, raised, round_up
 from lethe.calculus.sampled.profiles import step_losses, step_width
-from lethe.calculus.sampled.renyi import ORDERS, WEAKEST_NOISE, Design, Relation, distance, renyi_values, require_design
+from lethe.calculus.sampled.renyi import (
+    ORDERS,
+    WEAKEST_NOISE,
+    Design,
+    Relation,
+    distance,
+    renyi_values,
+    require_design,
+    round_levels_down,
+)
 from lethe.calculus.upward_formatting import shown
 
 _EPS = float(np.finfo(np.float64).eps)
 # A Renyi curve takes 40 to 150 microseconds a level.
 _MOST_RENYI_LEVELS = 20_000
+MOST_LEVELS = 128  # of the loss distribution
+# A Gaussian part smaller than this is counted as this large, for the same reason as SMALLEST_LOSS.
+_SMALLEST_MU = SMALLEST_LOSS
 _LEVELS_AT_ONCE = 4096
 # With less noise than this, the losses of a step may be too wide for a grid, and Renyi curves say little.
 _LITTLE_NOISE = 0.2
 _MOST_COUNTS, _MOST_COUNTED = 1000, 10**9
 
 
+class Built(Guarantee):
+    """A guarantee that builds its bounds when it is first asked (seconds): a subclass has an empty list `_bounds`."""
+
+    __slots__ = ()
+    _bounds: list[Guarantee]
+
+    def epsilon(self, delta: float) -> float:
+        r"""The smallest $\epsilon$ of the bounds at $\delta$."""
+        return self._built().epsilon(require_delta(delta))
+
+    def delta(self, epsilon: float) -> float:
+        r"""The smallest $\delta$ of the bounds at $\epsilon$."""
+        return self._built().delta(require_nonnegative("epsilon", epsilon))
+
+    def _built(self) -> Guarantee:
+        if not self._bounds:
+            self._bounds.append(self._build())
+        return self._bounds[0]
+
+    @abstractmethod
+    def _build(self) -> Guarantee: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SampledGaussian(Guarantee):
+class SampledGaussian(Built):
     r"""The composition of sampled Gaussian steps, all of whose outputs are released.
 
     One Poisson step is the pair $(1-q)N(0,z^2) + qN(1,z^2)$ against $N(0,z^2)$, both ways, for `zero_out` and `add_or_remove`, and against
@@ -88,16 +123,6 @@ class SampledGaussian(Guarantee):
         freeze(self, sampling_probability=probability, levels_before_rounding=before, gaussian_mu=mu)
         freeze(self, noise=tuple(noise.tolist()), counts=tuple(int(count) for count in counts))
 
-    def epsilon(self, delta: float) -> float:
-        r"""The smallest $\epsilon$ of the bounds at $\delta$; the first call builds them (seconds)."""
-        target = require_delta(delta)
-        return self._built().epsilon(target)
-
-    def delta(self, epsilon: float) -> float:
-        r"""The smallest $\delta$ of the bounds at $\epsilon$; the first call builds them (seconds)."""
-        level = require_nonnegative("epsilon", epsilon)
-        return self._built().delta(level)
-
     def describe(self) -> str:
         """The recipe in words, and which noise levels were rounded down."""
         levels = f"{min(self.noise):.4g}" if len(self.noise) == 1 else f"{min(self.noise):.4g} to {max(self.noise):.4g}"
@@ -122,11 +147,6 @@ class SampledGaussian(Guarantee):
         # A sum of n terms, all positive, is off by at most n roundings.
         return RDPCurve(ORDERS, tuple(raised(values, 1e-12 + 2.0 * _EPS * noise.size).tolist()))
 
-    def _built(self) -> Guarantee:
-        if not self._bounds:
-            self._bounds.append(self._build())
-        return self._bounds[0]
-
     def _build(self) -> Guarantee:
         unsampled = _unsampled(self.noise, self.counts, self.relation, self.gaussian_mu)
         probability = self.sampling_probability
@@ -137,8 +157,8 @@ class SampledGaussian(Guarantee):
             bounds = (*bounds, ApproxDP(0.0, _ever_drawn(probability, sum(self.counts))))
         if min(self.noise) < _LITTLE_NOISE and sum(self.counts) <= _MOST_COUNTED:
             bounds = (*bounds, _counted(probability, min(self.noise), sum(self.counts), self.relation, self.gaussian_mu))
-        noise, counts = np.array(self.noise), np.array(self.counts, dtype=np.float64)
-        losses = loss_profile(probability, noise, counts, self.relation, self.design, self.gaussian_mu)
+        factors = sampled_factors(self)
+        losses = None if factors is None else compose_losses(factors)
         return Tightest(bounds if losses is None else (*bounds, losses))
 
 
@@ -210,62 +230,25 @@ def sampled_gaussian(sampling_probability: float, noise_multipliers: ArrayLike, 
     )
 
 
-MOST_LEVELS = 128
-# A Gaussian part smaller than this is counted as this large, for the same reason as SMALLEST_LOSS.
-_SMALLEST_MU = SMALLEST_LOSS
-
-
-def round_levels_down(noise: FloatArray, counts: FloatArray, most: int = MOST_LEVELS) -> tuple[FloatArray, FloatArray]:
-    """At most `most` noise levels: equal bins of the logarithm, each bin at its smallest level. Less noise is sound.
-
-    Noise and counts have shape (levels,).
+def sampled_factors(mechanism: SampledGaussian) -> list[Factor] | None:
+    r"""One factor a noise level, at most 128, and one for the Gaussian; None where a step's losses are too narrow or too wide for floating
+    point. $q \in (0, 1)$. Reference: Doroshenko et al. 2022, arXiv:2207.04380.
     """
-    if noise.size <= most:
-        return noise, counts
-    ranked = np.argsort(noise, kind="stable")
-    noise, counts = noise[ranked], counts[ranked]
-    logs = np.log(noise)
-    bins = np.minimum(np.floor(most * (logs - logs[0]) / (logs[-1] - logs[0])), most - 1)
-    # Sorted, so that each bin's first level is its smallest.
-    firsts = np.flatnonzero(np.diff(bins, prepend=-1.0) > 0.0)
-    return noise[firsts], np.add.reduceat(counts, firsts)
-
-
-def loss_profile(
-    probability: float, noise: FloatArray, counts: FloatArray, relation: Relation, design: Design, gaussian_mu: float
-) -> LossProfile | None:
-    """The privacy profile of the composition of `sampled_factors`, or None where it would not fit in floating point.
-
-    Shapes as `sampled_factors`.
-    """
-    factors = sampled_factors(probability, noise, counts, relation, design, gaussian_mu)
-    return None if factors is None else compose_losses(factors)
-
-
-def sampled_factors(
-    probability: float, noise: FloatArray, counts: FloatArray, relation: Relation, design: Design, gaussian_mu: float
-) -> list[Factor] | None:
-    r"""One factor a noise level, and one for the Gaussian; None where a step's losses are too narrow or too wide for floating point.
-
-    $q \in (0, 1)$. Noise $z > 0$ and whole numbers of steps have shape (levels,); more than 128 levels are rounded down to at most 128.
-    `gaussian_mu` $\ge 0$ is of one Gaussian mechanism composed with the steps. Reference: Doroshenko et al. 2022, arXiv:2207.04380.
-    """
-    levels, steps = round_levels_down(noise, counts)
-    factors = [_factor(probability, float(level), int(count), relation, design) for level, count in zip(levels, steps, strict=True)]
+    recipe = mechanism.relation, mechanism.design
+    levels, steps = round_levels_down(np.array(mechanism.noise), np.array(mechanism.counts, dtype=np.float64), MOST_LEVELS)
+    factors = [
+        Factor(
+            width=partial(step_width, mechanism.sampling_probability, noise, *recipe),
+            deviation=_deviation(mechanism.sampling_probability, noise, *recipe),
+            count=int(count),
+            losses=partial(step_losses, mechanism.sampling_probability, noise, *recipe),
+        )
+        for noise, count in zip(levels.tolist(), steps.tolist(), strict=True)
+    ]
     if not all(SMALLEST_LOSS < factor.width(USUAL_TAIL) < LARGEST_LOSS for factor in factors):
         return None
-    return factors if gaussian_mu == 0.0 else [*factors, dominating_factor(GDP(max(gaussian_mu, _SMALLEST_MU)), 1)]
-
-
-def _factor(probability: float, noise: float, count: int, relation: Relation, design: Design) -> Factor:
-    with np.errstate(all="ignore"):
-        deviation = _deviation(probability, noise, relation, design)
-    return Factor(
-        width=partial(step_width, probability, noise, relation, design),
-        deviation=deviation,
-        count=count,
-        losses=partial(step_losses, probability, noise, relation, design),
-    )
+    mu = mechanism.gaussian_mu
+    return factors if mu == 0.0 else [*factors, dominating_factor(GDP(max(mu, _SMALLEST_MU)), 1)]
 
 
 def _deviation(probability: float, noise: float, relation: Relation, design: Design) -> float:
@@ -273,10 +256,10 @@ def _deviation(probability: float, noise: float, relation: Relation, design: Des
     fixed_size = design == "without_replacement"
     spread = 0.5 * noise if fixed_size else noise
     points = np.linspace(-10.0 * spread - 1.0, 10.0 * spread + 1.0, 4001)
-    loss = log_mixture(probability, (points - 0.5) / (spread * spread))
-    if relation == "replace_one" and not fixed_size:
-        loss = loss - log_mixture(probability, (-points - 0.5) / (spread * spread))
-    density = (1.0 - probability) * np.exp(-0.5 * (points / spread) ** 2) + probability * np.exp(-0.5 * ((points - 1.0) / spread) ** 2)
-    weights = density / density.sum()
-    mean = float(weights @ loss)
-    return math.sqrt(float(weights @ np.square(loss - mean)))
+    with np.errstate(all="ignore"):
+        loss = log_mixture(probability, (points - 0.5) / (spread * spread))
+        if relation == "replace_one" and not fixed_size:
+            loss = loss - log_mixture(probability, (-points - 0.5) / (spread * spread))
+        density = (1.0 - probability) * np.exp(-0.5 * (points / spread) ** 2) + probability * np.exp(-0.5 * ((points - 1.0) / spread) ** 2)
+        weights = density / density.sum()
+        return math.sqrt(float(weights @ np.square(loss - float(weights @ loss))))

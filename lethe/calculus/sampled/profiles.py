@@ -30,8 +30,8 @@ from scipy import special
 
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.normal import log_mixture
-from lethe.calculus.privacy_losses.connected import connected_losses, even_dots
 from lethe.calculus.privacy_losses.distributions import MOST_INTERVALS, Losses
+from lethe.calculus.privacy_losses.dominating import connected_losses, even_dots
 from lethe.calculus.rounding import count_above
 from lethe.calculus.sampled.renyi import Design, Relation
 

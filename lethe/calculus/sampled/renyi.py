@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
@@ -24,7 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 from lethe.calculus.domains import FloatArray, outside, require_probability, require_vector
 from lethe.calculus.normal import log_mixture
 from lethe.calculus.sampled.quadrature import pair_log_moments, replaced_excess, zeroed_excess
-from lethe.errors import InputError
 
 _EPS = float(np.finfo(np.float64).eps)
 # Exponents up to this one are summed as numbers, in one matrix product for all orders; above it, as logarithms, order by order.
@@ -49,11 +48,7 @@ def _log_binomials(order: int) -> FloatArray:
 
 
 def _integer_log_moments(probability: float, noise: FloatArray, orders: tuple[int, ...]) -> FloatArray:
-    r"""$\log A_\alpha$ at integer orders, rounded up, shape (levels, orders); $1/z^2$ must not overflow.
-
-    Relative error below 1e-15 $\alpha(2 + |\log q(1-q)|)$ before rounding up. Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530,
-    Section 3.3.
-    """
+    r"""$\log A_\alpha$ at integer orders, rounded up, shape (levels, orders); $1/z^2$ must not overflow."""
     highest = max(orders)
     log_terms = np.full((len(orders), highest + 1), -np.inf)
     for row, order in enumerate(orders):
@@ -140,16 +135,28 @@ def require_design(design: object, relation: object) -> None:
     if relation not in ("replace_one", "zero_out", "add_or_remove"):
         raise outside("relation", relation, "replace_one, zero_out or add_or_remove")
     if design == "without_replacement" and relation == "add_or_remove":
-        raise InputError(
-            "relation = 'add_or_remove' with batches of fixed size; it needs Poisson batches, because adding a record changes every batch.",
-            source="the arguments design and relation",
-            remedy="use replace_one or zero_out, or Poisson batches",
-        )
+        raise outside("relation", relation, "Poisson batches, or replace_one or zero_out: adding a record changes batches of fixed size")
 
 
 def distance(relation: Relation) -> float:
     """How far one step moves between neighbours, in units of one record's gradient bound."""
     return 2.0 if relation == "replace_one" else 1.0
+
+
+def round_levels_down(noise: FloatArray, counts: FloatArray, most: int) -> tuple[FloatArray, FloatArray]:
+    """At most `most` noise levels: equal bins of the logarithm, each bin at its smallest level. Less noise is sound.
+
+    Noise and counts have shape (levels,).
+    """
+    if noise.size <= most:
+        return noise, counts
+    ranked = np.argsort(noise, kind="stable")
+    noise, counts = noise[ranked], counts[ranked]
+    logs = np.log(noise)
+    bins = np.minimum(np.floor(most * (logs - logs[0]) / (logs[-1] - logs[0])), most - 1)
+    # Sorted, so that each bin's first level is its smallest.
+    firsts = np.flatnonzero(np.diff(bins, prepend=-1.0) > 0.0)
+    return noise[firsts], np.add.reduceat(counts, firsts)
 
 
 def renyi_values(probability: float, noise_multipliers: ArrayLike, relation: Relation, design: Design) -> FloatArray:
@@ -177,7 +184,7 @@ def renyi_values(probability: float, noise_multipliers: ArrayLike, relation: Rel
         with np.errstate(over="ignore", divide="ignore"):
             exponents = 2.0 * orders * (orders - 1.0) / np.square(noise[:, None]) * (1.0 + 4.0 * _EPS)
             bound = log_mixture(sampling, exponents) / (orders - 1.0) * (1.0 + 8.0 * _EPS) + 5e-324
-        bound = np.fmin(bound, _at_few_levels(_opposite_logs, sampling, noise, orders))
+        bound = np.fmin(bound, _at_few_levels(partial(pair_log_moments, pair="opposite"), sampling, noise, orders))
     else:
         bound = poisson_renyi(sampling, noise, orders)
     # The divergence grows with its order, so a bound at a higher one holds at a lower one too.
@@ -227,15 +234,9 @@ def _at_few_levels(bound: _Bound, probability: float, noise: FloatArray, orders:
     levels = np.unique(noise[noise >= WEAKEST_NOISE])
     if levels.size <= _MOST_QUADRATURES:
         return _each_level(bound, probability, noise, orders)
-    logs = np.log(levels)
-    bins = np.minimum(np.floor(_MOST_QUADRATURES * (logs - logs[0]) / (logs[-1] - logs[0])), _MOST_QUADRATURES - 1)
-    kept = levels[np.flatnonzero(np.diff(bins, prepend=-1.0) > 0.0)]
+    kept, _ = round_levels_down(levels, np.ones(levels.size), _MOST_QUADRATURES)
     lower = np.searchsorted(kept, noise, side="right") - 1
     return _each_level(bound, probability, np.where(lower < 0, 0.0, kept[lower]), orders)
-
-
-def _opposite_logs(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
-    return pair_log_moments(probability, noise, orders, "opposite")
 
 
 def _replaced_logs(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:

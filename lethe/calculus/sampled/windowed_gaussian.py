@@ -12,13 +12,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from lethe.calculus.domains import FloatArray, outside, require_nonnegative, require_probability, require_vector
+from lethe.calculus.domains import FloatArray, outside, require_probability, require_vector
 from lethe.calculus.guarantees import Guarantee, RDPCurve, Tightest, freeze
 from lethe.calculus.rounding import raised
-from lethe.calculus.sampled.gaussian import SampledGaussian, merged_levels
+from lethe.calculus.sampled.gaussian import Built, SampledGaussian, merged_levels
 from lethe.calculus.sampled.renyi import ORDERS, WEAKEST_NOISE, Design, Relation, renyi_values, require_design
 from lethe.calculus.upward_formatting import shown
-from lethe.errors import InputError
 
 # Shares of the noise variance that hide the draw: even in the logit, because the best share may lie close to 0 or to 1.
 # The whole noise serves a window that hides no shift.
@@ -28,7 +27,7 @@ _SETTLED_AT = (1e-7, 1e-14)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowedGaussian(Guarantee):
+class WindowedGaussian(Built):
     r"""The best of several windows, each a composition of sampled Gaussian steps with one Gaussian mechanism.
 
     $$\epsilon(\alpha) = \min_{w,\,\beta} \sum_{i} n_{w,i}\, S_\alpha(q, \sqrt\beta z_i) + \frac{\alpha \mu_w^2}{2(1-\beta)}$$
@@ -56,25 +55,12 @@ class WindowedGaussian(Guarantee):
         rows = [require_vector("counts", row, low=0.0) for row in self.counts]
         require_design(self.design, self.relation)
         if len(rows) != mus.size or any(row.shape != noise.shape or row.sum() < 1 or np.any(row != np.floor(row)) for row in rows):
-            raise InputError(
-                f"counts: got {len(rows)} rows for {mus.size} windows and {noise.size} noise levels; it needs whole numbers, and "
-                "a step in each window.",
-                source="the arguments counts, shift_mus and noise",
-                remedy="give counts the shape (windows, levels).",
-            )
+            raise outside("counts", self.counts, f"whole numbers of shape ({mus.size}, {noise.size}), with a step in each of the windows")
         probability = require_probability("sampling_probability", self.sampling_probability)
         if probability == 0.0:
             raise outside("sampling_probability", probability, "a number in (0, 1]")
         freeze(self, sampling_probability=probability, noise=tuple(noise.tolist()), shift_mus=tuple(mus.tolist()))
         freeze(self, counts=tuple(tuple(int(count) for count in row) for row in rows))
-
-    def epsilon(self, delta: float) -> float:
-        """The smallest epsilon of the bounds at delta; the first call builds them (up to seconds)."""
-        return self._built().epsilon(delta)
-
-    def delta(self, epsilon: float) -> float:
-        """The smallest delta of the bounds at epsilon; the first call builds them (up to seconds)."""
-        return self._built().delta(require_nonnegative("epsilon", epsilon))
 
     def describe(self) -> str:
         """How many windows, and their lengths."""
@@ -88,12 +74,10 @@ class WindowedGaussian(Guarantee):
         """At every order the smallest of all windows and shares, rounded up."""
         return self._curve(self._totals())
 
-    def _built(self) -> Guarantee:
-        if not self._bounds:
-            totals = self._totals()
-            composed = [self._composed(share, window) for share, window in self._settled(totals)]
-            self._bounds.append(Tightest((self._curve(totals), *composed)))
-        return self._bounds[0]
+    def _build(self) -> Guarantee:
+        totals = self._totals()
+        composed = [self._composed(share, window) for share, window in self._settled(totals)]
+        return Tightest((self._curve(totals), *composed))
 
     def _totals(self) -> FloatArray:
         """The Rényi bound of every share and window, shape (shares, windows, orders)."""
@@ -131,11 +115,7 @@ class WindowedGaussian(Guarantee):
         return found
 
     def _spreads(self) -> FloatArray:
-        r"""How far apart the two laws are by the central limit theorem, shape (shares, windows): an estimate, for choosing only.
-
-        A sampled step between means m apart, in units of its noise, adds $q^2(e^{m^2} - 1)$, or $4q^2\sinh(m^2)$ between $+m$ and $-m$;
-        with another record at $-m$ in the place of the one at $+m$, against 0, $q^2(e^{4m^2} - 2e^{2m^2} + e^{m^2})$.
-        """
+        """How far apart the two laws are by the central limit theorem, shape (shares, windows): an estimate, for choosing only."""
         replaced = self.relation == "replace_one"
         with np.errstate(over="ignore", divide="ignore"):
             exponents = 1.0 / np.multiply.outer(np.array(_SHARES), np.square(np.array(self.noise)))

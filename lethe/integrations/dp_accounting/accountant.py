@@ -14,7 +14,7 @@ from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ign
 
 from lethe.accounting.certify import Verdict, evaluate_theorems, reasons_of, require_run
 from lethe.accounting.dp_events import RELATIONS, UnknownEvent, guarantee_of, leaves_of, neighbours_of, whole
-from lethe.calculus.any_guarantee.composition import together
+from lethe.calculus.any_guarantee import together
 from lethe.calculus.domains import require_delta, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.large_delta import delta_for

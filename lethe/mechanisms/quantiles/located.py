@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.any_guarantee import joined
 from lethe.calculus.domains import require_count
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator

@@ -13,10 +13,9 @@ from lethe.audit.statistics.result import AuditResult, rounded_down
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.comparison import Comparison
 from lethe.documents.version import __version__
-from lethe.report.model import Block, Code, Document, Heading, Items, Notice, Picture, Section, Table, Text
+from lethe.report.model import Block, Code, Document, Heading, Items, Notice, Picture, Section, Table
 from lethe.report.subject import Subject
 
-_SAME = 1.0 + 1e-6
 _KINDS = {
     "certified": "proved, but for the stated chance of error",
     "conditional": "proved only if an assumption on the mechanism is true",
@@ -35,27 +34,17 @@ def theorems(subject: Subject) -> Section | None:
         warnings.simplefilter("ignore")  # of a large delta, which the report says on top
         comparison = compare(subject.run, subject.delta, allow_large_delta=True)
     used, *refused = _theorem_tables(comparison, short=False)
-    claims = ""
+    words = f"What Lethe's own and published theorems say of this run at delta = {subject.delta:g}; the smallest that is proved is used."
     if any(row.epsilon is not None and not row.usable for row in comparison.rows):
-        claims = " A number in parentheses is a claim of a paper that does not hold here, and no guarantee."
-    blocks: list[Block] = [
-        Text(
-            f"What Lethe's own theorems and the published ones say of this run at delta = {subject.delta:g}. The smallest epsilon that is "
-            "proved is used." + claims
-        ),
-        used,
-    ]
+        words += " A number in parentheses is a claim of a paper that does not hold here, and no guarantee."
+    blocks: list[Block] = [words, used]
     if refused and subject.private:
-        words = (
-            "The others were made for other trainings than this one. That they do not apply is no fault of this training, and takes "
-            "nothing from what is proved."
-        )
-        blocks.append(Text(words))
+        blocks.append("The others were made for other trainings. That they do not apply takes nothing from what is proved.")
     blocks += refused
     best = comparison.certificate
-    if best.epsilon * _SAME < subject.epsilon:
-        words = f"The certificate was made with fewer theorems: {best.theorem} proves epsilon = {shown(best.epsilon)}."
-        blocks.append(Text(f"{words} Certify the run again to use it."))
+    if best.epsilon * (1.0 + 1e-6) < subject.epsilon:
+        proved = f"{best.theorem} proves epsilon = {shown(best.epsilon)}"
+        blocks.append(f"The certificate was made with fewer theorems: {proved}. Certify the run again to use it.")
     return Section("theorems", "Every theorem's answer", tuple(blocks), {"rows": [row.to_dict() for row in comparison.rows]})
 
 
@@ -85,12 +74,12 @@ def comparison_blocks(comparison: Comparison, *, applicable: bool = False) -> li
     notes = [*comparison.warnings, *(["in parentheses: a claim, not a guarantee"] if claims else [])]
     hidden = sum(row.epsilon is None for row in comparison.rows) if applicable else 0
     notes += [f"{hidden} more do{'es' if hidden == 1 else ''} not apply"] if hidden else []
-    return [Text(comparison.title), used, *map(Text, (*notes, *comparison.notes)), *([] if applicable else refused)]
+    return [comparison.title, used, *notes, *comparison.notes, *([] if applicable else refused)]
 
 
 def total_blocks(total: Total) -> list[Block]:
     """What holds of all together, a line for each part, and what has to be known beside the numbers."""
-    return [Text(total.title), total_table(total), *map(Text, total.notes)]
+    return [total.title, total_table(total), *total.notes]
 
 
 def total_table(total: Total) -> Table:
@@ -102,24 +91,17 @@ def total_table(total: Total) -> Table:
 
 def audits(subject: Subject) -> Section:
     """The audit: what attacks on real trainings found, beside what is claimed."""
-    if not subject.audits:
-        words = (
-            "No audit lies beside this certificate. An audit attacks real trainings and finds faults of code that no proof sees: "
-            "“lethe audit” makes one."
-        )
-        return Section("audit", "Audit", (Text(words),), {"pages": []})
     blocks: list[Block] = [
-        Text(
-            "An audit trains many times with and without a planted record and attacks the results. It can show that a claim is false; it "
-            "can never prove one. A small number found means that this attack found little, not that there is little to find."
-        )
+        "An audit trains many times with and without a planted record and attacks the results. It can show that a claim is false, and "
+        "never prove one: a small number says that this attack found little, not that there is little to find."
+        if subject.audits
+        else "No audit lies beside this certificate. An audit attacks real trainings and finds faults of code that no proof sees: “lethe "
+        "audit” makes one."
     ]
+    other = Notice(
+        "caution", "ANOTHER CLAIM", "It was held against another claim, and neither supports nor refutes the one of this report."
+    )
     for page in subject.audits:
-        other = Notice(
-            "caution",
-            "ANOTHER CLAIM",
-            "It was held against another claim than the one of this report, and neither supports nor refutes this one.",
-        )
         begin, *rest = audit_blocks(page)
         blocks += [begin, *([] if subject.matches(page) else [other]), *rest]
     pages = [{**page.to_document(), "of_this_claim": subject.matches(page)} for page in subject.audits]
@@ -129,18 +111,15 @@ def audits(subject: Subject) -> Section:
 def audit_blocks(page: AuditPage, certificate: str | None = None, picture: Picture | None = None) -> list[Block]:
     """The claim above, or the certificate that it comes from, in words; the audits, and the plot, if any; the verdict last."""
     title, _, *claimed = page.stated
-    claim = claimed[0].removeprefix("claimed").strip() if claimed else "nothing"
-    above: list[Block] = [Text(f"Held against the claim: {claim}.")]
-    if certificate is not None:
-        above = [Heading("Claimed from above"), Code(certificate)]
-    blocks: list[Block] = [Heading(title), Text(f"The planted record: {page.canary}."), *above]
-    if page.audits:
-        head = ("kind", "epsilon", "delta", "wrong at most", "adversary", "in words")
-        marks = tuple("danger" if crossed(page, result) else "" for result in page.audits)
-        blocks.append(Table("What was found", head, tuple(map(audit_cells, page.audits)), numbers=(1, 2, 3), marks=marks))
+    blocks: list[Block] = [Heading(title), f"The planted record: {page.canary}."]
+    if certificate is None:
+        blocks.append(f"Held against the claim: {claimed[0].removeprefix('claimed').strip() if claimed else 'nothing'}.")
     else:
-        blocks.append(Text(f"No audit: {page.refused}"))
-    blocks += [] if picture is None else [picture]
+        blocks += [Heading("Claimed from above"), Code(certificate)]
+    head = ("kind", "epsilon", "delta", "wrong at most", "adversary", "in words")
+    marks = tuple("danger" if crossed(page, result) else "" for result in page.audits)
+    found = Table("What was found", head, tuple(map(audit_cells, page.audits)), numbers=(1, 2, 3), marks=marks)
+    blocks += [found if page.audits else f"No audit: {page.refused}", *([] if picture is None else [picture])]
     level = "danger" if page.failed else "plain" if page.verdict == "consistent" and not page.powerless else "caution"
     return [*blocks, Notice(level, f"Verdict: {page.verdict.replace('_', ' ')}", f"{page.says}.")]
 
@@ -178,11 +157,10 @@ def account_blocks(account: dict[str, Any], *, whole: bool = False) -> list[Bloc
     marks = tuple("quiet" if line["state"] == "voided" else "" for line in lines)
     table = Table("Reservations", head, rows, numbers=(0, 5), marks=marks)
     if not whole:
-        return [Heading(title), *map(Text, counted), table, Text(f"note: {account['note']}")]
+        return [Heading(title), *counted, table, f"note: {account['note']}"]
     share = f"{min(100.0 * account['share'], 100.0):.2f} % of the budget is counted"
     declared = (Heading("Declared, and proved by nothing"), Items(tuple(account["declared"])))
-    said = (Text(f"{line}.") for line in (*counted, share))
-    return [*declared, *said, Text(account["note"]), table, Text(f"Last entry: {account['head']}")]
+    return [*declared, *(f"{line}." for line in (*counted, share)), account["note"], table, f"Last entry: {account['head']}"]
 
 
 def accounts_document(accounts: Sequence[dict[str, Any]]) -> Document:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,11 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import is_large
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.findings import OPTIMISER
+from lethe.documents.shortened import thinned
 from lethe.errors import LetheError
-from lethe.report.model import Block, Code, Notice, Picture, Section, Table, Text
+from lethe.report.model import COLOURS, Block, Code, Notice, Panel, Picture, Section, Series, Table
 from lethe.report.subject import Curve, Subject
-from lethe.report.wording import count, number, percent
+from lethe.report.wording import number, percent
 from lethe.run.noise.base import growths
 from lethe.run.run import Run
 from lethe.run.schedules import schedule_document
@@ -30,20 +31,12 @@ _ALARMS = (0.001, 0.01, 0.05, 0.1, 0.25)
 _DOTS = {0.1: (0, (1, 2.2)), 1.0: (0, (3, 2)), 3.0: (0, (6, 2)), 8.0: (0, (9, 2, 1.5, 2))}
 """The epsilons of pure differential privacy that the curve is drawn beside, and their looks."""
 _POWERS = (3, 4, 5, 6, 7, 8, 9, 10, 12)
-_COLUMNS = {"last": "last_iterate", "all": "every_iterate"}
-_POINTS, _ROWS = 12, 8
+_POINTS, _ROWS = 12, 9
 _SECONDS = 3.0  # of a few seconds that a report may take
 _MARKS_UP_TO, _MOST_POINTS = 60, 2000  # more points than this are drawn as a line; more than a screen has say nothing more
 _LEVELS, _SMALLEST, _LARGEST = 36, 0.02, 60.0
 _NO_MORE = 1e-8  # a delta below which larger epsilons say nothing that could be seen
 _ROUNDING = 1e-12  # of a few additions and products of numbers below 1
-_NOT_COVERED = Notice(
-    "caution",
-    "NOT COVERED BY THE GUARANTEE",
-    "What is marked private below was computed on private data. Whoever sees it learns more than this report promises: do not publish it.",
-)
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,7 @@ class Lines:
         """The lines of a guarantee, among them that of the epsilon that is certified, where it is finite."""
         if epsilon == math.inf and guarantee.delta(_LARGEST) == 1.0:
             return cls((0.0,), (1.0,))
-        found = {level: guarantee.delta(level) for level in ({0.0} if epsilon == math.inf else {0.0, epsilon})}
+        found = {level: guarantee.delta(level) for level in (0.0, epsilon) if level < math.inf}
         for level in np.geomspace(_SMALLEST, _LARGEST, _LEVELS).tolist():
             found[level] = guarantee.delta(level)
             if found[level] <= _NO_MORE:
@@ -89,89 +82,80 @@ class Lines:
         """How often the best guess between two data sets that are equally likely is right, at most: (1 + delta(0)) / 2."""
         return min(1.0, 0.5 + 0.5 * self.deltas[0] + _ROUNDING)
 
-    def curve(self, points: int = 201) -> tuple[Array, Array]:
+    def curve(self, points: int = 201) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Type I and type II errors, finely spaced near 0 where the curve is steep."""
         inner = np.linspace(0.0, 1.0, points) ** 2
         return inner, np.array([self.type_two(float(level)) for level in inner])
 
 
-def _picture(lines: Iterable[Sequence[Any]], across: str, up: str, **options: Any) -> Callable[[], str]:
-    """What draws these lines, once a format can show it."""
-
-    def draw() -> str:
-        from lethe.report.drawing import Line, small_picture  # pictures need the optional matplotlib
-
-        return small_picture([Line(*line) for line in lines], across, up, **options)
-
-    return draw
+def _look(colour: str, width: float = 2.2, **rest: Any) -> dict[str, Any]:
+    return {"color": COLOURS[colour], "linewidth": width, "markersize": 4, **rest}
 
 
-def _few(length: int, most: int) -> list[int]:
-    """So many places, or a few more, evenly apart, and the last one."""
-    return sorted({*range(0, length, max(1, -(-length // most))), length - 1})
+def _against_steps(series: Sequence[Series], up: str, across: str = "step", nothing: str = "") -> Panel:
+    """Values from 0 up; `nothing` is written where there is no line."""
+    where = {"xy": (0.5, 0.5), "xycoords": "axes fraction", "ha": "center", "va": "center", "color": COLOURS["alert"]}
+    notes = [] if any(len(one.across) for one in series) else [{"text": nothing, **where}]
+    settings = {"xlim": (0, None), "ylim": (0, None), "xlabel": across, "ylabel": up}
+    return Panel(series, settings, whole=True, notes=notes, legend={"loc": "best"})
 
 
 def attacks(subject: Subject, lines: Lines) -> Section:
     """The trade-off curve: how well the best attack does, in plain rates."""
     alphas, betas = lines.curve()
-    pure = {usual: np.maximum(np.maximum(1 - math.exp(usual) * alphas, math.exp(-usual) * (1 - alphas)), 0) for usual in _DOTS}
-    drawn: list[Sequence[Any]] = [([0, 1], [1, 0], "muted", "guessing (a coin)", {"linewidth": 1})]
-    for usual, errors in pure.items():
-        drawn.append((alphas, errors, "other", f"epsilon = {usual:g}", {"linewidth": 1.1, "linestyle": _DOTS[usual]}))
-    drawn.append((alphas, betas, "main", "this certificate" if subject.private else "nothing is proved", {"linewidth": 2.6}))
+    series = [Series([0, 1], [1, 0], _look("muted", 1), "guessing (a coin)")]
+    for usual, dots in _DOTS.items():
+        errors = np.maximum(np.maximum(1 - math.exp(usual) * alphas, math.exp(-usual) * (1 - alphas)), 0)
+        series.append(Series(alphas, errors, _look("other", 1.1, linestyle=dots), f"epsilon = {usual:g}"))
+    series.append(Series(alphas, betas, _look("main", 2.6), "this certificate" if subject.private else "nothing is proved"))
+    axes = {"xlabel": "false alarms (type I error)", "ylabel": "missed records (type II error)"}
+    settings = {"xlim": (0, 1), "ylim": (0, 1.005), "aspect": "equal", **axes}
+    found = [(alarm, lines.found(alarm)) for alarm in _ALARMS]
     blocks = (
-        Text(
-            "An attack says of one record “it was used” or “it was not” (or: another one stood in its place). It errs in two ways: it "
-            "raises a false alarm (type I error), or it misses a record that was used (type II error). The curve is the fewest misses that "
-            "any attack can have at each rate of false alarms. The nearer it is to the straight line of guessing, the better the "
-            "protection."
-        ),
+        "An attack says of one record “it was used” or “it was not” (or: another one stood in its place). It errs in two ways: a false "
+        "alarm (type I error), or a miss of a record that was used (type II error). The curve is the fewest misses that any attack can "
+        "have at each rate of false alarms: the nearer to the straight line of guessing, the better the protection.",
         Picture(
             "Line plot. Across: false alarms (type I error) from 0 to 1. Up: missed records (type II error) from 0 to 1. The certified "
             f"curve lies below the straight line of guessing; the best guess is right at most {percent(lines.right)} of the time. The "
             "table below gives points on it.",
             "No attack can be below the thick line. Thin lines: what the usual epsilons would allow at delta = 0 (called pure).",
-            _picture(drawn, "false alarms (type I error)", "missed records (type II error)", height=3.9, shade=True),
+            Panel(series, settings, shaded=True, legend={"loc": "upper right"}),
+            height=3.9,
         ),
         Table(
             "How often the best attack is right about one record, over many trainings",
             ("false alarms, where it was not used", "finds it, where it was used, at most"),
-            tuple((percent(alarm), percent(lines.found(alarm))) for alarm in _ALARMS),
+            tuple((percent(alarm), percent(most)) for alarm, most in found),
             numbers=(0, 1),
         ),
     )
-    data = {
-        "type_1": alphas.tolist(),
-        "type_2_at_least": betas.tolist(),
-        "best_guess_right": lines.right,
-        "found_at_most": [{"false_alarms": alarm, "found": lines.found(alarm)} for alarm in _ALARMS],
-    }
-    return Section("attacks", "How well the best attack does", blocks, data)
+    rates = [{"false_alarms": alarm, "found": most} for alarm, most in found]
+    errors = {"type_1": alphas.tolist(), "type_2_at_least": betas.tolist()}
+    return Section("attacks", "How well the best attack does", blocks, {**errors, "best_guess_right": lines.right, "found_at_most": rates})
 
 
 def deltas(subject: Subject) -> Section:
     """Epsilon against delta: one training, every pair of numbers that may be quoted of it."""
-    title, own = "Epsilon against delta", subject.delta
+    title, own, records = "Epsilon against delta", subject.delta, subject.stated.records
     asked = sorted({*(10.0**-power for power in _POWERS), own}, reverse=True)
-    allowed = [delta for delta in asked if delta == own or subject.records is None or not is_large(delta, subject.records)]
-    pairs = [(delta, subject.epsilon if delta == own else subject.guarantee.epsilon(delta)) for delta in allowed]
+    allowed = [delta for delta in asked if delta == own or records is None or not is_large(delta, records)]
+    pairs = [(delta, subject.epsilon if delta == own else subject.proof.guarantee.epsilon(delta)) for delta in allowed]
     data = {"pairs": [{"delta": delta, "epsilon": epsilon} for delta, epsilon in pairs]}
     finite = [pair for pair in pairs if pair[1] < math.inf]
     if not finite:
-        return Section("deltas", title, (Text("No epsilon is proved, whatever delta is."),), data)
-    records = "" if subject.records is None else f" Deltas of 1 / {subject.records:,} or more promise next to nothing and are left out."
-    dot = ([own], [subject.epsilon], "main", "", {"marker": "o", "markersize": 7}) if subject.private else ([], [])
+        return Section("deltas", title, ("No epsilon is proved, whatever delta is.",), data)
+    left_out = "" if records is None else f" Deltas of 1 / {records:,} or more promise next to nothing and are left out."
+    dot = [Series([own], [subject.epsilon], _look("main", marker="o", markersize=7))] if subject.private else []
+    # A profile may take long for each epsilon, and the line through those of the table is smooth enough.
+    series = [Series.through(finite, _look("main")), *dot]
     blocks = (
-        Text(
-            "Epsilon and delta belong together: the same training has a smaller epsilon at a larger delta. Compare two trainings only at "
-            f"the same delta.{records}"
-        ),
+        f"The same training has a smaller epsilon at a larger delta: compare two trainings only at the same delta.{left_out}",
         Picture(
-            f"Line plot. Across: delta on a logarithmic axis. Up: the epsilon proved at it. At the delta asked for, {own:g}, "
-            f"epsilon is {shown(subject.epsilon)}. The table below gives more points.",
+            f"Line plot. Across: delta on a logarithmic axis. Up: the epsilon proved at it. At the delta asked for, {own:g}, epsilon is "
+            f"{shown(subject.epsilon)}. The table below gives more points.",
             "The dot is the pair that this report speaks of.",
-            # A profile may take long for each epsilon, and the line through those of the table is smooth enough.
-            _picture([(*zip(*finite, strict=True), "main", "", {"linewidth": 2.2}), dot], "delta", "epsilon", log=True),
+            Panel(series, {"ylim": (0, None), "xlabel": "delta", "ylabel": "epsilon"}, log="x"),
         ),
         Table(
             "Pairs that hold of this training",
@@ -191,42 +175,42 @@ def steps(subject: Subject) -> Section | None:
         return None
     found = "Nothing is proved of a seeded run after any step." if run.seeded else _cumulative(run, subject.delta)
     if isinstance(found, str):
-        return Section("steps", title, (Text(found if run.seeded else f"No curve: {found}"),), {"why_not": found})
+        return Section("steps", title, (found if run.seeded else f"No curve: {found}",), {"why_not": found})
     columns = {"all": ("all iterates", found.every_iterate), "last": ("last iterate", found.last_iterate)}
-    own, (released, values) = run.release, columns[run.release]
+    released = columns[run.release][0]
     both = tuple(map(shown, found.every_iterate)) != tuple(map(shown, found.last_iterate))
-    kept = list(columns.values()) if both else [columns[own]]
-    the = "the last iterate" if own == "last" else released
-    compared = (
-        " “All iterates”: an attacker sees the model after every step, as the usual accounting assumes. “Last iterate”: an attacker "
-        f"sees one model only, and noise covers the traces of the steps before it. Released here: {the}. The other column is for "
-        f"comparison, and each number is about one release alone.{_without_noise(run, found)}"
-    )
-    drawn: list[Sequence[Any]] = []
+    kept = list(columns.values()) if both else [columns[run.release]]
+    words = f"Epsilon by the number of steps, had the training ended there. Released: the {released}."
+    if both:
+        words += (
+            " “All iterates”: an attacker sees the model after every step, as the usual accounting assumes. “Last iterate”: an attacker "
+            "sees one model only, and noise covers the traces of the steps before it. The other column is for comparison, and each number "
+            f"is about one release alone.{_without_noise(run, found)}"
+        )
+    series: list[Series] = []
     for name, epsilons in kept:
         points = [(step, value) for step, value in zip(found.steps, epsilons, strict=True) if value < math.inf]
-        look = {"marker": "o", "markersize": 4, "linewidth": 2.4 if name == released else 1.6}
-        look |= {} if name == "last iterate" else {"linestyle": "--"}
-        label = f"{name} (what is released)" if name == released else name
-        drawn.append((*zip(*points, strict=True), "main" if name == "last iterate" else "other", label, look) if points else ([], []))
-    lines = "One line for all iterates, one for the last alone" if both else f"One line for {the}"
-    nothing = "nothing is proved after any step"
+        look = _look("main" if name == "last iterate" else "other", 2.4 if name == released else 1.6, marker="o")
+        look["linestyle"] = "-" if name == "last iterate" else "--"
+        series.append(Series.through(points, look, f"{name} (what is released)" if name == released else name))
+    lines = "One line for all iterates, one for the last alone" if both else f"One line for the {released}"
     blocks: tuple[Block, ...] = (
-        Text(f"Epsilon by the number of steps, had the training ended there.{compared if both else f' Released: {the}.'}"),
+        words,
         Picture(
             f"Line plot. Across: steps. Up: epsilon. {lines}; the table below has the numbers.",
             f"Epsilon at delta = {subject.delta:g}, had the run stopped there.",
-            _picture(drawn, "steps, had the run stopped there", "epsilon", nothing=nothing),
+            _against_steps(series, "epsilon", "steps, had the run stopped there", "nothing is proved after any step"),
         ),
         Table(
             f"Epsilon at delta = {subject.delta:g}",
             ("steps", *(name for name, _ in kept)),
-            tuple(zip(map(count, found.steps), *(map(shown, epsilons) for _, epsilons in kept), strict=True)),
+            tuple(zip((f"{step:,}" for step in found.steps), *(map(shown, epsilons) for _, epsilons in kept), strict=True)),
             numbers=tuple(range(len(kept) + 1)),
-            marks=(*("" for _ in values[1:]), "strong"),
+            marks=(*("" for _ in found.steps[1:]), "strong"),
         ),
     )
-    return Section("steps", title, blocks, {**found.to_dict(), "released": _COLUMNS[own]})
+    column = "every_iterate" if run.release == "all" else "last_iterate"
+    return Section("steps", title, blocks, {**found.to_dict(), "released": column})
 
 
 def _without_noise(run: Run, found: Cumulative) -> str:
@@ -234,7 +218,7 @@ def _without_noise(run: Run, found: Cumulative) -> str:
     bare = int((run.uncorrelated.noise_multipliers == 0.0).sum())
     if bare == 0 or found.every_iterate[-1] < math.inf:
         return ""
-    words = f"{count(bare)} of {count(run.total_steps)} steps {'has' if bare == 1 else 'have'} no noise"
+    words = f"{bare:,} of {run.total_steps:,} steps {'has' if bare == 1 else 'have'} no noise"
     return f" Of all iterates nothing is proved (infinity): {words}, and the model after such a step may never be shown."
 
 
@@ -264,39 +248,35 @@ def noise(subject: Subject) -> Section | None:
     # Of correlated noise what a step has, which is more than what is drawn for it.
     grown = 1.0 if run.noise is None else growths(run.noise, run.total_steps)[noisy]
     levels, stds = (values[noisy] * grown for values in (run.uncorrelated.noise_multipliers, run.uncorrelated.noise_stds))
-    columns = {
-        "noise multiplier": levels,
-        "noise on the weights (standard deviation)": stds,
-        "step size": np.asarray(run.step_sizes)[noisy],
-    }
-    if any(finding.name == OPTIMISER for finding in subject.findings):
-        del columns["noise on the weights (standard deviation)"]  # an optimiser of the caller's own makes something else of the noise
-    rows = [(count(int(noisy[at]) + 1), *(number(float(each[at])) for each in columns.values())) for at in _few(len(noisy), _ROWS)]
+    columns = {"noise multiplier": levels}
+    if not any(finding.name == OPTIMISER for finding in subject.findings):  # one of the caller's own makes something else of the noise
+        columns["noise on the weights (standard deviation)"] = stds
+    columns["step size"] = np.asarray(run.step_sizes)[noisy]
+    rows = [(f"{noisy[at] + 1:,}", *(number(float(each[at])) for each in columns.values())) for at in thinned(len(noisy), _ROWS)]
     at = "every step" if run.noise_at == "every_step" else "the last step of every pass, and of all"
     same = f", each time with the same multiplier {number(float(levels[0]))}" if float(levels.min()) == float(levels.max()) else ""
-    words = f"Noise is added at {at}: {count(len(noisy))} of {count(run.total_steps)} steps{same}."
+    words = f"Noise is added at {at}: {len(noisy):,} of {run.total_steps:,} steps{same}."
     if len(noisy) == 1:
-        words = f"Noise is added once, at step {count(int(noisy[0]) + 1)}, with the multiplier {number(float(levels[0]))}."
+        words = f"Noise is added once, at step {noisy[0] + 1:,}, with the multiplier {number(float(levels[0]))}."
     if run.noise is not None:
-        drawn = float(run.uncorrelated.noise_multipliers.max())
+        drawn = number(float(run.uncorrelated.noise_multipliers.max()))
         words += (
-            f" It is correlated over the steps ({run.noise.summary}): what is drawn for a step has the multiplier {number(drawn)}, and "
-            "each step takes back part of the noise of the steps before it."
+            f" It is correlated over the steps ({run.noise.summary}): what is drawn for a step has the multiplier {drawn}, and each step "
         )
+        words += "takes back part of the noise of the steps before it."
     if float(levels.min()) == 0.0:
         words += " Where the multiplier is 0, there is no noise."
-    places = _few(len(noisy), _MOST_POINTS)
-    look = {"marker": "o", "markersize": 4} if len(noisy) <= _MARKS_UP_TO else {}
-    line = ([int(noisy[place]) + 1 for place in places], levels[places], "main", "", look)
+    places = thinned(len(noisy), _MOST_POINTS)
+    look = _look("main", 1.8, marker="o" if len(noisy) <= _MARKS_UP_TO else "")
+    line = Series([int(noisy[place]) + 1 for place in places], levels[places], look)
     blocks = (
-        Text(
-            f"{words} The multiplier is the standard deviation of the noise on the sum of a batch's gradients, in units of the longest "
-            "gradient that a record may have."
-        ),
+        f"{words} The multiplier is the standard deviation of the noise on the sum of a batch's gradients, in units of the longest "
+        "gradient that a record may have.",
         Picture(
             "Line plot. Across: steps. Up: noise multiplier of each step with noise; the table below has some of them.",
             "Noise multiplier of each step with noise.",
-            _picture([line], "step", "noise multiplier", height=2.5),
+            _against_steps([line], "noise multiplier"),
+            height=2.5,
         ),
         Table("Noise and step size", ("step", *columns), tuple(rows), numbers=tuple(range(len(columns) + 1))),
     )
@@ -310,36 +290,40 @@ def training(subject: Subject) -> Section:
     curves = tuple(one for one in subject.curves if subject.show_private or not one.private)
     scores = subject.scores if subject.show_private else ()
     hidden = len(subject.curves) - len(curves) + len(subject.scores) - len(scores)
-    blocks: list[Block] = [_NOT_COVERED] if scores or any(one.private for one in curves) else []
+    blocks: list[Block] = []
+    if scores or any(one.private for one in curves):
+        words = (
+            "What is marked private below was computed on private data: whoever sees it learns more than is promised. Do not publish it."
+        )
+        blocks.append(Notice("caution", "NOT COVERED BY THE GUARANTEE", words))
     if scores:
         marks = tuple("danger" for _ in scores)
         blocks.append(Table("Private: computed on the data itself", ("what", "value"), scores, numbers=(1,), marks=marks))
     for one in curves:
         blocks += _of_curve(one)
     if not curves:
-        blocks.append(Text("No curve that the guarantee covers was recorded."))
+        blocks.append("No curve that the guarantee covers was recorded.")
     if hidden:
         command = next((one for one in subject.commands if one.startswith("lethe report ")), "").removesuffix(" -o report.html")
         in_python = 'lethe.report.write(..., "private_report.html", private=True)'
         blocks += [
-            Text(
-                f"{hidden} score{'s or curves were' if hidden > 1 else ' or curve was'} computed on private data and left out of this "
-                "report: no guarantee covers them. That is no breach, unless they are shown to others or anything was chosen by them: a "
-                "setting, when to stop, which model to release. This shows them, for your own eyes only:"
-            ),
+            f"{hidden} score{'s or curves were' if hidden > 1 else ' or curve was'} computed on private data and left out: no guarantee "
+            "covers them. That is no breach, unless they are shown to others or anything was chosen by them: a setting, when to stop, "
+            "which model to release. This shows them, for your own eyes only:",
             Code(f"{command} --private -o private_report.html" if command else in_python),
         ]
     data = {"curves": [one.model_dump() for one in curves], "scores": [list(one) for one in scores], "left_out": hidden}
     return Section("training", "Training curves", tuple(blocks), data)
 
 
-def _of_curve(one: Curve) -> list[Block]:
+def _of_curve(one: Curve) -> tuple[Picture, Table]:
     mark = "private, not covered by the guarantee" if one.private else "covered by the guarantee, or of public data"
-    places = _few(len(one.steps), _ROWS)
-    rows = tuple((count(one.steps[place]), number(one.values[place])) for place in places)
-    line = (one.steps, one.values, "alert" if one.private else "main", "", {"linestyle": "--"} if one.private else {})
-    draw = _picture([line], "step", "value (private)" if one.private else "value", height=2.5)
-    return [
-        Picture(f"Line plot of {one.name} against steps; the table below has some points.", f"{one.name} ({mark}).", draw),
-        Table(f"{one.name} ({mark})", ("step", "value"), rows, numbers=(0, 1), marks=tuple("danger" if one.private else "" for _ in rows)),
-    ]
+    rows = tuple((f"{one.steps[place]:,}", number(one.values[place])) for place in thinned(len(one.steps), _ROWS))
+    look = _look("alert", 1.8, linestyle="--") if one.private else _look("main", 1.8)
+    plot = _against_steps([Series(one.steps, one.values, look)], "value (private)" if one.private else "value")
+    alt = f"Line plot of {one.name} against steps; the table below has some points."
+    marks = tuple("danger" if one.private else "" for _ in rows)
+    return (
+        Picture(alt, f"{one.name} ({mark}).", plot, height=2.5),
+        Table(f"{one.name} ({mark})", ("step", "value"), rows, numbers=(0, 1), marks=marks),
+    )

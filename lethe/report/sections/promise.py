@@ -1,4 +1,4 @@
-"""The promise: the guarantee in one plain sentence, what was trained, and what must be read before anything else."""
+"""The promise: in one plain sentence, to whom, what it rests on, what would make it void; and what must be read before anything else."""
 
 from __future__ import annotations
 
@@ -6,11 +6,25 @@ import inspect
 
 from lethe.accounting.totals import Total
 from lethe.calculus.upward_formatting import shown
-from lethe.report.model import Block, Facts, Notice, Section, Text
+from lethe.certificates.findings import Finding
+from lethe.certificates.parts import relation_words
+from lethe.report.model import Block, Facts, Heading, Items, Notice, Section, Table
 from lethe.report.sections.evidence import total_table
 from lethe.report.sections.numbers import Lines
 from lethe.report.subject import Subject
-from lethe.report.wording import RELATIONS, RELEASES, SHORT_RELATIONS, count, factor, number, of_unit, percent, proved_by, times
+from lethe.report.wording import (
+    CHANGES,
+    MORE_THAN_SEEN,
+    RELATIONS,
+    SEEN,
+    explained_terms,
+    factor,
+    number,
+    of_unit,
+    percent,
+    proved_by,
+    times,
+)
 from lethe.run.descended import descends_envelope
 from lethe.run.participation import Participation
 from lethe.run.run import Run
@@ -18,71 +32,134 @@ from lethe.run.schedules.base import Schedule
 
 # How often a guess is right, at most, and how that is said.
 _STRENGTHS = ((0.6, "can hardly tell"), (0.75, "has only a limited advantage in telling"), (0.95, "may often be able to tell"))
-
-_SEEN = {"last": "the final model", "all": "the model after every step", "released": "what was released"}
-_ATTACKED = {"last": "the released model", "all": "the released models", "released": "what was released"}
-_CHANGES = {
-    "replace_one": "whether any one record was in the training data, or any other record in its place",
-    "zero_out": "whether any one record was in the training data, or its place was empty",
-    "add_or_remove": "whether any one record was in the training data or not",
+_RELEASES = {
+    "last": "the final model only: the weights after the last step (“last iterate”)",
+    "all": "the model after every step (“every iterate”)",
+    "released": "all of what is named above",
 }
+_SEVERAL = {
+    "record": "A person with several records: with k records epsilon grows about k times, and delta more than that. If people have "
+    "several, one record is the wrong unit.",
+    "user": "A person with several user ids: with k of them epsilon grows about k times, and delta more than that. What counts as one user "
+    "is decided by the ids alone.",
+}
+_EVIDENCE = {
+    "declared": "Declared: somebody said so, and nothing proves it. Whoever signs, signs these",
+    "enforced": "Enforced: the code that trained made it so; it is named in brackets",
+    "checked": "Checked: computed from the numbers of the run",
+}
+_LONGEST = "times the longest gradient that a record may have"
 
 
 def guarantee(subject: Subject, lines: Lines) -> Section:
     """The guarantee in one plain sentence, and what was trained."""
-    blocks: tuple[Block, ...] = (Text(sentence(subject, lines), lead=True),)
-    glance = _glance(subject)
+    words, glance, stated = _sentence(subject, lines), _glance(subject), subject.stated
+    blocks: list[Block] = [words]
     if subject.private:
-        blocks += (Text(_meaning(subject)), Text(_which_number(subject, lines)))
-    blocks += (Facts(tuple(glance)),)
+        epsilon, delta, most = shown(subject.epsilon), f"{subject.delta:g}", factor(subject.epsilon)
+        field = (
+            f"In the terms of the field this is ({epsilon}, {delta})-differential privacy: this change of one record makes nothing that "
+            f"may come out more than {most} times as likely, but for a probability of delta = {delta}, by which that factor may be "
+            f"exceeded. It holds against every attack on {SEEN[subject.release]}, except what section 2 leaves out, with any knowledge "
+            "about the other records and any amount of computing."
+        )
+        blocks += [
+            of_unit(field, stated.unit),
+            f"Which number to judge by: {percent(lines.right)} is the most that an attacker gets right who holds both cases to be equally "
+            "likely, on average over all that may come out; it needs no delta. Judge the protection by it, and by the table of section 4. "
+            f"The factor {most} is about the single outcome that tells most (up to delta), which may be very rare. Both are true, of the "
+            "same proof. Epsilon and delta are for comparing with other trainings.",
+        ]
+    blocks.append(Facts(tuple(glance.items())))
     if isinstance(subject.proof, Total):
-        blocks += (total_table(subject.proof),)
+        blocks.append(total_table(subject.proof))
     data = {
-        "sentence": sentence(subject, lines),
+        "sentence": words,
         "epsilon": subject.epsilon if subject.private else "inf",
         "delta": subject.delta,
-        "neighbours": subject.neighbours,
+        "neighbours": stated.neighbours,
         "release": subject.release,
         "best_guess_right": lines.right,
-        "glance": dict(glance),
+        "glance": glance,
     }
-    return Section("guarantee", "The guarantee", blocks, data)
+    return Section("guarantee", "The guarantee", tuple(blocks), data)
 
 
-def sentence(subject: Subject, lines: Lines) -> str:
+def _sentence(subject: Subject, lines: Lines) -> str:
     """What is promised, for somebody who has never heard of differential privacy."""
     if not subject.private:
-        words = (
+        nothing = (
             "Nothing is promised: no bound is proved on how much what was released gives away about any one record in the training data."
         )
-        return of_unit(words, subject.unit)
-    seen = _SEEN[subject.release]
+        return of_unit(nothing, subject.stated.unit)
     strength = next((words for most, words in _STRENGTHS if lines.right <= most), "may nearly always be able to tell")
-    change = of_unit(_CHANGES[subject.neighbours], subject.unit)
     return (
-        f"Whoever sees {seen} {strength} {change}. Between two such data sets that are equally likely, the best "
-        f"possible attack picks the right one at most {percent(lines.right)} of the time; a coin does so 50 % of the time."
+        f"Whoever sees {SEEN[subject.release]} {strength} {of_unit(CHANGES[subject.stated.neighbours], subject.stated.unit)}. Between two "
+        f"such data sets that are equally likely, the best possible attack picks the right one at most {percent(lines.right)} of the time; "
+        "a coin does so 50 % of the time."
     )
 
 
-def _meaning(subject: Subject) -> str:
-    epsilon, delta = shown(subject.epsilon), f"{subject.delta:g}"
-    return of_unit(
-        f"In the terms of the field this is ({epsilon}, {delta})-differential privacy: this change of one record makes nothing that may "
-        f"come out more than {factor(subject.epsilon)} times as likely, but for a probability of delta = {delta}, by which that factor may "
-        f"be exceeded. It holds against every attack on {_ATTACKED[subject.release]}, except what "
-        "section 2 leaves out, with any knowledge about the other records and any amount of computing.",
-        subject.unit,
-    )
+def _glance(subject: Subject) -> dict[str, str]:
+    stated = subject.stated
+    proved = f"({shown(subject.epsilon)}, {subject.delta:g})-DP" if subject.private else "nothing"
+    rows = {} if stated.records is None else {"Training data": f"{stated.records:,} records (a public number)"}
+    rows = rows if subject.run is None else facts_of_run(subject.run)
+    rows["What may be seen"] = _RELEASES[subject.release]
+    rows["What counts as a change of one record"] = RELATIONS[stated.neighbours]
+    rows = {of_unit(name, stated.unit): of_unit(words, stated.unit) for name, words in rows.items()}
+    rows["What is promised"] = f"{proved}, {relation_words(stated.neighbours, stated.unit)}"
+    if stated.unit != "record":
+        rows["What a user is"] = "all records of one id, whose gradients are averaged and clipped as one"
+    if subject.certificate is not None:
+        rows["Proved by"] = proved_by(subject.certificate.theorem)
+    return {"What was released" if subject.run is None else "What was trained": subject.what, **rows}
 
 
-def _which_number(subject: Subject, lines: Lines) -> str:
-    return (
-        f"Which number to judge by: {percent(lines.right)} is the most that an attacker gets right who holds both cases to be equally "
-        f"likely. It is an average over all that may come out, and needs no delta: judge the protection by it, and by the table of section "
-        f"4. The factor {factor(subject.epsilon)} is about the single outcome that tells most (up to delta), which may be very rare. Both "
-        "are true, of the same proof. Epsilon and delta are for comparing with other trainings."
-    )
+def facts_of_run(run: Run) -> dict[str, str]:
+    """A run at a glance, in words about records."""
+    # The first line of a design's docstring says in words how its batches are made; a design from outside has one too.
+    words = (inspect.getdoc(type(run.batches)) or "see the documentation").partition("\n")[0].rstrip(".")
+    design = f"{run.batches.design}: {words[:1].lower()}{words[1:]}"
+    if run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP:
+        design += f"; g = {run.batches.groups_of_records:,}"
+    passes = "" if run.passes is None else f", {times(run.passes, 'pass', 'passes')} over the data"
+    gradients = "not clipped; the loss bounds them"
+    if run.clip_norm is not None and descends_envelope(run):
+        gradients = f"of each loss's envelope, which is no steeper than {number(run.clip_norm)}"
+    elif run.clip_norm is not None:
+        gradients = f"clipped to norm {number(run.clip_norm)}"
+    return {
+        "Training data": f"{run.records:,} records (a public number){_unused(run)}",
+        "Length": times(run.total_steps, "step", "steps") + passes,
+        "Batches": f"{run.batch_size:,} records, {design}",
+        "Gradients": gradients,
+        "Noise": _noise(run),
+        "Regulariser": ", ".join(str(part.to_document()["kind"]) for part in run.regularisers) or "none",
+    }
+
+
+def _unused(run: Run) -> str:
+    """How many records no step is trained on, where the design leaves some over; the number is as public as that of all records."""
+    left = run.records - min(run.total_steps, run.steps_per_pass) * run.batch_size
+    if left <= 0 or not (run.batches.fixed and run.batches.exact_size):
+        return ""
+    again = not run.batches.repeats and run.total_steps > run.steps_per_pass
+    words = "left over by the batches of each pass" if again else "left over and never trained on"
+    return f"; {left:,} of them {'is' if left == 1 else 'are'} {words}"
+
+
+def _noise(run: Run) -> str:
+    at = "at every step" if run.noise_at == "every_step" else "at the end of each pass"
+    if len(run.noisy_steps) == 1:
+        at = f"once, at step {run.noisy_steps[0] + 1:,}"
+    noisy = run.uncorrelated.noise_multipliers[run.noisy_steps]
+    low, high = float(noisy.min()), float(noisy.max())
+    if isinstance(run.noise_multiplier, Schedule) and low < high:
+        return f"Gaussian, standard deviation {number(low)} to {number(high)} {_LONGEST}, {at}"
+    if run.noise is not None:
+        at += f", drawn anew and correlated over the steps ({run.noise.summary})"
+    return f"Gaussian, standard deviation {number(high)} {_LONGEST}, {at}" if high > 0.0 else "none"
 
 
 def notices(subject: Subject) -> tuple[Notice, ...]:
@@ -103,107 +180,129 @@ def notices(subject: Subject) -> tuple[Notice, ...]:
         if page.failed
     ]
     if subject.large_delta and subject.private:
-        found.append(
-            Notice(
-                "danger",
-                "DELTA IS TOO LARGE",
-                f"Delta = {subject.delta:g} is 1 / (number of records) or more. Publishing one record whole would pass such a promise.",
-            )
-        )
-    found += _vouching(subject) if subject.private else []  # of nothing, nobody needs to vouch
+        words = f"Delta = {subject.delta:g} is 1 / (number of records) or more. Publishing one record whole would pass such a promise."
+        found.append(Notice("danger", "DELTA IS TOO LARGE", words))
+    if subject.private:  # of nothing, nobody needs to vouch
+        found += _vouching(subject)
     if subject.note:
         found.append(Notice("plain", "Another version", subject.note))
     return tuple(found)
 
 
 def _vouching(subject: Subject) -> list[Notice]:
+    seal = subject.seal
     if subject.sealed:
-        seal = subject.seal
         by = "in every part, with a key that is known here" if seal is None else seal.words
         if by.endswith("this installation's key"):
             by += " (kept on the computer that made this report)"
-        words = f"The code that trained signed what it did: {by}. Whoever holds the key could sign anything."
-        lines = len(subject.known("declared"))
-        words += f" {lines} line{' is' if lines == 1 else 's are'} declared; section 3 lists all that must be believed."
-        return [Notice("plain", "Sealed", words)]
+        lines = times(len(subject.known("declared")), "line is", "lines are")
+        words = (
+            f"The code that trained signed what it did: {by}. Whoever holds the key could sign anything. {lines} declared; section 3 lists "
+        )
+        return [Notice("plain", "Sealed", f"{words}all that must be believed.")]
+    if subject.certificate is None and subject.known("enforced"):
+        return []
     words = "Nobody vouches for what this rests on. The numbers are true only if every declared line is."
     if subject.certificate is not None:
         words = (
             "Nobody vouches that this training took place as described. The numbers follow from a description that somebody typed or that "
             "a file holds; they are true only if it is."
         )
-    elif subject.known("enforced"):
-        return []
-    if subject.seal is not None:
-        words += f" There is a seal, which is not believed here: {subject.seal.words}."
+    if seal is not None:
+        words += f" There is a seal, which is not believed here: {seal.words}."
     return [Notice("caution", "DECLARED ONLY", words)]
 
 
-def _glance(subject: Subject) -> list[tuple[str, str]]:
-    rows = [("What was trained" if subject.run is not None else "What was released", subject.what)]
-    rows += _of_run(subject.run) if subject.run is not None else []
-    if subject.run is None and subject.records is not None:
-        rows.append(("Training data", of_unit(f"{count(subject.records)} records (a public number)", subject.unit)))
-    released = RELEASES.get(subject.release, "all of what is named above")
-    proved = f"({shown(subject.epsilon)}, {subject.delta:g})-DP" if subject.private else "nothing"
-    rows += [
-        ("What may be seen", released),
-        (of_unit("What counts as a change of one record", subject.unit), of_unit(RELATIONS[subject.neighbours], subject.unit)),
-        ("What is promised", f"{proved}, {SHORT_RELATIONS[subject.neighbours]}{'' if subject.unit == 'record' else ' user'}"),
-    ]
-    if subject.unit != "record":
-        rows.append(("What a user is", "all records of one id, whose gradients are averaged and clipped as one"))
-    if subject.certificate is not None:
-        rows.append(("Proved by", proved_by(subject.certificate.theorem)))
-    return rows
+def protection(subject: Subject) -> Section:
+    """Who is protected against whom, and against what not."""
+    promise = "is protected" if subject.private else "would be protected, if anything were proved"
+    secret = f", nor {subject.run.batches.secret}" if subject.run is not None and subject.run.batches.secret else ""
+    seen, unit, seal = SEEN[subject.release], subject.stated.unit, subject.seal if subject.sealed else None
+    known = {
+        "Who": f"each single record in the training data {promise}: {RELATIONS[subject.stated.neighbours]}",
+        "Against whom": f"anybody who sees {seen}, and everything that is computed from it later",
+        "What they may know": f"all other records, the settings of the training, this report; not the noise{secret}",
+        "Against what": "finding out whether, or with which values, the record took part; by any attack but those listed below",
+    }
+    generator = "What really drew it is not known here: commonly rounded (floating-point) numbers of a generator that is not cryptographic."
+    if seal is not None and seal.record is not None and seal.record.fresh:
+        generator = (
+            f"In fact, {seal.record.by} draws rounded (floating-point) numbers from the generator of NumPy or PyTorch, started with fresh "
+            f"entropy; it is statistical, not cryptographic{', unless it was trained with secure=True' * (subject.release == 'all')}."
+        )
+    against = (
+        _SEVERAL[unit],
+        "Conclusions about everybody: if the data show that smoking is dangerous, the model may say so of every smoker, also of one whose "
+        "record was not used.",
+        f"Whoever sees more than {seen}: {MORE_THAN_SEEN[subject.release]}.",
+        "Whoever has the data already, or breaks into the computer that trains.",
+        "Other releases from the same records: what they give away together is more than each alone.",
+        f"Attacks on the noise itself: the proof takes it as exact numbers that nobody can foresee. {generator}",
+        "How long training took, and whatever else can be measured of the computer that trains.",
+    )
+    rows = {name: of_unit(words, unit) for name, words in known.items()}
+    table = Table("Who is protected, and against whom", ("", "what this report speaks of"), tuple(rows.items()))
+    blocks = (table, Heading("Against what it does not protect"), Items(against))
+    return Section("protection", "Who is protected, and against what not", blocks, {"protected": rows, "not_protected": list(against)})
 
 
-def _of_run(run: Run) -> list[tuple[str, str]]:
-    # The first line of a design's docstring says in words how its batches are made; a design from outside has one too.
-    words = (inspect.getdoc(type(run.batches)) or "see the documentation").partition("\n")[0].rstrip(".")
-    design = f"{run.batches.design}: {words[:1].lower()}{words[1:]}"
-    if run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP:
-        design += f"; g = {count(run.batches.groups_of_records)}"
-    passes = "" if run.passes is None else f", {times(run.passes, 'pass', 'passes')} over the data"
-    rows = [
-        ("Training data", f"{count(run.records)} records (a public number){_unused(run)}"),
-        ("Length", times(run.total_steps, "step", "steps") + passes),
-        ("Batches", f"{count(run.batch_size)} records, {design}"),
-        ("Gradients", _gradients(run)),
-        ("Noise", _noise(run)),
-        ("Regulariser", ", ".join(str(part.to_document()["kind"]) for part in run.regularisers) or "none"),
-    ]
-    return [(name, of_unit(words, run.unit)) for name, words in rows]
+def hypotheses(subject: Subject) -> Section:
+    """What was declared, enforced and checked, declared first; what must be believed besides; and what would make it all void."""
+    found = {evidence: subject.known(evidence) for evidence in _EVIDENCE}
+    blocks: list[Block] = [_table("Fails: without this nothing holds", subject.failing, "danger")] if subject.failing else []
+    if not found["declared"]:
+        blocks.append("Declared: nothing besides what every report rests on, which is listed below.")
+    for evidence, lines in found.items():
+        blocks += [_table(_EVIDENCE[evidence], lines, "strong" if evidence == "declared" else "")] if lines else []
+        if evidence == "declared" and subject.release == "last" and any(one.name == "release" for one in lines):
+            blocks.append("“Nobody” is anybody but those who train and could read the records anyway.")
+    if explained := explained_terms(" ".join(one.words for one in subject.findings)):
+        blocks += [Heading("Words used above"), Facts(explained)]
+    trusted, void = _believed(subject), _voids(subject)
+    if subject.private:
+        blocks += [Heading("What must be believed besides, and this report cannot check"), Items(trusted)]
+    blocks += [Heading("What would make it void"), Items(void)]
+    data = {name: [one.to_dict() for one in lines] for name, lines in {"fails": subject.failing, **found}.items()}
+    lists = {"believed_besides": list(trusted), "void_if": list(void)}
+    return Section("hypotheses", "What must be believed, and what would make it void", tuple(blocks), {**data, **lists})
 
 
-def _gradients(run: Run) -> str:
-    if run.clip_norm is None:
-        return "not clipped; the loss bounds them"
-    if descends_envelope(run):
-        return f"of each loss's envelope, which is no steeper than {number(run.clip_norm)}"
-    return f"clipped to norm {number(run.clip_norm)}"
+def _table(caption: str, found: tuple[Finding, ...], mark: str) -> Table:
+    return Table(caption, ("what", "in words"), tuple((one.name, one.words) for one in found), marks=(mark,) * len(found))
 
 
-def _unused(run: Run) -> str:
-    """How many records no step is trained on, where the design leaves some over; the number is as public as that of all records."""
-    if not (run.batches.fixed and run.batches.exact_size):
-        return ""
-    again = not run.batches.repeats and run.total_steps > run.steps_per_pass
-    left = run.records - min(run.total_steps, run.steps_per_pass) * run.batch_size
-    if left <= 0:
-        return ""
-    words = "left over by the batches of each pass" if again else "left over and never trained on"
-    return f"; {count(left)} of them {'is' if left == 1 else 'are'} {words}"
+def _believed(subject: Subject) -> tuple[str, ...]:
+    codes, seal = sorted({one.by for one in subject.known("enforced") if one.by}), subject.seal
+    theorem = "" if subject.certificate is None else f" ({subject.certificate.theorem})"
+    vouched = "What was done is what is described here; no seal that is believed says so."
+    if subject.sealed:
+        key = "The keys that sealed the parts were" if seal is None or seal.signer is None else f"The key {seal.signer.fingerprint} was"
+        vouched = f"{key} in the right hands: this report does not know who holds it, and whoever holds it could sign anything."
+    return (
+        "No setting (step size, noise, number of passes, when to stop) was tuned on the private data; or each trial was trained with "
+        "noise, and its certificate is added to this one (“lethe total”).",
+        "What prepared the records (scaling, filling gaps, choosing columns) learned nothing from them, or its price is counted here too.",
+        "Nothing else was released from the same records; or its certificate is added to this one (“lethe total”).",
+        "The rounding of numbers and the generator of the noise, which section 2 leaves out, did no harm here.",
+        *([f"The code that trained ({', '.join(codes)}) has no fault, so that the enforced lines are true."] if codes else []),
+        f"The theorem{theorem} is right, and so is the code of Lethe that computes epsilon by it.",
+        vouched,
+    )
 
 
-def _noise(run: Run) -> str:
-    at = "at every step" if run.noise_at == "every_step" else "at the end of each pass"
-    if len(run.noisy_steps) == 1:
-        at = f"once, at step {count(int(run.noisy_steps[0]) + 1)}"
-    noisy = run.uncorrelated.noise_multipliers[run.noisy_steps]
-    low, high = float(noisy.min()), float(noisy.max())
-    if isinstance(run.noise_multiplier, Schedule) and low < high:
-        return f"Gaussian, standard deviation {number(low)} to {number(high)} times the longest gradient that a record may have, {at}"
-    if run.noise is not None:
-        at += f", drawn anew and correlated over the steps ({run.noise.summary})"
-    return f"Gaussian, standard deviation {number(high)} times the longest gradient that a record may have, {at}" if high > 0.0 else "none"
+def _voids(subject: Subject) -> tuple[str, ...]:
+    lines = [f"“{one.name}” above, which is declared, is not true." for one in subject.known("declared")]
+    lines.append(f"Anybody outside sees more than {SEEN[subject.release]}: {MORE_THAN_SEEN[subject.release]}.")
+    if subject.run is not None and subject.run.batches.secret:
+        lines.append(f"Anybody outside learns {subject.run.batches.secret}, which must stay secret.")
+    if not subject.fresh_noise:
+        lines.append("The noise can be foreseen: somebody fixed or knows the seed.")
+    lines.append("Settings were chosen by trying several on the same private data, and the trials are not added up.")
+    lines.append(
+        "Other weights are released than those trained here, whose digest stands at the end. To round or to convert these is no breach; to "
+        "train them further on the same records is another release."
+        if subject.sealed
+        else "What was done is not what is described here."
+    )
+    lines.append("The same records were used for another release, and the two are not added up.")
+    return tuple(lines)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 import lethe
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict, noise_scaled
+from lethe.calculus.any_guarantee import guarantee_from_dict, noise_scaled
 from lethe.calculus.balls_in_bins.lognormal_sums import Term, grid_for, log_mean_excess, mean_excess
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.composition import renyi_curve
@@ -106,7 +106,7 @@ def one_way(direction: Direction, epsilon: float, guarantee: BallsInBinsGaussian
         "Q against P": "without against with",
         "replaced": "one against the other",
     }
-    return math.exp(guarantee._fine(names[direction], epsilon))  # pyright: ignore[reportPrivateUsage]
+    return math.exp(guarantee._log(names[direction], epsilon, guarantee._intervals[0]))  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.sampled(6)

@@ -9,7 +9,7 @@ import pytest
 from interop_cases import DELTAS, MIXTURE
 
 import lethe
-from lethe.calculus.any_guarantee.composition import convolved, together
+from lethe.calculus.any_guarantee import convolved, together
 from lethe.calculus.guarantees import Tightest, WithSlack, stored_fields
 from lethe.calculus.sampled.gaussian import SampledGaussian
 

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 import lethe
 from lethe.calculus.guarantees import Tightest, WithSlack
-from lethe.calculus.privacy_losses.connected import connected_losses as connected_dots
-from lethe.calculus.privacy_losses.connected import even_dots
 from lethe.calculus.privacy_losses.convolution import Law, steepness, sum_ends, summed, tilted
 from lethe.calculus.privacy_losses.distributions import Losses
-from lethe.calculus.privacy_losses.dominating import dominating_factor
+from lethe.calculus.privacy_losses.dominating import connected_losses as connected_dots
+from lethe.calculus.privacy_losses.dominating import dominating_factor, even_dots
 
 
 def connected_losses(above: np.ndarray, below: np.ndarray, interval: float) -> tuple[Losses, Losses]:

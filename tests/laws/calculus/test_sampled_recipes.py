@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from sampled_cases import steps
 
 from lethe.calculus.normal import log_mixture
-from lethe.calculus.sampled.gaussian import SampledGaussian, loss_profile, round_levels_down, sampled_factors
-from lethe.calculus.sampled.renyi import Design, Relation
+from lethe.calculus.privacy_losses.distributions import compose_losses
+from lethe.calculus.sampled.gaussian import SampledGaussian, sampled_factors
+from lethe.calculus.sampled.renyi import Design, Relation, round_levels_down
 
 
 def test_strong_leaks_cost_exactly_the_chance_of_being_drawn() -> None:
@@ -84,7 +85,9 @@ def exact_deltas(q: float, z: float, count: int, relation: Relation, epsilons: l
 def test_millions_of_steps_are_just_above_the_exact_law(
     q: float, z: float, count: int, relation: Relation, period: float, room: float
 ) -> None:
-    profile = loss_profile(q, np.array([z]), np.array([float(count)]), relation, "poisson", 0.0)
+    factors = sampled_factors(steps(q, z, count, relation))
+    assert factors is not None
+    profile = compose_losses(factors)
     assert profile is not None
     epsilons = [0.0, *(period / part for part in (100.0, 40.0, 25.0))]
     for epsilon, exact in zip(epsilons, exact_deltas(q, z, count, relation, epsilons, period), strict=True):
@@ -98,7 +101,8 @@ def test_levels_are_lowered_to_the_smallest_of_their_bin_with_all_their_steps() 
     # Thirds of log 3 end at 1.44 and 2.08.
     assert levels.tolist() == [1.0, 1.5, 2.9]
     assert counts.tolist() == [5.0, 11.0, 5.0]
-    factors = sampled_factors(0.1, np.linspace(1.0, 2.0, 400), np.full(400, 2.0), "zero_out", "poisson", 0.7)
+    many = {"noise": tuple(np.linspace(1.0, 2.0, 400).tolist()), "counts": (2,) * 400, "relation": "zero_out", "design": "poisson"}
+    factors = sampled_factors(SampledGaussian(sampling_probability=0.1, gaussian_mu=0.7, **many))  # pyright: ignore[reportArgumentType]
     assert factors is not None
     assert len(factors) <= 129
     assert sum(factor.count for factor in factors) == 801

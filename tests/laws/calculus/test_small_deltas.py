@@ -11,7 +11,8 @@ from exact_numbers import Exact
 from scipy import special, stats
 
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.sampled.gaussian import SampledGaussian, _counted, _ever_drawn, loss_profile
+from lethe.calculus.privacy_losses.distributions import compose_losses
+from lethe.calculus.sampled.gaussian import SampledGaussian, _counted, _ever_drawn, sampled_factors
 from lethe.calculus.sampled.renyi import Design, Relation
 
 RELATIONS: list[tuple[Relation, Design]] = [
@@ -188,8 +189,9 @@ def test_no_direction_is_below_losses_that_are_convolved_one_by_one(
     q: float, noise: dict[float, int], interval: float, relation: Relation, design: Design
 ) -> None:
     """Sums of positive numbers, which lose no digits, of losses that are rounded down: less than the truth in either direction."""
-    levels, counts = np.array(list(noise)), np.array(list(noise.values()), dtype=np.float64)
-    profile = loss_profile(q, levels, counts, relation, design, 0.0)
+    factors = sampled_factors(steps(q, noise, relation, design))
+    assert factors is not None
+    profile = compose_losses(factors)
     assert profile is not None
     one, other = PAIRS[relation, design](q)
     found = profile._at(1)

@@ -1,14 +1,22 @@
-"""Strategies and participation patterns that several tests go through."""
+"""Strategies and participation patterns that several tests go through, and runs with correlated noise."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from helpers import make_run
 
-from lethe.calculus.correlated.matrices import blt_column, square_root
+import lethe
+from lethe.calculus.correlated.matrices import as_matrix, binary_tree, blt_column, square_root
+from lethe.run.noise import LowerTriangular
 
 Array = Any
+DELTA = 1e-5
+BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
+BUFFERED = {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]}
+
 
 COLUMNS: dict[str, Array] = {
     "identity": square_root(12, 1),
@@ -19,11 +27,27 @@ COLUMNS: dict[str, Array] = {
 }
 
 
-def random_triangular(random: np.random.Generator, steps: int, *, signed: bool) -> Array:
+def noises(folder: Path, steps: int = 6) -> list[Any]:
+    """A strategy of each kind."""
+    return [BANDED, BUFFERED, LowerTriangular.saved(binary_tree(steps), folder / "tree.npy")]
+
+
+def correlated_run(noise: Any = BANDED, **changes: Any) -> lethe.Run:
+    """Of a loss of which nothing is known, clipped to 1, every iterate released."""
+    return make_run(**{"noise": noise, "clip_norm": 1.0, "loss": {"kind": "unknown"}, "release": "all", **changes})
+
+
+def strategy_of(run: lethe.Run) -> Array:
+    """C, as a matrix of its own."""
+    assert run.noise is not None
+    return as_matrix(run.noise.strategy(run.total_steps)).copy()
+
+
+def random_triangular(random: np.random.Generator, steps: int, *, signed: bool, bands: int | None = None) -> Array:
     matrix = np.tril(random.normal(size=(steps, steps)))
     matrix = matrix if signed else np.abs(matrix)
     matrix[np.diag_indices(steps)] = random.uniform(0.3, 1.5, size=steps)
-    return matrix
+    return matrix if bands is None else np.triu(matrix, 1 - bands)
 
 
 def contributions_of(slot: int, slots: int, steps: int, vectors: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The theorem on correlated noise, against the exact privacy of runs whose iterates are jointly Gaussian."""
+"""The theorem on correlated noise, against the exact privacy of runs whose iterates are jointly Gaussian; and who else speaks of it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,43 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.privacy_accountant import NeighboringRelation
 from helpers import make_run
-from strategies import contributions_of, random_triangular
+from strategies import BANDED, BUFFERED, DELTA, contributions_of, noises, strategy_of
 
 import lethe
+from lethe.accounting.compare import compare
+from lethe.accounting.cumulative import cumulative_privacy
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
+from lethe.calculus.correlated.sensitivity import sensitivity
+from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.run.noise import BandedToeplitz, BufferedToeplitz, LowerTriangular
+from lethe.integrations.dp_accounting import IterateDpEvent, LastIterateDpEvent, LetheAccountant, to_dp_event
+from lethe.report.formats import markdown
+from lethe.report.sections.build import document_of
+from lethe.report.subject import subject_of
+from lethe.run.noise import BandedToeplitz, LowerTriangular
+from lethe.run.noise.base import growths
 from lethe.studio.answers import answer, python_of
 from lethe.studio.state import State
 from lethe.theorems.correlated_noise import slot_mus
 
-DELTA = 1e-5
-BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
-BUFFERED = {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]}
 OTHERS = {"zero_out": 1.0, "replace_one": 2.0}
+SECRET = {"design": "shuffled_once", "size": 10}
+
+
+def run_of(noise: Any = BANDED, **changes: Any) -> lethe.Run:
+    return make_run(**{"noise": noise, "release": "all", **changes})
+
+
+def mu_of(run: lethe.Run) -> float:
+    """By the definition alone."""
+    assert isinstance(run.noise_multiplier, float)
+    return OTHERS[run.neighbours] * sensitivity(strategy_of(run), run.steps_per_pass) / run.noise_multiplier
 
 
 def exact_mu(run: lethe.Run, slot: int, factor: float) -> float:
@@ -33,9 +53,8 @@ def exact_mu(run: lethe.Run, slot: int, factor: float) -> float:
     x_t = x_{t-1} - (lambda_t / b) (g_t + w_t), w = C^{-1} z.
     """
     steps, scale = run.total_steps, run.step_sizes / run.batch_size
-    assert run.noise is not None
     mixing = np.tril(np.ones((steps, steps))) * scale
-    spread = mixing @ np.linalg.inv(as_matrix(run.noise.strategy(steps))) * run.uncorrelated.noise_multipliers[0] * run.clip_bound
+    spread = mixing @ np.linalg.inv(strategy_of(run)) * run.uncorrelated.noise_multipliers[0] * run.clip_bound
     moved = mixing @ contributions_of(slot, run.steps_per_pass, steps, np.full((steps, 1), factor * run.clip_bound))[:, 0]
     return float(np.sqrt(moved @ np.linalg.solve(spread @ spread.T, moved)))
 
@@ -46,43 +65,18 @@ def exact_mu(run: lethe.Run, slot: int, factor: float) -> float:
 def test_it_is_exact_where_gradients_never_change(noise: dict[str, Any], batches: dict[str, Any], relation: Any) -> None:
     """A bound 1 % too small, or too large, fails; a linear loss attains it, whatever the step sizes are."""
     sizes = [0.1 * (1 + step % 4) for step in range(10)]
-    run = make_run(
-        noise=noise, batches=batches, steps=10, step_size=sizes, neighbours=relation, clip_norm=0.7, loss={"kind": "unknown"}, release="all"
-    )
+    run = run_of(noise, batches=batches, steps=10, step_size=sizes, neighbours=relation, clip_norm=0.7, loss={"kind": "unknown"})
     slots = range(min(run.steps_per_pass, 10))
     exact = [exact_mu(run, slot, OTHERS[relation]) for slot in slots]
     assert slot_mus(run) == pytest.approx(exact, rel=1e-8)
     certificate = lethe.certify(run, DELTA)
     assert certificate.theorem == "correlated-noise"
     if batches["design"] == "shuffled_once":
-        mixture = sum(lethe.guarantees.GDP(mu).delta(certificate.epsilon) for mu in exact) / len(exact)
+        mixture = sum(GDP(mu).delta(certificate.epsilon) for mu in exact) / len(exact)
         assert mixture == pytest.approx(DELTA, rel=1e-6)
-        assert certificate.epsilon < lethe.guarantees.GDP(max(exact)).epsilon(DELTA)
+        assert certificate.epsilon < GDP(max(exact)).epsilon(DELTA)
     else:
-        assert certificate.epsilon == pytest.approx(lethe.guarantees.GDP(max(exact)).epsilon(DELTA), rel=1e-8)
-
-
-def test_no_signs_of_gradients_reach_more() -> None:
-    """Linear losses whose gradient turns along the way, with strategies of any sign: never above what is certified."""
-    random = np.random.default_rng(0)
-    for _ in range(300):
-        matrix = random_triangular(random, 8, signed=True)
-        slots = int(random.integers(1, 5))
-        signs = random.choice([-1.0, 1.0], size=(8, 1))
-        moved = contributions_of(int(random.integers(slots)), slots, 8, 2.0 * signs)
-        noise = np.linalg.inv(matrix)
-        exact = float(np.sqrt(np.sum(moved * np.linalg.solve(noise @ noise.T * 9.0, moved))))
-        run = make_run(records=slots, batches={"design": "cyclic", "size": 1}, steps=8, noise_multiplier=3.0, release="all", noise=BANDED)
-        vars(run)["noise"] = _Matrix(matrix)
-        assert exact <= slot_mus(run).max() * (1 + 1e-9)  # the rounding of the inverse
-
-
-class _Matrix:
-    def __init__(self, matrix: Any) -> None:
-        self._matrix = matrix
-
-    def strategy(self, steps: int) -> Any:
-        return self._matrix
+        assert certificate.epsilon == pytest.approx(GDP(max(exact)).epsilon(DELTA), rel=1e-8)
 
 
 def test_gradients_that_answer_the_noise_reach_no_more() -> None:
@@ -109,7 +103,7 @@ def test_gradients_that_answer_the_noise_reach_no_more() -> None:
 
     inside, outside = losses(True), losses(False)
     for epsilon in (0.0, 0.5, 1.0, 2.0):
-        claimed = lethe.guarantees.GDP(mu).delta(epsilon)
+        claimed = GDP(mu).delta(epsilon)
         first, second = (inside > epsilon).mean(), (outside > epsilon).mean()
         error = math.sqrt((first + math.exp(2 * epsilon) * second) / samples)
         assert first - math.exp(epsilon) * second < claimed + 5 * error
@@ -118,18 +112,16 @@ def test_gradients_that_answer_the_noise_reach_no_more() -> None:
         assert upper - math.exp(epsilon) * lower < claimed + 5 * math.sqrt((upper + math.exp(2 * epsilon) * lower) / samples)
 
 
-def test_the_identity_is_composition() -> None:
-    for batches in ({"design": "cyclic", "size": 10}, {"design": "full"}, {"design": "shuffled_once", "size": 10}):
-        run = make_run(batches=batches, noise={"kind": "banded_toeplitz", "coefficients": [1.0]}, release="all")
+def test_the_identity_is_composition_and_the_scale_of_a_strategy_is_the_noise_s() -> None:
+    """Twice C is half the noise: the same mechanism as with half the multiplier."""
+    for batches in ({"design": "cyclic", "size": 10}, {"design": "full"}, SECRET):
+        run = run_of({"kind": "banded_toeplitz", "coefficients": [1.0]}, batches=batches)
         independent = lethe.certify(run.uncorrelated, DELTA, theorems=["composition"])
         assert lethe.certify(run, DELTA).epsilon == pytest.approx(independent.epsilon, rel=1e-9)
-
-
-def test_the_strategy_s_scale_is_the_noise_s() -> None:
-    """Twice C is half the noise: the same mechanism as with half the multiplier."""
-    run = make_run(noise=BANDED, release="all")
-    twice = run.replace(noise={**BANDED, "coefficients": [2.0, 1.2, 0.6]}, noise_multiplier=10.0)
-    assert lethe.certify(twice, DELTA).epsilon == pytest.approx(lethe.certify(run, DELTA).epsilon, rel=1e-9)
+    twice = run_of({**BANDED, "coefficients": [2.0, 1.2, 0.6]}, noise_multiplier=10.0)
+    assert lethe.certify(twice, DELTA).epsilon == pytest.approx(lethe.certify(run_of(), DELTA).epsilon, rel=1e-9)
+    for none in (run_of(noise_multiplier=0.0), run_of(seeded=True)):
+        assert lethe.certify(none, DELTA).epsilon == math.inf
 
 
 def test_gradients_shorter_than_the_clip_norm_pay_for_their_length() -> None:
@@ -141,7 +133,7 @@ def test_gradients_shorter_than_the_clip_norm_pay_for_their_length() -> None:
 @pytest.mark.parametrize("noise", [BANDED, BUFFERED])
 def test_planned_noise_meets_its_target_and_no_less_would(noise: dict[str, Any]) -> None:
     for design in ("cyclic", "shuffled_once"):
-        run = make_run(noise=noise, noise_multiplier=None, batches={"design": design, "size": 10}, release="all")
+        run = run_of(noise, noise_multiplier=None, batches={"design": design, "size": 10})
         planned = lethe.plan(run, epsilon=1.0, delta=DELTA)
         assert planned.noise == run.noise
         assert 0.9999 < lethe.certify(planned, DELTA).epsilon <= 1.0
@@ -149,20 +141,18 @@ def test_planned_noise_meets_its_target_and_no_less_would(noise: dict[str, Any])
 
 
 def test_certificates_of_it_are_verified_and_add_up() -> None:
-    first, second = (lethe.certify(make_run(noise=noise, release="all"), DELTA) for noise in (BANDED, BUFFERED))
+    first, second = (lethe.certify(run_of(noise), DELTA) for noise in (BANDED, BUFFERED))
     for certificate in (first, second):
         said = lethe.verify(certificate)
         assert said.follows.yes
         assert said.private.yes
-        forged = replace(certificate, guarantee=lethe.guarantees.GDP(0.1), epsilon=lethe.guarantees.GDP(0.1).epsilon(DELTA))
-        assert not lethe.verify(forged).follows.yes
+        assert not lethe.verify(replace(certificate, guarantee=GDP(0.1), epsilon=GDP(0.1).epsilon(DELTA))).follows.yes
     both = lethe.total([first, second], DELTA).epsilon
-    mus = [float(slot_mus(certificate.run).max()) for certificate in (first, second)]
-    assert both == pytest.approx(lethe.guarantees.GDP(math.hypot(*mus)).epsilon(DELTA), rel=1e-6)
+    assert both == pytest.approx(GDP(math.hypot(mu_of(first.run), mu_of(second.run))).epsilon(DELTA), rel=1e-6)
 
 
 def test_the_studio_keeps_the_noise_and_refuses_to_draw_it() -> None:
-    run = make_run(noise=BANDED, release="all")
+    run = run_of()
     state = State.of_run(run)
     assert state.question().run == run
     with pytest.raises(InputError, match="banded_toeplitz"):
@@ -170,15 +160,9 @@ def test_the_studio_keeps_the_noise_and_refuses_to_draw_it() -> None:
     assert "noise=lethe.noise.BandedToeplitz(coefficients=(1.0, 0.6, 0.3, ))" in python_of(run, DELTA)
 
 
-def test_no_noise_and_seeds_give_no_privacy() -> None:
-    assert lethe.certify(make_run(noise=BANDED, noise_multiplier=0.0), DELTA).epsilon == math.inf
-    assert lethe.certify(make_run(noise=BANDED, seeded=True), DELTA).epsilon == math.inf
-
-
 def test_a_run_reads_back_what_it_wrote(tmp_path: Path) -> None:
-    matrix = LowerTriangular.saved(binary_tree(50), tmp_path / "tree.npy")
-    for noise in (BandedToeplitz(coefficients=(1.0, 0.5)), BufferedToeplitz(scales=(0.5,), decays=(0.9,)), matrix):
-        run = make_run(noise=noise, release="all")
+    for noise in noises(tmp_path, 50):
+        run = run_of(noise)
         run.save(tmp_path / "run.yaml")
         again = lethe.Run.load(tmp_path / "run.yaml")
         assert again == run
@@ -186,16 +170,16 @@ def test_a_run_reads_back_what_it_wrote(tmp_path: Path) -> None:
         certificate = lethe.certify(run, DELTA)
         certificate.save(tmp_path / "certificate.json")
         assert lethe.Certificate.load(tmp_path / "certificate.json").epsilon == certificate.epsilon
+        inverse = np.linalg.inv(strategy_of(run))
+        assert growths(run.noise, 50) == pytest.approx(np.sqrt(np.diagonal(inverse @ inverse.T)), rel=1e-9)  # type: ignore[arg-type]
     assert "noise" not in make_run().to_document()
     assert make_run(noise={"kind": "independent"}) == make_run(noise=None) == make_run()
 
 
 def test_a_matrix_is_known_by_its_hash(tmp_path: Path) -> None:
     noise = LowerTriangular.saved(binary_tree(50), tmp_path / "tree.npy")
-    run = make_run(noise=noise)
-    assert lethe.certify(run, DELTA).epsilon > 0
     with pytest.raises(InputError, match="for 50 steps; the run has 40"):
-        run.replace(passes=4)
+        make_run(noise=noise, passes=4)
     with pytest.raises(InputError, match="hash"):
         LowerTriangular(file=noise.file, sha256="0" * 64)
     (tmp_path / "other.npy").write_bytes((tmp_path / "tree.npy").read_bytes()[:-8] + b"12345678")
@@ -211,3 +195,74 @@ def test_a_matrix_is_known_by_its_hash(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.npy"):
         LowerTriangular.saved(np.eye(4), tmp_path / "matrix.txt")
     assert not (tmp_path / "wrong.npy").exists()
+
+
+def test_the_event_is_one_gaussian_of_the_strategy_s_sensitivity() -> None:
+    for neighbours in OTHERS:
+        run = run_of(neighbours=neighbours)
+        certificate = lethe.certify(run, DELTA)
+        exported = to_dp_event(certificate)
+        assert isinstance(exported.event, dp_accounting.GaussianDpEvent)
+        assert exported.event.noise_multiplier == pytest.approx(1.0 / mu_of(run), rel=1e-9)
+        assert exported.event.noise_multiplier <= 1.0 / mu_of(run) * (1 + 1e-13)
+        accountant = PLDAccountant(exported.neighbouring_relation).compose(exported.event)
+        assert accountant.get_epsilon(DELTA) == pytest.approx(certificate.epsilon, rel=1e-3)
+
+
+def test_executions_add_up_and_whatever_is_shown_of_one_costs_the_same() -> None:
+    """A secret slot is no event, but adds up."""
+    run = run_of(release="last")
+    accountant = LetheAccountant(NeighboringRelation.REPLACE_ONE)
+    accountant.compose(LastIterateDpEvent(run, "monday"))
+    once = accountant.get_epsilon(DELTA)
+    assert once == pytest.approx(GDP(mu_of(run)).epsilon(DELTA), rel=1e-9)
+    accountant.compose(IterateDpEvent(run, 3, "monday"))
+    assert accountant.get_epsilon(DELTA) == once
+    accountant.compose(LastIterateDpEvent(run, "tuesday"))
+    assert accountant.get_epsilon(DELTA) == pytest.approx(GDP(math.sqrt(2) * mu_of(run)).epsilon(DELTA), rel=1e-9)
+    secret, accountant = run_of(batches=SECRET), LetheAccountant(NeighboringRelation.REPLACE_ONE)
+    with pytest.raises(InputError, match="order of the batches is secret"):
+        to_dp_event(lethe.certify(secret, DELTA))
+    accountant.compose(LastIterateDpEvent(secret, "monday"))
+    assert accountant.get_epsilon(DELTA) == pytest.approx(lethe.certify(secret, DELTA).epsilon, rel=1e-9)
+
+
+def test_sweeps_keep_the_strategy(tmp_path: Path) -> None:
+    run = run_of()
+    for over, values, moved in (
+        ("noise", [2.0, 10.0], [run.replace(noise_multiplier=value) for value in (2.0, 10.0)]),
+        ("passes", [1, 8], [run.replace(passes=value) for value in (1, 8)]),
+        ("steps", [15, 60], [run.replace(passes=None, steps=value) for value in (15, 60)]),
+    ):
+        lines: Any = compare(run, DELTA, over=over, values=values, theorems=["correlated-noise"]).lines  # type: ignore[call-overload]
+        assert [row.epsilon for row in lines[0]] == pytest.approx([GDP(mu_of(one)).epsilon(DELTA) for one in moved], rel=1e-9)
+    assert len(compare(run, DELTA, over="noise").values) > 5
+    matrix = run_of(LowerTriangular.saved(binary_tree(50), tmp_path / "tree.npy"))
+    with pytest.raises(InputError, match="for 50 steps; the run has 10"):
+        compare(matrix, DELTA, over="steps", values=[10])
+    with pytest.raises(InputError, match="for 50 steps; the run has"):
+        cumulative_privacy(matrix, DELTA, points=3)
+
+
+def test_what_earlier_ends_would_have_cost() -> None:
+    run = run_of(BUFFERED)
+    found = cumulative_privacy(run, DELTA, points=4)
+    expected = [GDP(mu_of(run.replace(passes=None, steps=steps))).epsilon(DELTA) for steps in found.steps]
+    assert found.every_iterate == pytest.approx(expected, rel=1e-9)
+    assert found.last_iterate == found.every_iterate
+    assert found.every_iterate[-1] == lethe.certify(run, DELTA).epsilon
+
+
+def test_the_report_says_how_noise_is_correlated_and_how_large_it_is() -> None:
+    run = run_of()
+    assert run.noise is not None
+    page = document_of(subject_of(lethe.certify(run, DELTA)))
+    sections = {section.key: section for section in page.sections}
+    text = markdown(page)
+    assert "correlated over the steps (banded Toeplitz noise)" in text
+    assert "what is drawn for a step has the multiplier 5" in text
+    table = next(block for block in sections["noise"].blocks if hasattr(block, "rows"))
+    largest = 5.0 * growths(run.noise, 50)
+    shown = {int(row[0]): float(row[1]) for row in table.rows}  # type: ignore[attr-defined]
+    assert shown == pytest.approx({step: largest[step - 1] for step in shown}, rel=1e-3)
+    assert sections["steps"].data["every_iterate"][-1] == pytest.approx(lethe.certify(run, DELTA).epsilon)  # type: ignore[index, call-overload]

@@ -9,12 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import make_run
-from strategies import COLUMNS, random_triangular
+from strategies import COLUMNS, DELTA, random_triangular
 
 import lethe
-from lethe.calculus.correlated.matrices import as_matrix, binary_tree, blt_column, prefix_sums, sgd_workload, square_root
+from lethe.calculus.correlated.matrices import (
+    as_matrix,
+    binary_tree,
+    blt_column,
+    prefix_sums,
+    require_strategy,
+    sgd_workload,
+    square_root,
+)
 from lethe.calculus.correlated.optimum import banded_toeplitz, buffered_toeplitz, dense
-from lethe.calculus.correlated.sensitivity import mean_squared_error, noise_squares, sensitivity, slot_sensitivities
+from lethe.calculus.correlated.sensitivity import mean_squared_error, noise_squares, sensitivity, separated_sensitivity, slot_sensitivities
 from lethe.calculus.correlated.streams import BandedStream, BufferedStream, MatrixStream
 from lethe.errors import InputError
 
@@ -30,14 +38,17 @@ def test_the_square_root_has_the_published_entries() -> None:
     assert noise_squares(column, prefix_sums(50)) == pytest.approx(np.arange(50, 0, -1) @ column**2, rel=1e-12)
 
 
-def test_the_error_is_that_of_the_matrices() -> None:
-    """The recursion for Toeplitz columns, and the triangular solve, against an explicit inverse."""
+def test_the_error_is_that_of_the_matrices_and_of_one_that_overflows_infinite() -> None:
+    """The recursion for Toeplitz columns, and the triangular solve, against an explicit inverse; never nan, which no comparison sees."""
     workload = sgd_workload([0.1 * (1 + step % 3) for step in range(12)], momentum=0.5)
     for column in COLUMNS.values():
         for asked in (prefix_sums(12), sgd_workload(np.ones(12), momentum=0.9), workload):
             explicit = np.linalg.norm(as_matrix(asked) @ np.linalg.inv(as_matrix(column))) ** 2
             assert noise_squares(column, asked) == pytest.approx(explicit, rel=1e-10)
             assert noise_squares(as_matrix(column), asked) == pytest.approx(explicit, rel=1e-10)
+    growing = padded(np.array([1.0, 50.0]), 400)
+    for strategy in (growing, as_matrix(growing)):
+        assert mean_squared_error(strategy, prefix_sums(400), 10) == math.inf
 
 
 def test_the_workload_of_sgd_is_its_recursion() -> None:
@@ -87,12 +98,8 @@ def test_the_dense_optimum_of_one_participation_is_the_least_possible(steps: int
     assert found > np.sum(0.5 / np.sin(angles)) ** 2 / steps**2
 
 
-# T, steps of a pass
-PATTERNS = [(24, 24), (24, 1), (24, 5), (40, 4), (33, 40)]
-
-
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(("steps", "slots"), PATTERNS)
+@pytest.mark.parametrize(("steps", "slots"), [(24, 24), (24, 1), (24, 5), (40, 4), (33, 40)])
 def test_optimised_strategies_are_never_worse_than_known_ones(steps: int, slots: int) -> None:
     for workload in (prefix_sums(steps), sgd_workload(np.ones(steps), momentum=0.9)):
         error = {
@@ -140,29 +147,39 @@ def test_streams_solve_forward() -> None:
         cases[2][0].next(fresh[0])
 
 
-def test_an_error_that_overflows_is_infinite() -> None:
-    """Never nan, which no comparison of strategies would see."""
-    growing = padded(np.array([1.0, 50.0]), 400)
-    for strategy in (growing, as_matrix(growing)):
-        assert mean_squared_error(strategy, prefix_sums(400), 10) == math.inf
+NO_STRATEGY: tuple[Any, ...] = (
+    [],
+    [0.0, 1.0],
+    [1.0, -0.1],
+    [1.0, math.nan],
+    [1.0, math.inf],
+    [1e-70],
+    "strategy",
+    *(np.ones((2, 3)), np.ones((2, 2)), np.zeros((2, 2)), np.zeros((0, 0)), np.eye(4097), np.eye(2) * 1j, np.eye(2, dtype=bool)),
+    np.array([[1.0, 0.0], [1.0, -1.0]]),
+    np.array([[1.0, 0.0], [math.nan, 1.0]]),
+    np.ma.array(np.eye(2), mask=np.eye(2, k=-1)),
+    [["1", "0"], ["0", "1"]],
+    np.array(["2020-01-01"], dtype="datetime64[D]"),
+)
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_what_is_no_strategy_and_what_has_none_is_refused() -> None:
     for wrong in (
+        *(lambda strategy=strategy: require_strategy(strategy) for strategy in NO_STRATEGY),
         lambda: banded_toeplitz(10, 5, 11),
         lambda: banded_toeplitz(10, 0, 2),
         lambda: banded_toeplitz(3, 5, 2, workload=np.tril(np.ones((3, 3)))),
         lambda: buffered_toeplitz(10, 5, 11),
         lambda: dense(5000, 5),
-        lambda: dense(10, 5, workload=np.zeros(10)),
-        lambda: dense(10, 5, workload=np.ones(9)),
-        lambda: dense(10, 5, workload=1j * np.ones(10)),
-        lambda: blt_column((0.1,), (1.0,), 5),
-        lambda: blt_column((0.1,), (0.5, 0.1), 5),
-        lambda: blt_column((-0.1,), (0.5,), 5),
+        *(lambda workload=workload: dense(10, 5, workload=workload) for workload in (np.zeros(10), np.ones(9), 1j * np.ones(10))),
+        *(lambda buffers=buffers: blt_column(*buffers, 5) for buffers in (((0.1,), (1.0,)), ((0.1,), (0.5, 0.1)), ((-0.1,), (0.5,)))),
         lambda: sgd_workload([1.0, 0.0]),
         lambda: sgd_workload([1.0], momentum=1.0),
         lambda: binary_tree(5000),
+        *(lambda apart=apart: separated_sensitivity([1.0, 0.5], *apart) for apart in ((0, None), (1.5, None), (1, 0))),
+        lambda: separated_sensitivity([1.0, -0.5], 1),
+        lambda: separated_sensitivity(np.linspace(1.0, 2.0, 5000), 10),  # a column that rises
     ):
         with pytest.raises(InputError):
             wrong()
@@ -177,59 +194,28 @@ def error_of(run: lethe.Run, workload: Any) -> float:
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once"])
 def test_at_the_same_epsilon_it_moves_the_iterates_less(design: str, tmp_path: Path) -> None:
     run = make_run(batches={"design": design, "size": 10}, release="all", noise_multiplier=None)
-    kinds: dict[str, dict[str, Any]] = {
-        "banded_toeplitz": {},
-        "buffered_toeplitz": {"buffers": 2},
-        "dense": {"path": tmp_path / "dense.npy", "bands": 12},
-    }
-    independent = error_of(lethe.plan(run, epsilon=1.0, delta=1e-5), prefix_sums(50))
-    for kind, options in kinds.items():
-        planned = lethe.plan(lethe.correlate(run, kind, **options), epsilon=1.0, delta=1e-5)  # pyright: ignore[reportArgumentType]
+    independent = error_of(lethe.plan(run, epsilon=1.0, delta=DELTA), prefix_sums(50))
+    dense_one: dict[str, Any] = {"strategy": "dense", "path": tmp_path / "dense.npy", "bands": 12}
+    for options in ({}, {"strategy": "buffered_toeplitz", "buffers": 2}, dense_one):
+        planned = lethe.plan(lethe.correlate(run, **options), epsilon=1.0, delta=DELTA)
         assert error_of(planned, prefix_sums(50)) < 0.35 * independent
+    full = run.replace(batches={"design": "full"})  # gain nothing
+    planned = lethe.plan(lethe.correlate(full), epsilon=1.0, delta=DELTA)
+    assert planned.noise_multiplier == pytest.approx(lethe.plan(full, epsilon=1.0, delta=DELTA).noise_multiplier, rel=1e-6)
 
 
 def test_the_workload_is_the_run_s(tmp_path: Path) -> None:
     """Step sizes that shrink, and momentum, have strategies of their own, better for them than the one of plain sums."""
     run = make_run(steps=20, step_size={"schedule": "exponential", "first": 0.5, "ratio": 0.7}, release="all")
-    own = lethe.correlate(run, "dense", path=tmp_path / "own.npy").noise
-    plain = lethe.correlate(run.replace(step_size=0.5), "dense", path=tmp_path / "plain.npy").noise
-    workload = sgd_workload(run.step_sizes)
-    assert own is not None
-    assert plain is not None
-    assert mean_squared_error(own.strategy(20), workload, 10) < 0.9 * mean_squared_error(plain.strategy(20), workload, 10)
-    heavy = sgd_workload(np.ones(50), momentum=0.9)
-    with_momentum, without = (lethe.correlate(make_run(), momentum=momentum).noise for momentum in (0.9, 0.0))
-    assert with_momentum is not None
-    assert without is not None
-    assert mean_squared_error(with_momentum.strategy(50), heavy, 10) < mean_squared_error(without.strategy(50), heavy, 10)
-
-
-def test_full_batches_gain_nothing() -> None:
-    run = make_run(batches={"design": "full"}, release="all")
-    planned = lethe.plan(lethe.correlate(run), epsilon=1.0, delta=1e-5)
-    assert planned.noise_multiplier == pytest.approx(lethe.plan(run, epsilon=1.0, delta=1e-5).noise_multiplier, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("changes", "options", "said"),
-    [
-        ({}, {"strategy": "tree"}, "strategy"),
-        ({}, {"strategy": "dense"}, "path"),
-        ({}, {"path": "C.npy"}, "path"),
-        ({}, {"bands": 51}, "bands"),
-        ({}, {"bands": 0}, "bands"),
-        ({}, {"strategy": "buffered_toeplitz", "buffers": 11}, "buffers"),
-        ({}, {"momentum": 1.0}, "momentum"),
-        ({"step_size": [0.5] * 49 + [0.4]}, {}, "step_size"),
-        ({"batches": {"design": "poisson", "size": 10}}, {}, "poisson"),
-        ({"noise_at": "pass_ends"}, {}, "noise_at"),
-        ({"passes": 500}, {"strategy": "dense", "path": "C.npy"}, "4096"),
-    ],
-)
-def test_what_it_cannot_do_is_refused(changes: dict[str, Any], options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        lethe.correlate(make_run(**changes), **options)
-    assert not Path("C.npy").exists()
+    own = lethe.correlate(run, "dense", path=tmp_path / "own.npy")
+    plain = lethe.correlate(run.replace(step_size=0.5), "dense", path=tmp_path / "plain.npy")
+    heavy, light = (lethe.correlate(make_run(), momentum=momentum) for momentum in (0.9, 0.0))
+    for better, worse, workload, share in (
+        (own, plain, sgd_workload(run.step_sizes), 0.9),
+        (heavy, light, sgd_workload(np.ones(50), momentum=0.9), 1.0),
+    ):
+        errors = [mean_squared_error(one.noise.strategy(one.total_steps), workload, 10) for one in (better, worse) if one.noise]
+        assert errors[0] < share * errors[1]
 
 
 def _file(run: lethe.Run) -> Path:

@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate
 from scipy.special import log_ndtr
 
-from lethe.calculus.any_guarantee.composition import joined as joined_guarantees
+from lethe.calculus.any_guarantee import joined as joined_guarantees
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement

@@ -58,24 +58,7 @@ def test_one_record_added_or_replaced_changes_every_probability_by_at_most_epsil
     # where a candidate is far from winning, the bound is nearly met: noise a tenth smaller would not do
     assert added >= 0.9 * epsilon
     assert replaced >= 0.9 * epsilon
-
-
-def test_the_noise_for_one_record_added_does_not_cover_one_replaced() -> None:
-    assert worst_log_ratio(REPLACED, BOUND / 1.0) > 1.5
-
-
-@pytest.mark.nightly(by_day="test_the_noise_is_no_smaller_than_the_proof_asks")
-@pytest.mark.parametrize("touch_factor", [1.0, 2.0])
-def test_the_code_has_these_probabilities(touch_factor: float) -> None:
-    losses, epsilon, draws = np.array([1.0, 0.0, 2.5, 9.0]), 1.3, 20_000
-    generator = torch.Generator().manual_seed(0)
-    kept = torch.tensor(losses)
-    chosen = [noisy_min(kept, bound=BOUND, epsilon=epsilon, touch_factor=touch_factor, generator=generator) for _ in range(draws)]
-    expected = winners(losses, touch_factor * BOUND / epsilon)
-    assert stats.chisquare(np.bincount(chosen, minlength=4), draws * expected).pvalue > 1e-9
-    # a chi-square test this large sees a scale 10 % smaller
-    assert stats.chisquare(draws * winners(losses, 0.9 * touch_factor * BOUND / epsilon), draws * expected).pvalue < 1e-6
-    assert kept.tolist() == losses.tolist()
+    assert worst_log_ratio(REPLACED, BOUND / epsilon) > 1.5 * epsilon  # noise for one record added does not cover one replaced
 
 
 @pytest.mark.parametrize("touch_factor", [1.0, 2.0])
@@ -100,40 +83,31 @@ def make_plan(**changes: Any) -> AdaptiveDescent:
     return AdaptiveDescent(**{**fields, **changes})
 
 
-def queries_on(plan: AdaptiveDescent, rows: np.ndarray, targets: np.ndarray) -> PaidQueries:
+def queries_on(plan: AdaptiveDescent, rows: np.ndarray, targets: Any = (0, 0, 0)) -> PaidQueries:
     column = torch.tensor(targets).reshape(-1, 1)
     return PaidQueries(plan, Logistic(feature_norm=1.0), torch.tensor(rows), column, torch.Generator().manual_seed(0))
 
 
-def queries_on_nothing(plan: AdaptiveDescent, columns: int) -> PaidQueries:
-    """Records whose features are 0: every gradient is 0, so that what comes out is noise."""
-    return queries_on(plan, np.zeros((3, columns)), np.zeros(3, dtype=np.int64))
-
-
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out", "add_or_remove"])
 def test_the_noise_of_a_gradient_is_what_was_paid_for_and_averaging_adds_up(neighbours: str) -> None:
-    """Delta^2/(2 rho) with Delta = 2 C_g when a record is replaced, else C_g; the average of two has the variance of their sum of costs."""
-    plan, columns = make_plan(neighbours=neighbours, rho=10.0), 200_000
-    queries = queries_on_nothing(plan, columns)
+    """Delta^2/(2 rho) with Delta = 2 C_g when a record is replaced, else C_g; the average of two has the variance of their sum of costs.
+
+    Of records whose features are 0: every gradient is 0, so that what comes out is noise. What cannot be paid does not look.
+    """
+    columns = 200_000
+    queries = queries_on(make_plan(neighbours=neighbours, rho=0.52), np.zeros((3, columns)))
     nothing = torch.zeros(columns, 1, dtype=torch.float64)
     first, second = queries.gradient(nothing, 0.4), queries.gradient(nothing, 0.1)
     delta = 1.2 if neighbours == "replace_one" else 0.6
     low, high = stats.chi2.interval(1 - 1e-9, columns)
     for noise, rho in ((first, 0.4), (second, 0.1), (averaged(first, 0.4, second, 0.1), 0.5)):
         assert low < float((noise**2).sum()) / (delta**2 / (2 * rho)) < high
-    assert queries.budget.spent() == pytest.approx(0.5)
     assert high / columns < 1.02
-
-
-def test_a_query_that_cannot_be_paid_does_not_look() -> None:
-    queries = queries_on_nothing(make_plan(rho=0.05), 4)
-    nothing = torch.zeros(4, 1, dtype=torch.float64)
     with pytest.raises(BudgetExceededError):
-        queries.gradient(nothing, 0.06)
-    queries.gradient(nothing, 0.04)
+        queries.gradient(nothing, 0.03)
     with pytest.raises(BudgetExceededError):
         queries.best(nothing, nothing, torch.zeros(2, dtype=torch.float64))
-    assert queries.budget.spent() == pytest.approx(0.04)
+    assert queries.budget.spent() == pytest.approx(0.5)
 
 
 def test_the_losses_that_are_compared_are_clipped_record_by_record() -> None:

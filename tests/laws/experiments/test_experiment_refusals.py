@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
+from lethe.heavy_tailed import BallDomain, Moments, Problem
 from lethe.run.losses import LeastSquares, Logistic, Softmax, Unknown
 from lethe_experiments.adaptive import AdaptiveDescent, ValidationDecay, train_adaptively
 from lethe_experiments.adaptive.queries import noisy_min
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
 from lethe_experiments.liang.double_clipping import clip_mean, projected_iterate
-from lethe_experiments.rates.liang_rates import ClippedDescent, private_gradient_norm_rate, root_gap_rate
+from lethe_experiments.lower_bounds.bounds import convex_lower_bound, strongly_convex_lower_bound
+from lethe_experiments.rates.liang_rates import ClippedDescent, gradient_norm_rate, private_gradient_norm_rate, root_gap_rate
 from lethe_experiments.rates.tables import Setting, row
-from lethe_experiments.risk.best_steps import best_steps_dynamic, best_steps_uniform, t_dyn_exact, t_uni_exact, t_uni_printed
+from lethe_experiments.risk.best_steps import (
+    best_steps_dynamic,
+    best_steps_uniform,
+    t_dyn_exact,
+    t_dyn_stated,
+    t_uni_exact,
+    t_uni_printed,
+    t_uni_stated,
+)
 from lethe_experiments.risk.gradient_descent import decay, erub, erub_dyn, erub_uni, noise_to_gap
 from lethe_experiments.risk.mini_batches import batch_term
 from lethe_experiments.risk.momentum import best_u3, u3, u3_short_bound, u3_uniform, u3_uniform_bound
@@ -33,6 +44,9 @@ PLAN = {"rho": 1.0, "gradient_rho": 0.02, "selection_rho": 0.03, "gradient_clip"
 MOMENTUM = {"kappa": 10.0, "beta": 0.5, "relative_step": 0.05, "alpha": 0.1}
 DECAY = {"loss": Softmax(feature_norm=1.5), "classes": 3, "period": 2, "window": 1}
 POINT = [torch.nn.Parameter(torch.ones(2))]
+STABLE = {"gradient_bound": 1.0, "step_size": 0.5, "smoothness": 2.0, "steps": 10, "records": 100}
+LONGEST = largest_relative_step(kappa=10.0, beta=0.5)
+PROBLEM = Problem(gradient=lambda x, records: x, dimension=2, domain=BallDomain(radius=1.0), moments=Moments(order=2, bound=3.0))
 
 FORMULAS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     *((one, {"kappa": 2.0, "alpha": 0.1}) for one in (t_uni_exact, t_dyn_exact, t_uni_printed, best_steps_uniform, best_steps_dynamic)),
@@ -51,7 +65,7 @@ FORMULAS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     *((one, {"gamma": 0.9, "beta": 0.5, "steps": 3}) for one in (mom_weights, theorem_4_8_weights)),
     (turning_step, {"gamma": 0.9, "beta": 0.5}),
     (ter_high_probability, {"excess": 0.02, "gradient_bound": 2.0, "strong_convexity": 0.5, "records": 1000, "failure": 0.1}),
-    (uniform_stability, {"gradient_bound": 1.0, "step_size": 0.5, "smoothness": 2.0, "steps": 10, "records": 100}),
+    (uniform_stability, STABLE),
     (repetitions, {"failure": 0.1, "budget": 1.0}),
     (ter_expectation, {"excess": 0.1, "stability": 0.1}),
     (ClippedDescent, {**RUN, "gradient_std": 3.0}),
@@ -62,6 +76,23 @@ FORMULAS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 ]
 CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: decay(0.99), "smoothness / PL constant"),
+    *((lambda one=one: one(1.0, 0.1), "kappa > 1") for one in (t_uni_printed, t_uni_stated, t_dyn_stated)),
+    (lambda: t_uni_exact(2.0, 5e-324), "too small"),
+    (lambda: uniform_stability(**{**STABLE, "step_size": 1.0 + 1e-9}), "may expand"),
+    (lambda: uniform_stability(**STABLE, strong_convexity=2.1), "cannot exceed smoothness"),
+    *((lambda one=one: one(0.5, 0.3, 2000), "the weight of step 1") for one in (mom_weights, theorem_4_8_weights)),
+    (lambda: u3_short_bound(gamma=0.95, beta=0.5, steps=15), "up to 14 steps"),
+    (lambda: erub_momentum_uni(5, kappa=10.0, beta=0.5, relative_step=1.01 * LONGEST, alpha=0.1), f"at most {LONGEST:.6g}"),
+    (lambda: erub_momentum_uni(5, kappa=1.0, beta=0.9, relative_step=1.0, alpha=0.1), "shorter steps or less momentum"),
+    (lambda: Setting(dimension=10_000, records=10, budget=0.1, epsilon=0.5, delta=1e-5), "take no step"),
+    (lambda: Setting(dimension=1, records=10, budget=1.0, epsilon=1.0, delta=1e-5, round_records=11), "round_records"),
+    (lambda: row("gd-static").variance(Setting(**SETTING), 0.0), "step"),  # pyright: ignore[reportArgumentType]
+    (lambda: row("true-gd-adv").variance(Setting(**SETTING), 1), "states no noise"),  # pyright: ignore[reportArgumentType]
+    (lambda: gradient_norm_rate(replace(DESCENT, step_size=0.03), noise_std=0.1), r"1/\(9L\)"),
+    (lambda: root_gap_rate(replace(DESCENT, step_size=0.12), noise_std=0.1, diameter=1.0, strong_convexity=1.0), r"9/\(20L\)"),
+    (lambda: convex_lower_bound(PROBLEM, 100, 0.0), "rho"),
+    (lambda: strongly_convex_lower_bound(PROBLEM, 100, 0.5), "strong_convexity"),
+    (lambda: convex_lower_bound(replace(PROBLEM, moments=None), 100, 0.5), "moments"),
     (lambda: noise_to_gap(dimension=1, gradient_bound=1e-200, budget=1.0, smoothness=1.0, records=1, initial_gap=1.0), "beyond the range"),
     (lambda: u3(gamma=0.9, beta=0.5, variances=[1.0, -1.0]), "variances"),
     (lambda: root_gap_rate(DESCENT, noise_std=0.1, diameter=1.0, strong_convexity=5.0), "at most smoothness"),
@@ -113,5 +144,5 @@ def test_a_formula_refuses_what_is_no_number_by_its_name(place: int, bad: object
 
 @pytest.mark.parametrize(("call", "message"), CALLS)
 def test_what_has_no_meaning(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(LetheError, match=message):
         call()

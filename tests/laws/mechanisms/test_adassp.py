@@ -5,8 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import optimize
 
 from lethe.calculus.guarantees import GDP, ApproxDP
@@ -56,17 +54,6 @@ def test_neighbours_never_move_the_moments_further_and_some_do(
         found.append(-result.fun)
     assert max(found) <= stated * (1 + 1e-9)
     assert max(found) >= 0.95 * stated
-
-
-@given(
-    values=st.lists(st.floats(-3.0, 3.0), min_size=8, max_size=8),
-    neighbours=st.sampled_from(["replace_one", "zero_out"]),
-    weights=st.sampled_from(WEIGHTS),
-)
-def test_no_drawn_pair_moves_them_further(values: list[float], neighbours: str, weights: tuple[float, float]) -> None:
-    rest = np.random.default_rng(0).standard_normal((3, 4)) / 2.0
-    stated = moments_sensitivity(norm=1.0, neighbours=neighbours, target_weight=weights[0], eigenvalue_weight=weights[1])
-    assert _distance(np.array(values), rest, neighbours, 1.0, 1.0, weights) <= stated * (1 + 1e-9)
 
 
 def test_the_released_vector_has_the_norm_of_the_matrices() -> None:

@@ -1,7 +1,8 @@
-"""Second moments of rows, and mean and second moments of channels: how far a record moves them by brute force, and the law of the noise."""
+"""Noisy moments of rows, channels and columns: how far a record moves them by brute force, and the law of the noise."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -17,16 +18,21 @@ from lethe.accounting.recheck import recheck_statement
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.mechanisms.moments import _symmetric_noise, channel_moments, channel_sensitivity, moment_sensitivity, second_moment
+from lethe.mechanisms.moments import channel_moments, channel_sensitivity, moment_sensitivity, second_moment
+from lethe.mechanisms.standardise import contributions, moment_weight, standardise
 
 BOTH = pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
+SMALL_NOISE = GDP(1e9)
+
+
+def coordinates(matrix: np.ndarray) -> np.ndarray:
+    """In the orthonormal basis of symmetric matrices: diagonal entries, and those above it times the root of 2."""
+    return np.concatenate([np.diag(matrix), math.sqrt(2.0) * matrix[np.triu_indices(len(matrix), 1)]])
 
 
 def weighed(made: Any, count: int, norm: float, positions: int, weight: float) -> np.ndarray:
-    """The released sum where its noise is isotropic: a m, diagonal entries, and those above the diagonal times the root of 2."""
-    matrix = count * made.second_moment
-    above = np.triu_indices(len(matrix), 1)
-    return np.concatenate([math.sqrt(weight / positions) * norm * count * made.mean, np.diag(matrix), math.sqrt(2.0) * matrix[above]])
+    """The released sum where its noise is isotropic: a m, and the coordinates of the second moment."""
+    return np.concatenate([math.sqrt(weight / positions) * norm * count * made.mean, coordinates(count * made.second_moment)])
 
 
 def contribution(row: np.ndarray, channels: int, norm: float, weight: float) -> np.ndarray:
@@ -82,18 +88,23 @@ def test_of_one_channel_the_furthest_pair_of_a_grid_comes_to_the_bound(weight: f
     )
 
 
-@pytest.mark.parametrize("weight", [0.35, 1.0])
-def test_of_one_channel_mu_is_how_far_a_record_moves_over_the_noise_that_is_there(weight: float) -> None:
-    """From what is released alone: the values of the furthest pair, and noise of both numbers."""
-    other = -0.5 + 0.5 * math.sqrt(1.0 - 2.0 * weight) if weight <= 0.5 else -1.0
-    options: dict[str, Any] = {"channels": 1, "norm": 1.0, "target": GDP(0.5), "records": 6, "mean_weight": weight}
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("weight", [0.1, 0.5])
+def test_a_search_over_all_pairs_finds_no_further_ones(weight: float) -> None:
+    """Over values at every position, from many starts, phi by its definition: it comes to the bound, and not beyond it."""
+    generator, channels, positions = np.random.default_rng(3), 3, 2
 
-    def released(value: float, drawn: float) -> np.ndarray:
-        return weighed(channel_moments(np.array([[value], *[[0.0]] * 5]), generator=Constant(drawn), **options), 6, 1.0, 1, weight)
+    def minus_distance(values: np.ndarray) -> float:
+        phis = []
+        for record in values.reshape(2, positions, channels):
+            near = record / max(1.0, math.sqrt(np.square(record).sum()))  # at most 1 as one row, so R^2 = 1/P
+            phis.append(np.concatenate([math.sqrt(weight / positions) * near.mean(axis=0), (near.T @ near / positions).ravel()]))
+        return -float(np.linalg.norm(phis[0] - phis[1]))
 
-    distance = np.linalg.norm(released(1.0, 0.0) - released(other, 0.0))
-    stds = (released(1.0, 1e-9) - released(1.0, 0.0)) / 1e-9
-    np.testing.assert_allclose(stds, distance / 0.5, rtol=1e-5)
+    starts = generator.normal(size=(5, 2 * channels * positions))
+    found = max(-optimize.minimize(minus_distance, start, method="BFGS").fun for start in starts)
+    assert found == pytest.approx(channel_sensitivity(1.0, positions, "replace_one", weight), rel=1e-4)
+    assert found <= channel_sensitivity(1.0, positions, "replace_one", weight) * (1.0 + 1e-12)
 
 
 def stored(count: int, neighbours: Any, **changes: Any) -> Statement:
@@ -125,46 +136,33 @@ def test_an_older_statement_of_one_channel_keeps_its_guarantee() -> None:
     assert mu_of(recheck_statement(Statement.from_dict(content)).statement.guarantee) == pytest.approx(0.5, rel=1e-9)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("weight", [0.1, 0.5])
-def test_a_search_over_all_pairs_finds_no_further_ones(weight: float) -> None:
-    """Over values at every position, from many starts, phi by its definition: it comes to the bound, and not beyond it."""
-    generator, channels, positions = np.random.default_rng(3), 3, 2
-
-    def minus_distance(values: np.ndarray) -> float:
-        phis = []
-        for record in values.reshape(2, positions, channels):
-            near = record / max(1.0, math.sqrt(np.square(record).sum()))  # at most 1 as one row, so R^2 = 1/P
-            phis.append(np.concatenate([math.sqrt(weight / positions) * near.mean(axis=0), (near.T @ near / positions).ravel()]))
-        return -float(np.linalg.norm(phis[0] - phis[1]))
-
-    starts = generator.normal(size=(5, 2 * channels * positions))
-    found = max(-optimize.minimize(minus_distance, start, method="BFGS").fun for start in starts)
-    assert found == pytest.approx(channel_sensitivity(1.0, positions, "replace_one", weight), rel=1e-4)
-    assert found <= channel_sensitivity(1.0, positions, "replace_one", weight) * (1.0 + 1e-12)
+def furthest(channels: int, weight: float, neighbours: str) -> tuple[list[float], list[float]]:
+    """Of the records of one value at all positions two that move the sums furthest, in units of the radius."""
+    if neighbours == "zero_out":
+        return [1.0, 0.0][:channels], [0.0, 0.0][:channels]
+    if channels == 1:
+        return [1.0], [-0.5 + 0.5 * math.sqrt(1.0 - 2.0 * weight) if weight <= 0.5 else -1.0]
+    return [1.0, 0.0], [-weight / 2.0, math.sqrt(1.0 - weight**2 / 4.0)]
 
 
 @BOTH
-@pytest.mark.parametrize("weight", [0.2, 0.5, 2.0])
-def test_mu_is_how_far_a_record_moves_over_the_noise_that_is_there(neighbours: Any, weight: float) -> None:
+@pytest.mark.parametrize(("channels", "weight"), [(1, 0.35), (1, 1.0), (2, 0.2), (2, 0.5), (2, 2.0)])
+def test_mu_is_how_far_a_record_moves_over_the_noise_that_is_there(channels: int, weight: float, neighbours: Any) -> None:
     """From what is released alone: noise one per cent too small, of the mean or of the second moments, would fail."""
-    positions, norm, cosine = 4, 2.0, -weight / 2.0
+    positions, norm = 4, 2.0
     radius = norm / math.sqrt(positions)
-    rows = np.zeros((6, 2 * positions))
-    rows[0] = np.repeat([radius, 0.0], positions)
-    other = rows.copy()
-    other[0] = 0.0 if neighbours == "zero_out" else np.repeat([cosine * radius, math.sqrt(1.0 - cosine**2) * radius], positions)
-    options = {"channels": 2, "norm": norm, "target": GDP(0.5), "neighbours": neighbours, "records": 6, "mean_weight": weight}
+    first, second = (np.repeat(radius * np.array(value), positions) for value in furthest(channels, weight, neighbours))
+    rows, other = np.zeros((2, 6, channels * positions))
+    rows[0], other[0] = first, second
+    options = {"channels": channels, "norm": norm, "target": GDP(0.5), "neighbours": neighbours, "records": 6, "mean_weight": weight}
     quiet, moved, noisy = (
         channel_moments(one, generator=Constant(value), **options) for one, value in ((rows, 0.0), (other, 0.0), (rows, 1e-9))
     )
     one, two, shaken = (weighed(made, 6, norm, positions, weight) for made in (quiet, moved, noisy))
     distance = np.linalg.norm(one - two)
-    stds = (shaken - one) / 1e-9
     # Of two draws for an entry off the diagonal each makes half of it, times the root of 2: a constant for both is the root of 2.
-    np.testing.assert_allclose(stds / [1.0, 1.0, 1.0, 1.0, math.sqrt(2.0)], distance / 0.5, rtol=1e-5)
-    assert mu_of(noisy.statement.planned) == pytest.approx(0.5, rel=1e-12)
-    assert mu_of(noisy.statement.planned) <= 0.5
+    np.testing.assert_allclose((shaken - one) / 1e-9 / [1.0, 1.0, 1.0, 1.0, math.sqrt(2.0)][: one.size], distance / 0.5, rtol=1e-5)
+    assert 0.5 * (1 - 1e-12) <= mu_of(noisy.statement.planned) <= 0.5
     assert (6 * noisy.noise_std, 6 * noisy.mean_noise_std * math.sqrt(weight) * radius) == pytest.approx((distance / 0.5, distance / 0.5))
 
 
@@ -216,17 +214,9 @@ def test_records_are_projected_and_the_mean_is_in_the_ball() -> None:
 
 # --- second moments of rows ---
 
-SMALL_NOISE = GDP(1e9)
-
-
-def coordinates(matrix: np.ndarray) -> np.ndarray:
-    """In the orthonormal basis of symmetric matrices: diagonal entries, and those above it times the root of 2."""
-    rows, columns = np.triu_indices(len(matrix), 1)
-    return np.concatenate([np.diag(matrix), math.sqrt(2.0) * matrix[rows, columns]])
-
 
 @given(st.integers(1, 4), st.integers(0, 10_000), st.floats(0.1, 10.0))
-def test_no_pair_of_rows_moves_the_matrix_further(columns, seed, norm):
+def test_no_pair_of_rows_moves_the_matrix_further(columns: int, seed: int, norm: float) -> None:
     generator = np.random.default_rng(seed)
     rows = generator.normal(size=(2, columns)) * 10.0 ** generator.uniform(-3, 3)
     one, other = (second_moment(row[None, :], norm=norm, target=SMALL_NOISE, generator=generator).matrix for row in rows)
@@ -236,29 +226,83 @@ def test_no_pair_of_rows_moves_the_matrix_further(columns, seed, norm):
 
 
 @pytest.mark.parametrize("columns", [1, 2, 5])
-def test_the_sensitivity_of_second_moments_is_reached(columns):
+def test_the_sensitivity_of_second_moments_is_reached(columns: int) -> None:
     axes = np.eye(columns) * 3.0
     one = np.outer(axes[0], axes[0])
     other = np.outer(axes[-1], axes[-1]) if columns > 1 else np.zeros((1, 1))
     assert np.linalg.norm(one - other) == pytest.approx(moment_sensitivity(3.0, columns, "replace_one"), rel=1e-12)
     assert np.linalg.norm(one) == pytest.approx(moment_sensitivity(3.0, columns, "zero_out"), rel=1e-12)
-    assert np.linalg.norm(coordinates(one - other)) == pytest.approx(np.linalg.norm(one - other))
-
-
-def test_the_covariance_of_the_noise_is_exact():
-    """The noise is linear in the draws, so what each makes of it gives the covariance without any sampling."""
-    moved = np.array([coordinates(_symmetric_noise(3, 2.0, OneEntry(place))) for place in range(9)]) / 1e-6
-    assert moved.T @ moved == pytest.approx(4.0 * np.eye(6))
 
 
 @pytest.mark.parametrize(("neighbours", "sensitivity"), [("replace_one", math.sqrt(2.0) * 9.0), ("zero_out", 9.0)])
-def test_the_noise_of_second_moments_is_the_sensitivity_over_mu(neighbours, sensitivity):
-    made = second_moment(np.zeros((4, 2)), norm=3.0, target=GDP(0.5), neighbours=neighbours, records=4)
-    assert made.noise_std == pytest.approx(sensitivity / 0.5, rel=1e-9)
-    assert made.noise_std >= sensitivity / 0.5
-    assert mu_of(made.statement.planned) <= 0.5
-    assert mu_of(made.statement.planned) == pytest.approx(0.5)
-    seeded = second_moment(
-        np.zeros((4, 2)), norm=3.0, target=GDP(0.5), neighbours=neighbours, records=4, generator=np.random.default_rng(5)
-    )
-    assert seeded.matrix == pytest.approx(_symmetric_noise(2, made.noise_std, np.random.default_rng(5)))
+def test_the_noise_of_second_moments_is_isotropic_and_the_sensitivity_over_mu(neighbours: Any, sensitivity: float) -> None:
+    options = {"norm": 3.0, "target": GDP(0.5), "neighbours": neighbours, "records": 4}
+    made = [second_moment(np.zeros((4, 3)), generator=OneEntry(place), **options) for place in range(9)]
+    moved = np.array([coordinates(one.matrix) for one in made]) / 1e-6
+    assert moved.T @ moved == pytest.approx((sensitivity / 0.5) ** 2 * np.eye(6), rel=1e-9, abs=1e-9)
+    assert sensitivity / 0.5 <= made[0].noise_std <= sensitivity / 0.5 * (1 + 1e-9)
+    assert 0.5 * (1 - 1e-6) <= mu_of(made[0].statement.planned) <= 0.5
+
+
+# --- mean and scale of columns ---
+
+CORNERS = np.array(list(itertools.product([-3.0, 0.0, 1.0, 9.0], repeat=3)))
+
+
+def widest(phi: np.ndarray, neighbours: str) -> float:
+    """The largest distance of two of the rows, or the largest length."""
+    if neighbours == "zero_out":
+        return float(np.linalg.norm(phi, axis=1).max())
+    return math.sqrt(max(np.square(phi - phi[index]).sum(axis=1).max() for index in range(len(phi))))
+
+
+@pytest.mark.parametrize(("neighbours", "sensitivity"), [("replace_one", 2.0), ("zero_out", 1.0)])
+def test_no_record_moves_the_columns_further_than_stated_and_the_weight_is_the_largest(neighbours: Any, sensitivity: float) -> None:
+    phi = contributions(np.linspace(-1.0, 1.0, 801)[:, None], np.array([-1.0]), np.array([1.0]), neighbours)[:, :, 0]
+    assert widest(phi, neighbours) <= sensitivity * (1 + 1e-12)
+    assert widest(phi * np.array([1.0, 1.01]), neighbours) > sensitivity * 1.00005
+    phi = contributions(CORNERS, np.array([-3.0, 0.0, 0.5]), np.array([9.0, 1.0, 1.0]), neighbours).reshape(len(CORNERS), -1)
+    stated = sensitivity * math.sqrt(3.0)
+    assert 0.999 * stated < widest(phi, neighbours) <= stated * (1.0 + 1e-12)
+    assert moment_weight("replace_one") ** 2 == pytest.approx(((1 + math.sqrt(5)) / 2) ** 5 / 4)
+
+
+@given(
+    values=st.lists(st.floats(-1e6, 1e6), min_size=4, max_size=4),
+    neighbours=st.sampled_from(["replace_one", "zero_out"]),
+    low=st.floats(-1e3, 1e3),
+    width=st.floats(1e-3, 1e3),
+)
+def test_no_pair_of_records_moves_two_columns_further(values: list[float], neighbours: Any, low: float, width: float) -> None:
+    phi = contributions(np.array(values).reshape(2, 2), np.full(2, low), np.full(2, low + width), neighbours).reshape(2, -1)
+    assert widest(phi, neighbours) <= (2.0 if neighbours == "replace_one" else 1.0) * math.sqrt(2.0) * (1.0 + 1e-14)
+
+
+@pytest.mark.parametrize(("neighbours", "sensitivity"), [("replace_one", 2.0), ("zero_out", 1.0)])
+def test_the_noise_of_columns_is_the_sensitivity_over_mu(neighbours: Any, sensitivity: float) -> None:
+    rows = np.zeros((100, 4))
+    rows[:50] = 1.0
+    options = {"low": -2.0, "high": 2.0, "target": GDP(0.5), "neighbours": neighbours, "records": 100}
+    quiet, noisy = (standardise(rows, generator=Constant(value), **options) for value in (0.0, 1.0))
+    assert noisy.mean - quiet.mean == pytest.approx(2.0 * sensitivity * math.sqrt(4.0) / 0.5 / 100.0, rel=1e-9)
+    assert 0.5 * (1 - 1e-12) <= mu_of(noisy.statement.planned) <= 0.5
+
+
+@BOTH
+def test_without_noise_it_is_the_usual_standardisation(neighbours: Any) -> None:
+    rows = np.random.default_rng(0).normal([1.0, -2.0], [0.5, 3.0], size=(5000, 2))
+    made = standardise(rows, low=[-5, -30], high=[5, 30], target=GDP(1e6), neighbours=neighbours, records=5000)
+    assert made.mean == pytest.approx(rows.mean(axis=0), abs=1e-3)
+    assert made.scale == pytest.approx(rows.std(axis=0), rel=1e-2)
+    if neighbours == "zero_out":  # records that are absent leave n as it is
+        fewer = standardise(rows[1:], low=[-5, -30], high=[5, 30], target=GDP(1e6), neighbours=neighbours, records=5000)
+        assert made.mean - fewer.mean == pytest.approx(rows[0] / 5000, abs=1e-5)
+        assert np.isfinite(standardise(rows[:0], low=-1.0, high=1.0, target=GDP(1e6), neighbours=neighbours, records=5).scale).all()
+
+
+def test_the_floor_holds_whatever_the_noise() -> None:
+    for seed in range(20):
+        made = standardise(np.zeros((3, 2)), low=-1.0, high=1.0, target=GDP(0.01), generator=np.random.default_rng(seed), least_scale=0.05)
+        assert (made.scale >= 0.05 * (1.0 - 1e-12)).all()
+        assert (made.scale <= 1.0).all()
+        assert (np.abs(made.mean) <= 1.0).all()

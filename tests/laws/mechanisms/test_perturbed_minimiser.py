@@ -118,20 +118,13 @@ def test_the_profile_is_the_stated_sum(kind: str, neighbours: str, epsilon: floa
 
 
 def test_the_profile_of_slopes_of_both_signs() -> None:
-    """Taking away: one vertex and the determinants; adding: two vertices; replacing: the worst of orthogonal and parallel features."""
+    """Taking a record away: one vertex and the determinants; adding it: two vertices."""
     bound, cost = 1.0 / 3.0, math.log1p(1.0 / 50.0)
-    away, both = (
-        minimiser_profile(LOSSES["huber"], ridge=50.0, noise_std=3.0, neighbours=neighbours, solver_mu=0.0)
-        for neighbours in ("zero_out", "replace_one")
-    )
+    away = minimiser_profile(LOSSES["huber"], ridge=50.0, noise_std=3.0, neighbours="zero_out", solver_mu=0.0)
     for epsilon in (0.0, 0.1, 1.0):
         left = max(epsilon - cost, 0.0)
         along = gdp_delta(bound, left) if epsilon >= cost else 1.0 - math.exp(epsilon - cost) * (1.0 - gdp_delta(bound, 0.0))
         assert away.delta(epsilon) == pytest.approx(max(along, 2.0 * gdp_delta(bound, epsilon)), rel=1e-9)
-    for share in np.linspace(0.0, 1.0, 41).tolist():
-        apart = sum(2.0 * gdp_delta(2.0 * math.sqrt(part) * bound, 1.0 - cost) for part in (share, 1.0 - share))
-        assert both.delta(1.0) >= apart * (1 - 1e-12)
-    assert both.delta(1.0) <= 1.01 * 2.0 * gdp_delta(2.0 * bound, 1.0 - cost)
 
 
 def _losses(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,25 +133,23 @@ def test_payments_bring_the_shift_to_zero(seed: int) -> None:
     assert np.array_equal(found.payments > 0, found.variances > 0)
 
 
-def test_a_step_that_forgets() -> None:
-    found = joint_schedule([1.0, 1.0, 1.0], [5.0, 1.0, 0.0], [1.0, 0.0, 1.0])
-    assert found.payments.tolist() == [0.0, 1.0, 0.0]
-    assert joint_schedule([1.0, 1.0], [5.0, 0.0], [1.0, 0.0]).variances.tolist() == [0.0, 0.0]
-    assert joint_schedule([1.0, 1.0], 0, 1).value == 0.0
-    # An infinite distance that is forgotten costs nothing either.
-    reset = joint_schedule_reset([1.0] * 3, [1e308, 1e308, 1.0], [1.0, 1.0, 0.0], math.inf)
-    assert reset.payments.tolist() == [0.0, 0.0, 1.0]
-
-
-def test_no_diameter_is_left_to_hide_behind() -> None:
-    found = joint_schedule_reset([1.0, 1.0, 1.0], 1.0, 1.0, 0.0)  # nothing can be apart after step 2
-    assert (found.window, found.payments.tolist()) == (2, [0.0, 0.0, 1.0])
-
-
-def test_a_diameter_for_each_step() -> None:
-    found = joint_schedule_reset([1.0] * 4, 1.0, 1.0, [9.0, 0.5, 9.0, 9.0])
-    assert found.window == 2
-    assert found.value == pytest.approx(2.5**2, rel=1e-14)  # .5 left after step 2, and two touches
+@pytest.mark.parametrize(
+    ("touches", "factors", "diameters", "payments", "window"),
+    [
+        ([5.0, 1.0, 0.0], [1.0, 0.0, 1.0], None, [0.0, 1.0, 0.0], 0),  # the second step forgets
+        ([5.0, 0.0], [1.0, 0.0], None, [0.0, 0.0], 0),
+        (0.0, 1.0, None, [0.0, 0.0], 0),
+        ([1e308, 1e308, 1.0], [1.0, 1.0, 0.0], math.inf, [0.0, 0.0, 1.0], 0),  # an infinite distance that is forgotten costs nothing
+        (1.0, 1.0, 0.0, [0.0, 0.0, 1.0], 2),  # nothing can be apart after step 2
+        (1.0, 1.0, [9.0, 0.5, 9.0, 9.0], [0.0, 0.0, 1.5, 1.0], 2),  # .5 left after step 2, and two touches
+    ],
+)
+def test_what_is_forgotten_is_not_paid(touches: Any, factors: Any, diameters: Any, payments: list[float], window: int) -> None:
+    run = np.ones(len(payments)), touches, factors
+    found = joint_schedule(*run) if diameters is None else joint_schedule_reset(*run, diameters)
+    assert found.payments == pytest.approx(payments, rel=1e-14, abs=0)
+    assert found.window == window
+    assert np.array_equal(found.payments > 0, found.variances > 0)
 
 
 @pytest.mark.parametrize("lipschitz", [0.9, 0.99999, 1.0, 1.01])

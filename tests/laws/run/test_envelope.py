@@ -18,6 +18,8 @@ from lethe.run.losses.linear import LinearLoss
 from lethe.run.losses.softmax_envelope import ERROR
 
 Floats = np.ndarray
+
+
 KNOWN: tuple[LinearLoss, ...] = (
     Softmax(feature_norm=1.0, classes=2),
     Softmax(feature_norm=1.0, classes=3),
@@ -28,6 +30,8 @@ KNOWN: tuple[LinearLoss, ...] = (
     LeastSquares(feature_norm=1.0, residual_bound=0.9),
     Huber(feature_norm=1.0, residual_bound=0.9),
 )
+
+
 SOFTMAX = Softmax(feature_norm=1.0, classes=4)
 
 
@@ -234,28 +238,19 @@ def test_at_the_bound_itself_nothing_jumps() -> None:
         for nearly in (1e-17, 3e-16, 1e-12, -1e-16):
             slopes = loss.envelope_slopes(scores, targets, norms * (1.0 - nearly))
             assert np.abs(slopes - plain)[inside].max() <= 1e-14 + 2 * abs(nearly)
-
-
-def test_bounds_between_one_and_the_largest_slope_count_as_one() -> None:
-    far = np.array([[9.0, 0.0, 0.0]])
-    slopes = [SOFTMAX.for_classes(4).envelope_slopes(np.append(far, [[0.0]], axis=1), np.ones(1), np.array([c])) for c in (1.0, 1.2, 1.41)]
-    np.testing.assert_array_equal(slopes[0], slopes[1])
-    np.testing.assert_array_equal(slopes[0], slopes[2])
+    # Bounds between one and the largest slope count as one; beyond it nothing changes.
+    far = np.array([[9.0, 0.0, 0.0, 0.0]])
+    one, *same = [SOFTMAX.envelope_slopes(far, np.ones(1), np.array([bound])) for bound in (1.0, 1.2, 1.41)]
+    assert all(np.array_equal(one, slopes) for slopes in same)
     for bound in (1.42, math.inf):
-        whole = SOFTMAX.envelope_slopes(np.append(far, [[0.0]], axis=1), np.ones(1), np.array([bound]))
-        np.testing.assert_allclose(whole, SOFTMAX.slopes(np.append(far, [[0.0]], axis=1), np.ones(1)), atol=1e-15)
+        np.testing.assert_allclose(SOFTMAX.envelope_slopes(far, np.ones(1), np.array([bound])), SOFTMAX.slopes(far, np.ones(1)), atol=1e-15)
 
 
-@pytest.mark.parametrize("scores", [[3e5, 0.0, 0.0, 0.0], [1e300, -1e300, 0.0, 1.0], [2e4, 0.0, -1e9, 5.0]])
-def test_scores_that_rounding_hides_are_refused(scores: list[float]) -> None:
-    with pytest.raises(LetheError, match="so far apart that rounding hides"):
-        SOFTMAX.envelope_slopes(np.array([scores]), np.ones(1), np.array([0.3]))
-
-
-@pytest.mark.parametrize(
-    "loss", [OneVersusRest(feature_norm=1.0, classes=3, width=0.5), TruncatedSoftmax(feature_norm=1.0, cut=0.5, classes=3)]
-)
-def test_losses_whose_envelope_is_not_known_say_so(loss: LinearLoss) -> None:
-    assert not loss.has_envelope()
-    with pytest.raises(InputError, match="is not known here"):
-        loss.envelope_slopes(np.zeros((1, 3)), np.zeros(1), np.ones(1))
+def test_what_is_not_known_is_refused() -> None:
+    for scores in ([3e5, 0.0, 0.0, 0.0], [1e300, -1e300, 0.0, 1.0], [2e4, 0.0, -1e9, 5.0]):
+        with pytest.raises(LetheError, match="so far apart that rounding hides"):
+            SOFTMAX.envelope_slopes(np.array([scores]), np.ones(1), np.array([0.3]))
+    for loss in (OneVersusRest(feature_norm=1.0, classes=3, width=0.5), TruncatedSoftmax(feature_norm=1.0, cut=0.5, classes=3)):
+        assert not loss.has_envelope()
+        with pytest.raises(InputError, match="is not known here"):
+            loss.envelope_slopes(np.zeros((1, 3)), np.zeros(1), np.ones(1))

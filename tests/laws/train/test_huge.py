@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from layer_cases import CASES
-from rules_oracle import output_of
+from layer_cases import CASES, output_of
 from torch import Tensor, nn
 from torch.nn import functional
 

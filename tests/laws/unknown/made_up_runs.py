@@ -1,4 +1,4 @@
-"""Runs that hold what no code knows: made-up designs, a loss, a regulariser, and words changed behind their backs."""
+"""Runs that hold what no code knows: made-up designs, a loss, a regulariser, and words changed behind their backs; and whom to ask."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
+from doors import fit_head, fit_linear
 from helpers import make_run
 from pydantic import Field
+from torch import nn
 
 import lethe
 from lethe.certificates.findings import first_failure
 from lethe.errors import LetheError
+from lethe.influence import SyntheticData, adjoint_influence, quadratic_influence, retraining_influence
+from lethe.noise_allocation.allocate import SCHEDULES, allocate
+from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped
 from lethe.run.batches import Batches
 from lethe.run.losses.base import Loss
 from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER
@@ -21,10 +27,19 @@ from lethe.run.noise.base import CorrelatedNoise
 from lethe.run.participation import BatchSizes, Participation
 from lethe.run.regularisers import Regulariser
 from lethe.theorems.base import Theorem
+from lethe.theorems.registry import ALL
+from lethe.train import PrivacyEngine, fit
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import draw_batches
+from lethe.utility.excess_risk import excess_risk_bound
 
 DELTA = 1e-5
 # Each slot of a pass has another noise, so that the worst one and the average of them differ.
 NOISE = [4.0 + step % 10 for step in range(50)]
+
+
+BY_THEOREM: Any = pytest.mark.parametrize("theorem", ALL, ids=lambda theorem: theorem.name)
+BY_RELEASE: Any = pytest.mark.parametrize("release", ["last", "all"])
 
 
 class MadeUp(Batches):
@@ -36,7 +51,7 @@ class MadeUp(Batches):
 
 def stating(**facts: Any) -> type[MadeUp]:
     """A design made of these facts."""
-    hints = dict.fromkeys((name for name in facts if name != "cap"), ClassVar[Any])
+    hints = dict.fromkeys((name for name in facts if not isinstance(facts[name], property)), ClassVar[Any])
     return type("Stated", (MadeUp,), {**facts, "__module__": __name__, "__annotations__": hints})
 
 
@@ -134,3 +149,39 @@ def said_by(theorem: Theorem, run: lethe.Run) -> Any:
     """Its guarantee, or the name of the hypothesis that fails."""
     failure = first_failure(theorem.examine(run))
     return theorem.bound(run).guarantee if failure is None else failure.name
+
+
+PUBLIC = SyntheticData(columns=3, classes=2, seed=0)
+INFLUENCES: dict[str, Callable[[lethe.Run], Any]] = {
+    "quadratic": lambda run: quadratic_influence(run, PUBLIC),
+    "adjoint": lambda run: adjoint_influence(run, PUBLIC, repeats=2, seed=0),
+    "retraining": lambda run: retraining_influence(run, PUBLIC, repeats=2, seed=0),
+}
+NOISE_PLANNERS: dict[str, Callable[[lethe.Run], Any]] = {
+    **{f"allocate {schedule}": lambda run, schedule=schedule: allocate(run, 1.0, DELTA, schedule=schedule) for schedule in SCHEDULES},
+    "shaped": lambda run: shaped(run, "influence", influence_of_curvature(make_run())),
+    "excess risk": lambda run: excess_risk_bound(run, dimension=2, initial_gap=1.0),
+    "recorder": lambda run: Recorder(run, seeded=False),
+}
+
+
+def data_of(run: lethe.Run) -> tuple[torch.Tensor, torch.Tensor]:
+    random = np.random.default_rng(0)
+    return torch.tensor(random.normal(size=(run.records, 3))), torch.tensor(random.integers(2, size=run.records))
+
+
+def _engine(run: lethe.Run) -> Any:
+    model = nn.Linear(3, 2).double()
+    own = torch.optim.SGD(model.parameters(), lr=0.5)
+    engine = PrivacyEngine(model, own, lambda batch: model(batch[0]).sum(1), data_of(run), run)
+    loader = engine.batches()
+    return next(iter(loader))
+
+
+TRAINERS: dict[str, Callable[[lethe.Run], Any]] = {
+    "draw_batches": lambda run: next(draw_batches(run, torch.Generator().manual_seed(0))),
+    "fit_linear": lambda run: fit_linear(run, *(one.numpy() for one in data_of(run)), classes=2),
+    "fit_head": lambda run: fit_head(nn.Identity(), nn.Linear(3, 2, bias=False).double(), data_of(run), run),
+    "fit": lambda run: fit(nn.Linear(3, 2).double(), nn.CrossEntropyLoss(reduction="none"), data_of(run), run),
+    "engine": _engine,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -68,6 +69,31 @@ def test_nothing_inherits_what_another_states() -> None:
 def test_facts_that_contradict_one_another_are_refused(participation: Participation, sizes: BatchSizes, secret: str) -> None:
     with pytest.raises(InputError, match=f"the design stated .*{participation.value}"):
         stating(**{**STATED, "participation": participation, "sizes": sizes, "secret": secret})
+
+
+@pytest.mark.parametrize(
+    ("facts", "match"),
+    [
+        ({"groups_of_records": None}, "must say how many groups_of_records"),
+        ({"sizes": BatchSizes.EXACT}, "its sizes are binomial"),
+        # A design that draws from all records and states groups besides would be certified with one step in so many.
+        (
+            {"participation": Participation.INDEPENDENT_DRAW},
+            "with the participation an independent draw there is one",
+        ),
+    ],
+)
+def test_a_design_in_groups_says_what_a_theorem_needs(facts: dict[str, Any], match: str) -> None:
+    known = {name: vars(lethe.batches.CyclicPoisson)[name] for name in ("participation", "sizes", "secret", "neighbours")}
+    stated = {**known, "groups_of_records": property(lambda batches: 2), **facts, "design": "made_up"}
+    with pytest.raises(InputError, match=match):
+        stating(**{name: value for name, value in stated.items() if value is not None})
+
+
+def test_groups_that_a_design_cannot_have_are_refused() -> None:
+    for groups in (3, 16, 0, 2.5, math.nan, None):
+        with pytest.raises(InputError, match="groups"):
+            make_run(records=40, steps=4, batches={"design": "cyclic_poisson", "size": 5, "groups": groups})
 
 
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out", "add_or_remove"])

@@ -29,6 +29,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 import lethe_experiments.liang.curves as curves  # noqa: E402  # after the optional torch is seen to be there
 import lethe_experiments.liang.training as training  # noqa: E402
+from lethe_experiments.files import reproduction_files  # noqa: E402
 from lethe_experiments.liang.attack_network import AttackNetworks, learn_attack  # noqa: E402
 from lethe_experiments.liang.image_networks import image_network  # noqa: E402
 
@@ -49,12 +50,15 @@ def bounded() -> Reproduction:
     return liang_figure_2(plan=BOUNDED)
 
 
-@pytest.mark.nightly(by_day="test_published_numbers_come_out_again")
 def test_the_figures_in_small(small: Reproduction, bounded: Reproduction) -> None:
+    pytest.importorskip("matplotlib")
     for result, plan in ((small, SMALL), (bounded, BOUNDED)):
         assert result.columns == curves.COLUMNS
         assert result.shape == "epochs"
         assert json.loads(json.dumps(result.to_dict(), allow_nan=False)) == result.to_dict()
+        files = reproduction_files(result)
+        assert files[f"{result.name}.png"].startswith(b"\x89PNG")
+        assert len(files[f"{result.name}.csv"].splitlines()) == 1 + len(result.rows)
         rows = result.records()
         assert [(row["noise"], row["batch_size"], row["diameter"], row["epochs"]) for row in rows] == [
             (setting.noise.name, setting.batch_size, setting.diameter, epochs) for setting in plan.settings for epochs in plan.epochs
@@ -112,22 +116,16 @@ def test_the_run_is_the_paper_s_with_half_of_twice_as_many(plan: Plan) -> None:
         assert all(sum(pair) <= plan.candidates * plan.repeats for pair in plan.guesses)
 
 
-def test_the_published_curve_is_equation_12() -> None:
+def test_the_published_curve_is_equation_12_and_its_cap_14_where_it_is_smaller() -> None:
     """Its rho, n and b as the paper counts them, through the paper's conversion, Lemma 2.4: the one used here is never above that."""
     for noise in (PUBLISHED, CERTIFIABLE):
-        setting = Setting(batch_size=25, diameter=None, noise=noise)
-        run = plans.QUICK_1.run(setting, 20)
+        run = plans.QUICK_1.run(replace(FREE, noise=noise), 20)
         said = theory(run)
         rho = 2 * noise.clip_norm**2 * run.total_steps / (250 * 25 * noise.noise_std**2)
         assert said.published_by == "(12)"
         assert rho < said.published <= rho + 2 * math.sqrt(rho * math.log(1 / DELTA))
         assert said.certificate == lethe.certify(run, DELTA).epsilon
-
-
-def test_the_published_cap_is_equation_14_where_it_is_smaller() -> None:
-    setting = Setting(batch_size=25, diameter=1e-6, noise=PUBLISHED)
-    run = plans.QUICK_2.run(setting, 4000)
-    said = theory(run)
+    said = theory(plans.QUICK_2.run(replace(FREE, diameter=1e-6), 4000))
     first = 2 * 20.0**2 / (250 * 25 * 0.002**2)
     second = (1 + 2 * STEP_SIZE * SMOOTHNESS) ** 2 * 1e-12 / (2 * (STEP_SIZE * 0.002) ** 2)
     rho = (math.sqrt(first) + math.sqrt(second)) ** 2  # at the best beta
@@ -220,25 +218,13 @@ def test_pictures_of_files_and_folders(tmp_path: Path) -> None:
         assert data.pixels.shape == (30, 3, 6, 6)
         assert np.allclose(data.pixels[4, 2], colour[4, :, :, 2] / 127.5 - 1, atol=1e-6)
         assert np.array_equal(data.labels, labels)
-    with pytest.raises(lethe.InputError, match="30 pictures; it needs 200"):
-        liang_figure_1(options=Options(data=tmp_path), plan=SMALL)
     np.savez(tmp_path / "odd.npz", x_train=colour[:, :5], y_train=labels, x_test=colour, y_test=labels)
-    with pytest.raises(lethe.InputError, match="90 numbers"):
-        pictures_from(tmp_path / "odd.npz")
-    with pytest.raises(lethe.InputError):
-        pictures_from(tmp_path / "absent.npz")
-    with pytest.raises(lethe.InputError, match="1797 pictures; it needs 40000"):
-        liang_figure_1(options=Options(full=True))
-
-
-def test_files(small: Reproduction, bounded: Reproduction) -> None:
-    pytest.importorskip("matplotlib")
-    from lethe_experiments.files import reproduction_files
-
-    for result in (small, bounded):
-        files = reproduction_files(result)
-        assert files[f"{result.name}.png"].startswith(b"\x89PNG")
-        assert len(files[f"{result.name}.csv"].splitlines()) == 1 + len(result.rows)
+    for name, message in (("odd.npz", "90 numbers"), ("absent.npz", "absent")):
+        with pytest.raises(lethe.InputError, match=message):
+            pictures_from(tmp_path / name)
+    for options, message in ((Options(data=tmp_path), "30 pictures; it needs 200"), (Options(full=True), "1797 pictures; it needs 40000")):
+        with pytest.raises(lethe.InputError, match=message):
+            liang_figure_1(options=options, **({} if options.full else {"plan": SMALL}))
 
 
 @pytest.mark.sampled(2)

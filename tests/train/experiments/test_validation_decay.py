@@ -6,22 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 from doors import fit_linear
+from problems import make_run
 
-import lethe
 from lethe.run.losses import Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss
 from lethe.train.core.budgeted_noise import Observed
 from lethe_experiments.adaptive import ValidationDecay
 
 
-def look(step: int, parameters: np.ndarray | None = None) -> Observed:
-    return Observed(
-        step=step,
-        steps_per_pass=4,
-        parameters=np.zeros((4, 3)) if parameters is None else parameters,
-        remaining=1.0,
-        last_multiplier=None,
-    )
+def look(step: int, parameters: np.ndarray) -> Observed:
+    return Observed(step=step, steps_per_pass=4, parameters=parameters, remaining=1.0, last_multiplier=None)
 
 
 FEATURES, TARGETS = np.eye(4), np.array([0, 1, 2, 0])
@@ -45,20 +39,13 @@ def test_the_noise_falls_when_accuracy_stops_rising() -> None:
     assert walk(decay(), [BAD, BAD, BAD, GOOD]) == pytest.approx([10, 10, 8, 8, 8])
     assert walk(decay(threshold=0.0), [GOOD] * 4) == [10.0] * 5  # standing still is not below a threshold of 0
     assert walk(decay(first=3.0, factor=0.5), [BAD, BAD]) == [3.0, 3.0, 1.5]
-
-
-def test_the_window_averages_the_last_passes_only() -> None:
-    """Two of the last two, then one of two: S falls from 1 to 1/2; with a window of one it stays at 1."""
-    half = [GOOD, GOOD, BAD, GOOD]
+    # The window averages the last passes only: two of two, then one of two, S falls from 1 to 1/2; with a window of one it stays at 1.
+    half, policy = [GOOD, GOOD, BAD, GOOD], decay()
     assert walk(decay(window=2), half)[-1] == 8.0
     assert walk(decay(window=1, threshold=0.0), half)[-1] == 10.0
-
-
-def test_between_two_passes_nothing_is_looked_at_and_step_one_begins_anew() -> None:
-    policy = decay()
-    assert walk(policy, [BAD, BAD])[-1] == 8.0
-    assert [policy(look(step, BAD)) for step in (10, 11, 12)] == [8.0] * 3
-    assert walk(policy, [BAD, BAD]) == [10.0, 10.0, 8.0]
+    for _ in range(2):  # between two passes nothing is looked at, and step one begins anew
+        assert walk(policy, [BAD, BAD]) == [10.0, 10.0, 8.0]
+        assert [policy(look(step, BAD)) for step in (10, 11, 12)] == [8.0] * 3
 
 
 @pytest.mark.parametrize("kind", [Softmax, Logistic])
@@ -70,17 +57,7 @@ def test_it_measures_the_accuracy_that_the_trained_model_has(kind: type[LinearLo
         (random.normal(size=(records, 4)) * 0.8, random.integers(classes, size=records))
         for random, records in ((np.random.default_rng(0), 23), (np.random.default_rng(1), 50))
     )
-    run = lethe.Run(
-        records=23,
-        batches=lethe.batches.Cyclic(5),
-        passes=6,
-        step_size=4.0,
-        clip_norm=0.6,
-        noise_budget=50.0,
-        loss=loss,
-        release="all",
-        neighbours="replace_one",
-    )
+    run = make_run(passes=6, step_size=4.0, noise_budget=50.0, noise_multiplier=None, loss=loss, release="all")
 
     def fit(passes: int) -> Any:
         policy = ValidationDecay(*public, loss=loss, classes=classes, period=1, window=1, threshold=0.03)

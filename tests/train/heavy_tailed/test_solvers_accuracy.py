@@ -1,13 +1,15 @@
-"""What the solvers reach: within their proved bounds where gradients err, and on heavy tails what was measured of them."""
+"""What the solvers reach: within their proved bounds where gradients err, on heavy tails what was measured, and the best settings."""
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from how_many import by_night
 from solver_problems import (
+    CLASSIC,
     QUADRATIC,
     ErringMean,
     absolute_deviations,
@@ -16,6 +18,8 @@ from solver_problems import (
     regression_gap,
     regression_records,
     sparse_gap,
+    stated,
+    strongly,
 )
 
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass, practical_oracle
@@ -29,16 +33,29 @@ from lethe.heavy_tailed.accelerated import (
 )
 from lethe.heavy_tailed.localisation.descent import localised
 from lethe.heavy_tailed.localisation.plans import localised_practical
-from lethe.heavy_tailed.one_pass import one_pass, one_pass_bound, one_pass_practical, one_pass_theory
-from lethe.heavy_tailed.proximal import proximal, proximal_bound
+from lethe.heavy_tailed.one_pass import one_pass, one_pass_bound, one_pass_optimised, one_pass_practical, one_pass_theory
+from lethe.heavy_tailed.oracles import ClippedMean
+from lethe.heavy_tailed.proximal import proximal, proximal_bound, proximal_optimised, proximal_practical, proximal_theory
 from lethe.heavy_tailed.sets import Array
+from lethe.heavy_tailed.settings import gradient_errors
 from lethe.heavy_tailed.solution import Solution
 from lethe.run.regularisers import L1
 
+SPARSE = L1(strength=0.1)
+
+
 START = math.hypot(1.3, 0.1)
+
+
 STEP = best_step(20, 10.0, 2.0, 2.0 + 0.1**2)
+
+
 SMALL, LARGE = ErringMean(bias=(0.03, -0.04), variance=0.5), ErringMean(bias=(0.06, -0.08), variance=2.0)
+
+
 FREE = Problem(gradient=QUADRATIC.gradient, dimension=2, smoothness=10.0)
+
+
 BOUNDED: dict[str, tuple[Callable[[np.random.Generator], float], float, float | None]] = {
     "accelerated": (
         lambda rng: quadratic_gap(
@@ -54,7 +71,7 @@ BOUNDED: dict[str, tuple[Callable[[np.random.Generator], float], float, float | 
     ),
     "proximal": (
         lambda rng: sparse_gap(
-            proximal(FREE, np.zeros(40), oracle=SMALL, steps=40, regulariser=L1(strength=0.1), start=[-1.0, 1.0], generator=rng).parameters
+            proximal(FREE, np.zeros(40), oracle=SMALL, steps=40, regulariser=SPARSE, start=[-1.0, 1.0], generator=rng).parameters
         ),
         proximal_bound(40, 10.0, 1.0, sparse_gap(np.array([-1.0, 1.0])), 0.05, 0.5),
         None,
@@ -133,3 +150,52 @@ def test_least_absolute_deviations_with_the_practical_schedule() -> None:
         schedule = localised_practical(problem, 512, 2.0)
         risks.append(risk(localised(problem, (features, targets), schedule=schedule, rho=2.0, generator=fresh).parameters))
     assert np.mean(risks) < risk(np.zeros(3))
+
+
+@pytest.mark.parametrize(("count", "beta"), [(1, 1.0), (2, 1.0), (7, 50.0), (1000, 0.0), (100, 1e9)])
+def test_any_number_of_records_and_affine_losses(count: int, beta: float) -> None:
+    problem = stated(beta, 2, 3.0, 3.0, 2)
+    for build in (accelerated_theory, accelerated_practical, accelerated_optimised):
+        plan = build(problem, count, 0.5)
+        assert 1 <= plan.steps <= count
+        assert plan.step is not None
+        assert plan.step >= 2 * beta
+        assert math.isfinite(plan.bound)
+        assert beta > 0 or build is not accelerated_theory or plan.steps == 1
+        done = accelerated(problem, np.zeros(count), oracle=plan.oracle, steps=plan.steps, step=plan.step)
+        # Privacy from the real batch size: (2 C / s)^2 / (2 sigma^2) <= rho.
+        assert (2 * plan.clip_norm / (count // plan.steps)) ** 2 / (2 * done.phases[0].release.noise_std ** 2) <= 0.5
+        assert np.linalg.norm(done.parameters) <= 1.0 + 1e-12
+
+
+def test_the_price_and_the_settings() -> None:
+    problem = replace(stated(10.0, 4, 3.0, 2.0, 2), pl_constant=2.0)
+    plan = proximal_theory(problem, 1000, 0.5, gap=5.0)
+    assert plan.steps == 2 * math.ceil(5 * math.log(5 * 2 * 1000 / 4))
+    assert plan.clip_norm == pytest.approx(3.0 * (1000**2 / (2 * plan.steps**2)) ** (1 / 8))
+    assert plan.notes == ()
+    assert proximal_optimised(problem, 1000, 0.5, gap=5.0).bound <= min(plan.bound, proximal_practical(problem, 1000, 0.5, gap=5.0).bound)
+    short = proximal_theory(problem, 20, 0.5, gap=5.0)
+    assert short.steps == 20
+    assert "does not apply" in short.notes[0]
+    assert proximal_theory(problem, 1000, 0.5, gap=1e-9).steps == 10  # a gap below the noise: the logarithm is kept at 1
+    (phase,) = proximal(problem, np.zeros(1000), oracle=plan.oracle, steps=plan.steps, regulariser=SPARSE).phases
+    assert phase.batch_size == 1000 // plan.steps
+    assert (2 * plan.clip_norm / phase.batch_size) ** 2 / (2 * phase.release.noise_std**2) <= 0.5
+
+
+def test_the_optimised_bound_is_the_smallest() -> None:
+    problem = strongly(5.0, 3.0, 10)
+    best = one_pass_optimised(problem, 20_000, 0.5)
+    assert best.bound <= min(one_pass_theory(problem, 20_000, 0.5).bound, one_pass_practical(problem, 20_000, 0.5).bound)
+    for rounds in (best.steps // 2, best.steps, 2 * best.steps):
+        for factor in (0.5, 0.9, 1.1, 2.0):
+            errors = gradient_errors(problem, batch_size=20_000 // rounds, clip_norm=best.clip_norm * factor, rho=0.5)
+            assert one_pass_bound(rounds, 5.0, 1.0, 2.0, errors.bias, errors.variance) >= best.bound * 0.98  # of the grid's spacing
+    practical = one_pass_practical(problem, 20_000, 0.5)
+    assert (practical.steps, practical.clip_norm) == (30, 3.0)
+    assert practical.oracle == ClippedMean(clip_norm=3.0, rho=0.5)
+    best = accelerated_optimised(CLASSIC, 10_000, 0.5)
+    assert best.bound <= accelerated_theory(CLASSIC, 10_000, 0.5).bound
+    assert best.bound <= accelerated_practical(CLASSIC, 10_000, 0.5).bound
+    assert (accelerated_practical(CLASSIC, 10_000, 0.5).steps, accelerated_practical(CLASSIC, 10_000, 0.5).step) == (16, 2.0)

@@ -6,7 +6,7 @@ import pytest
 
 QUIET = (
     "ignore:.*(lr_scheduler.step|pin_memory|num_workers|logging interval|Checkpoint directory|fast_dev_run|dataloader_iter|no optimizer"
-    "|weights_only|filesystem tracking backend|LeafSpec|gradient_checkpointing)"
+    "|weights_only|filesystem tracking backend|LeafSpec|gradient_checkpointing|keep_end)"
 )
 
 

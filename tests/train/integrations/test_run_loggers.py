@@ -15,44 +15,30 @@ pytest.importorskip("tensorboard")
 pytest.importorskip("mlflow")
 
 import mlflow
-import torch
-from doors import arguments, fit_linear
-from torch import Tensor, nn
+from doors import fit_linear
+from networks import RECORDS, fit_network, make_network, make_network_run
+from torch import Tensor
 
 import lethe
 from lethe.accounting.cumulative import stopped
 from lethe.calculus.guarantees import ZCDP
 from lethe.errors import CallbackWarning, InputError, MissingExtraError
 from lethe.integrations.logging import MLflowLogger, TensorBoardLogger
-from lethe.train import Callback, Checkpoints, Fitted, fit
+from lethe.train import Callback, Checkpoints, Fitted
 
-RECORDS, DELTA = 40, 1e-5
+DELTA = 1e-5
 RECOGNISABLE = 1234.5625  # of 32 bits, too
-CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
-SETTINGS = {"records": 40.0, "release": "all", "neighbours": "replace_one", "noise_multiplier": 3.0, "seeded": False, "delta": DELTA}
+SETTINGS = {"records": 23.0, "release": "all", "neighbours": "replace_one", "noise_multiplier": 3.0, "seeded": False, "delta": DELTA}
 
 
-def make_run(design: str = "cyclic", *, release: str = "all", **changes: Any) -> lethe.Run:
-    """40 records in batches of 8, 10 steps."""
-    fields: dict[str, Any] = {"steps": 10, "step_size": 0.5, "clip_norm": 0.4, "noise_multiplier": 3.0}
-    fields |= {"neighbours": "replace_one"} | changes
-    return lethe.Run(records=RECORDS, batches={"design": design, "size": 8}, release=release, **fields)
-
-
-def make_data() -> tuple[Tensor, Tensor]:
-    random = np.random.default_rng(0)
-    return torch.tensor(random.normal(size=(RECORDS, 4))), torch.tensor(random.integers(3, size=RECORDS))
-
-
-def make_model() -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Linear(4, 3, dtype=torch.float64)
+def make_run(design: str = "cyclic", **changes: Any) -> lethe.Run:
+    """10 steps with noise, of 5 records."""
+    return make_network_run(design, **{"steps": 10, "noise_multiplier": 3.0, "neighbours": "replace_one"} | changes)
 
 
 def fitted(run: lethe.Run, *callbacks: Any, **options: Any) -> Fitted[Any]:
-    """By `fit`; the noise is fresh, since a seeded run has no epsilon."""
-    return fit(make_model(), CROSS_ENTROPY, make_data(), run, callbacks=callbacks, **arguments(options))
+    """The noise is fresh, since a seeded run has no epsilon."""
+    return fit_network(run, callbacks=callbacks, **options)
 
 
 def rounded_up(value: float) -> float:
@@ -146,7 +132,7 @@ def test_epsilon_at_each_step_is_that_of_the_run_of_as_many_steps(log: Any, desi
     assert [value for _, value in found["dp/noise_multiplier"]] == pytest.approx(run.noise_multipliers, rel=1e-7)
     assert [value for _, value in found["dp/noise_std"]] == pytest.approx(run.noise_stds, rel=1e-7)
     first = {name: found[f"dp/{name}"][0] for name in ("step_size", "nominal_batch_size", "clip_norm")}
-    assert first == {"step_size": (1, 0.5), "nominal_batch_size": (1, 8.0), "clip_norm": (1, pytest.approx(0.4, rel=1e-7))}
+    assert first == {"step_size": (1, 0.5), "nominal_batch_size": (1, 5.0), "clip_norm": (1, pytest.approx(0.4, rel=1e-7))}
     assert "every iterate released" in log.texts["dp/what_epsilon_is"]
 
 
@@ -208,7 +194,7 @@ def test_nothing_private_is_written_unless_asked_and_then_apart(events: EventFil
         return outputs.sum(dim=1) * 0.0 + RECOGNISABLE
 
     run = make_run("poisson" if release == "all" else "cyclic", release=release, steps=6)
-    fit(make_model(), recognisable, make_data(), run, callbacks=events.logger(private=private))
+    fit_network(run, loss=recognisable, callbacks=events.logger(private=private))
     public = events.read()
     written = b"".join(path.read_bytes() for path in events.folder.glob("events*"))
     for value in (np.float32(RECOGNISABLE).tobytes(), np.float64(RECOGNISABLE).tobytes(), b"1234.5"):
@@ -268,7 +254,7 @@ def test_a_budget_is_logged_whole_from_the_first_step_on(events: EventFiles) -> 
     """Where such a training stops may depend on what was released, so less than the budget would be too little."""
     loss, random = lethe.losses.Logistic(feature_norm=1.0), np.random.default_rng(1)
     run = make_run(loss=loss, clip_norm=1.0, noise_multiplier=None, noise_budget=0.5, steps=20)
-    data, every = (random.normal(size=(40, 3)), random.integers(2, size=40)), events.logger(log_every_n_steps=3)
+    data, every = (random.normal(size=(RECORDS, 3)), random.integers(2, size=RECORDS)), events.logger(log_every_n_steps=3)
     trained = fit_linear(run, *data, noise_policy=lambda seen: 3.0 + seen.step / 100, callbacks=every)
     found = events.read().scalars
     proved, steps = lethe.certify(trained.run, DELTA).epsilon, trained.run.total_steps
@@ -290,7 +276,7 @@ def test_a_resumed_training_goes_on_at_its_step_and_takes_back_what_was_lost(log
 
     with pytest.raises(KeyboardInterrupt):
         fitted(run, log.logger(), Kills(), checkpoints=checkpoints)
-    found = log.read()
+    found: Any = log.read()
     assert [step for step, _ in found.scalars["dp/step_size"]] == [1, 2, 3, 4, 5, 6]
     assert "KeyboardInterrupt" in found.texts["dp/failed"]
     assert isinstance(log, EventFiles) or found.run.info.status == "FAILED"
@@ -319,11 +305,10 @@ def test_mlflow_logs_to_the_run_that_is_active_and_leaves_it_open(store: MLflowR
 
 def test_a_log_that_cannot_be_written_ends_before_training_and_never_within(events: EventFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     events.folder.write_text("no folder")
-    model = make_model()
-    before = [parameter.detach().clone() for parameter in model.parameters()]
+    model = make_network()
     with pytest.raises(OSError, match="events"):
-        fit(model, CROSS_ENTROPY, make_data(), make_run(), callbacks=events.logger())
-    assert all(bool((parameter == start).all()) for parameter, start in zip(model.parameters(), before, strict=True))
+        fitted(make_run(), events.logger(), model=model)
+    assert all(bool((one == start).all()) for one, start in zip(model.parameters(), make_network().parameters(), strict=True))
     events.folder.unlink()
     logger = events.logger()
     monkeypatch.setattr(logger, "_scalars", lambda *given, **options: (_ for _ in ()).throw(OSError("no space left")))
@@ -336,7 +321,7 @@ def test_a_failed_training_says_so_without_its_words(events: EventFiles) -> None
         raise ValueError("record 17 has 4.25")
 
     with pytest.raises(ValueError, match="17"):
-        fit(make_model(), secret, make_data(), make_run(), callbacks=events.logger())
+        fitted(make_run(), events.logger(), loss=secret)
     assert "ValueError" in events.read().texts["dp/failed"]
     assert b"17 has" not in b"".join(path.read_bytes() for path in events.folder.glob("events*"))
 

@@ -66,23 +66,6 @@ def test_it_verifies_for_its_weights_and_no_others(trained: dict[str, Path]) -> 
         assert json.loads(other.stdout)["sealed"]["yes"]
 
 
-@pytest.mark.parametrize(("on", "of"), [("one", "two"), ("one", "run"), ("run", "one")])
-def test_a_seal_of_something_else_seals_nothing(trained: dict[str, Path], tmp_path: Path, on: str, of: str) -> None:
-    """Of another fit with the same parameters, and of the other kind of record."""
-    write_document(tmp_path / "mixed.json", {**content_of(trained[on]), "seal": content_of(trained[of])["seal"]})
-    for weights in (trained[on], trained[of]):
-        said = called("verify", tmp_path / "mixed.json", "--weights", weights / "weights.npz", "--json")
-        answers = json.loads(said.stdout)
-        assert said.exit_code == 1
-        assert [answers[name]["yes"] for name in ("follows", "sealed", "belongs")] == [False] * 3
-        assert not any("enforced" in line and "the file says" not in line for line in answers["declared"])
-        kinds = {on, of} == {"one", "two"}
-        assert ("over another statement" if kinds else "no seal of a ") in answers["sealed"]["why"]
-    explained = called("explain", tmp_path / "mixed.json")
-    assert isinstance(explained.exception, lethe.InputError)
-    assert "its seal is" in str(explained.exception)
-
-
 def places(content: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Where something stands; in lists of many entries the first two."""
     if at:

@@ -4,6 +4,7 @@ There is one version of the schema so far. The one that comes after it is made h
 """
 
 import hashlib
+import pickle
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,8 @@ from sqlalchemy import Column, Integer, MetaData, Table, Text, event, inspect, t
 
 import lethe
 from lethe.errors import InputError, LedgerError, LetheError
-from lethe.ledger import Budget, Ledger, schema
+from lethe.ledger import Budget, Ledger, Spending, schema
+from lethe.ledger.database import Database
 from lethe.ledger.tables import METADATA
 
 psycopg = pytest.importorskip("psycopg")
@@ -104,6 +106,15 @@ def test_a_postgresql_url_without_a_driver_names_the_extra(monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
     with pytest.raises(lethe.MissingExtraError, match="psycopg"):
         Ledger.open("postgresql://nobody@/x?host=/nowhere")
+
+
+@pytest.mark.parametrize("url", ["postgresql://user:secret@host/name", "postgresql://user@host/name?password=secret&sslpassword=secret"])
+def test_a_password_is_not_sent_along(url: str) -> None:
+    database = Database(url)
+    assert database.place == "postgresql+psycopg://user@host/name"
+    sent = pickle.dumps(Spending(Ledger(database), "patients"))
+    assert b"user@host" in sent
+    assert b"secret" not in sent
 
 
 def test_a_server_that_goes_away_in_the_middle_loses_nothing(postgres) -> None:

@@ -3,6 +3,7 @@
 import math
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -10,14 +11,16 @@ import pytest
 from helpers import make_run
 
 import lethe
-from lethe.calculus.any_guarantee.composition import Composition
+from lethe.calculus.any_guarantee import Composition
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.filters import pure_mu
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack
+from lethe.certificates.statement import Statement
 from lethe.errors import BudgetExceededError, InputError
-from lethe.ledger import Budget, Ledger
+from lethe.ledger import Budget, Ledger, Spending
 from lethe.ledger.database import Database
 from lethe.ledger.prices import COST_BITS, SLACK_BITS, Price, price_of
+from lethe.mechanisms.quantiles.quantile import private_quantile
 
 
 def cost(price: Price) -> float:
@@ -234,4 +237,22 @@ def test_a_clock_that_runs_backwards_writes_nothing(file, monkeypatch) -> None:
     ledger.reserve("patients", GDP(0.1), by="a")
     monkeypatch.undo()
     assert len(ledger.show("patients").lines) == 1
+    ledger.verify()
+
+
+def test_a_release_by_hand_is_paid(file) -> None:
+    ledger = ledger_of(file, neighbours="zero_out")
+
+    def median(mu: float) -> Statement:
+        bounds: dict[str, Any] = {"quantile": 0.5, "low": -1.0, "high": 1.0, "neighbours": "zero_out", "records": 40}
+        return private_quantile(np.linspace(-1.0, 1.0, 40), target=GDP(mu), **bounds).statement
+
+    paid = Spending(ledger, "patients", by="team A")
+    with paid.release(GDP(0.1)) as release:
+        release.settle(median(0.1))
+    with pytest.raises(BudgetExceededError, match="more than was reserved"), paid.release(GDP(0.1)) as release:
+        release.settle(median(0.2))
+    with pytest.raises(BudgetExceededError), paid.release(GDP(20.0)):
+        raise AssertionError("the block was entered")
+    assert [line.state for line in ledger.show("patients").lines] == ["settled", "started"]
     ledger.verify()

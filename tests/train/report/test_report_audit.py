@@ -18,7 +18,7 @@ from reading_html import Read  # noqa: E402
 
 from lethe.report.drawing import png, svg  # noqa: E402
 from lethe.report.formats import html  # noqa: E402
-from lethe.report.run_plots import audit_figure  # noqa: E402
+from lethe.report.plots import audit_figure  # noqa: E402
 
 CONDITIONED = result(**{**CONDITIONAL, "epsilon": 5.5})
 ESTIMATE = result(**POINT)
@@ -38,7 +38,7 @@ def _text(page: AuditPage, certificate: str | None = None) -> str:
 
 
 def _html(page: AuditPage) -> str:
-    return html(audit_document(page, None, Picture("a plot", "says", lambda: svg(audit_figure(page)))))
+    return html(audit_document(page, None, Picture("a plot", "says", svg(audit_figure(page)))))
 
 
 def test_the_claim_stands_above_the_audits_and_the_verdict_last() -> None:

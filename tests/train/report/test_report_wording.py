@@ -21,7 +21,7 @@ from lethe.certificates.records import TrainingRecord
 from lethe.report.model import Document, Section, Table
 from lethe.report.sections import numbers as steps_section
 from lethe.report.sections.build import document_of
-from lethe.report.sections.promise import _of_run
+from lethe.report.sections.promise import facts_of_run
 from lethe.report.subject import subject_of, with_extras
 from lethe.report.wording import factor, proved_by
 from lethe.theorems.registry import OURS
@@ -77,7 +77,7 @@ def _section(name: str, key: str) -> Section:
 @pytest.mark.parametrize(
     ("name", "key", "words", "never"),
     [
-        ("once", "guarantee", ["every attack on the released model, except what section 2 leaves out"], ["nobody has thought of", "e+"]),
+        ("once", "guarantee", ["every attack on the final model, except what section 2 leaves out"], ["nobody has thought of", "e+"]),
         ("once", "protection", ["by any attack but those listed below"], []),
         ("once", "hypotheses", ["Words used above", "curvature", "smoothness", "worst slot", "final weights", "no seal"], ["'[by "]),
         ("sealed", "hypotheses", ["tuned", "prepared", "Nothing else was released", "generator", "lethe.train", "theorem"], []),
@@ -155,7 +155,7 @@ LEFT = "; 38 of them are left over and never trained on"
     ],
 )
 def test_records_that_no_step_uses_are_counted(changes: dict[str, Any], left: str, length: str) -> None:
-    rows = dict(_of_run(_digits(**changes)))
+    rows = facts_of_run(_digits(**changes))
     assert rows["Training data"].partition(" (a public number)")[2].startswith(left)
     assert bool(left) == ("left over" in rows["Training data"])
     assert rows["Length"] == length or not length

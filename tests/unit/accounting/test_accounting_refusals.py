@@ -3,20 +3,29 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers import make_run
 from made_up_theorems import FAKES
 
 import lethe
 from lethe.accounting.cumulative import cumulative_privacy, stopped
+from lethe.accounting.heavy_tailed import certify_solution
 from lethe.documents.strict import write_document
+from lethe.heavy_tailed import Problem, multi_pass
+from lethe.heavy_tailed.oracles import ClippedMean
 from lethe.run.consistency import MOST_STEPS
 
 GDP = lethe.guarantees.GDP
+
+
 CONVEX = lethe.losses.Convex(smoothness=0.5, gradient_bound=1.0)
+
+
 LOGISTIC = lethe.losses.Logistic(feature_norm=1.0)
 
 
@@ -36,6 +45,15 @@ def added(*parts: Any, **said: Any) -> Callable[[], object]:
     return lambda: lethe.total(list(parts), **{"delta": 1e-6, "neighbours": "replace_one", **said})
 
 
+def solution(delta: Any = 1e-5, twice: bool = False, **said: Any) -> Callable[[], object]:
+    def call() -> object:
+        problem = Problem(gradient=lambda parameters, records: np.asarray(records), dimension=3, smoothness=1.0)
+        done = multi_pass(problem, np.zeros((400, 3)), oracle=ClippedMean(clip_norm=1.5, rho=0.5), batch_size=40, step_size=0.1)
+        return certify_solution(replace(done, phases=done.phases * 2) if twice else done, delta, **said)
+
+    return call
+
+
 REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     *((lambda run=run: lethe.certify(run, 1e-5), r"needs a lethe\.Run") for run in (None, {}, "run.yaml")),
     (lambda: lethe.plan({}, 1.0, 1e-5), r"needs a lethe\.Run"),  # pyright: ignore[reportArgumentType]
@@ -43,6 +61,10 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (certify(noise_multiplier=None), "no noise yet"),
     *((certify(theorems=named), "names of theorems") for named in (["feldmann-2018"], [3], None)),
     (certify(theorems=["composition", "composition"]), "is there twice"),
+    *((solution(delta), "delta") for delta in (0.0, 1.0, math.nan)),
+    (solution(loss="convex"), "loss"),
+    (solution(twice=True), "disjoint"),
+    (lambda: certify_solution(make_run(), 1e-5), "Solution"),  # pyright: ignore[reportArgumentType]
     (plan(1.0, 1e-5, noise_multiplier=[0.0] * 50), "no shape to scale"),
     *((plan(epsilon, 1e-5), "epsilon") for epsilon in (0.0, -1.0, math.nan, math.inf, True, "1")),
     *((plan(1.0, delta), "delta") for delta in (0.0, 1.0)),
@@ -90,7 +112,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
 def test_it_is_refused(call: Callable[[], object], said: str) -> None:
     with pytest.raises(lethe.InputError, match=said) as raised:
         call()
-    assert raised.value.remedy or said in ("is there twice", "pass ends")  # the others say what to do
+    assert raised.value.remedy or said in ("is there twice", "pass ends", "loss", "disjoint", "Solution")  # the others say what to do
 
 
 def test_what_no_theorem_or_no_noise_makes_private() -> None:

@@ -1,11 +1,11 @@
-"""compare: every theorem once, each with its reason, nothing that is no guarantee ever chosen, and sweeps whose points are certificates."""
+"""compare: every theorem once, nothing that is no guarantee ever chosen, and sweeps whose points are certificates."""
 
 import json
 import math
 from typing import Any
 
 import pytest
-from helpers import DESIGNS, batches, make_run
+from helpers import make_run
 from made_up_theorems import CLAIMS, FAKES, Fake
 
 import lethe
@@ -13,40 +13,11 @@ from lethe.certificates.comparison import Comparison, RowStatus
 from lethe.certificates.sweep import OVERS
 from lethe.documents.strict import to_json
 from lethe.theorems.composition import GaussianComposition
-from lethe.theorems.registry import ALL, OURS
+from lethe.theorems.registry import OURS
 
 
 def _rows(comparison: Comparison) -> dict[str, tuple[RowStatus, float | None]]:
     return {row.theorem: (row.status, row.epsilon) for row in comparison.rows}
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.slow
-@pytest.mark.parametrize("release", ["last", "all"])
-@pytest.mark.parametrize("design", DESIGNS)
-def test_every_theorem_appears_once_with_a_reason(design: str, release: str) -> None:
-    run = make_run(batches=batches(design, 10), release=release)
-    comparison = lethe.compare(run, 1e-5)
-    assert sorted(row.theorem for row in comparison.rows) == sorted(theorem.name for theorem in ALL)
-    assert all(row.why and row.citations for row in comparison.rows)
-    assert {row.theorem for row in comparison.rows if row.ours} == {theorem.name for theorem in OURS}
-    assert [row.status for row in comparison.rows].count("used") == 1
-    assert comparison.rows[0].status == "used"
-    assert comparison.rows[0].theorem == comparison.certificate.theorem
-    assert comparison.certificate.epsilon == comparison.rows[0].epsilon == lethe.certify(run, 1e-5, ALL).epsilon
-    # No sound published bound is smaller, but by rounding where one is a special case of ours.
-    assert comparison.certificate.epsilon == pytest.approx(lethe.certify(run, 1e-5).epsilon, rel=1e-9)
-    for row in comparison.rows:
-        assert (row.epsilon is None) == (row.status == "refused")
-        if row.status == "refused":
-            theorem = next(theorem for theorem in ALL if theorem.name == row.theorem)
-            failing = [finding for finding in theorem.examine(run) if finding.status == "fails"]
-            assert (row.hypothesis, row.why) == (failing[0].name, failing[0].detail)
-        else:
-            assert row.hypothesis is None
-        if row.usable:
-            assert row.epsilon is not None
-            assert row.epsilon >= comparison.certificate.epsilon * (1 - 1e-9)  # a tie goes to the first in the registry
 
 
 def test_what_is_no_guarantee_is_shown_and_never_chosen() -> None:
@@ -93,49 +64,6 @@ def test_a_certificate_of_many_theorems_stays_readable() -> None:
     assert "other" not in lethe.certify(make_run(), 1e-5, ["composition"]).explain()
 
 
-@pytest.mark.slow
-def test_a_sweep_over_noise_is_monotone_and_holds_the_run() -> None:
-    run = make_run()
-    sweep = lethe.compare(run, 1e-5, over="noise")
-    assert sweep.own == 5.0
-    assert 5.0 in sweep.values
-    assert sweep.values[0] == pytest.approx(5 / 3, rel=1e-3)  # four digits
-    assert sweep.values[-1] == 15.0
-    for theorem in OURS:
-        epsilons = [epsilon for epsilon in sweep.epsilons(theorem.name) if epsilon is not None]
-        assert len(epsilons) in (0, len(sweep.values))
-        assert epsilons == sorted(epsilons, reverse=True)
-    assert sweep.certified[sweep.values.index(5.0)].epsilon == lethe.certify(run, 1e-5, ALL).epsilon
-
-
-@pytest.mark.parametrize("noise", [[1.0] * 25 + [3.0] * 25, {"schedule": "exponential", "first": 5.0, "ratio": 1.01}])
-def test_a_schedule_of_noise_is_swept_by_a_factor(noise: object) -> None:
-    run = make_run(noise_multiplier=noise)
-    sweep = lethe.compare(run, 1e-5, over="noise", values=[2, 1, 2], theorems=OURS)
-    assert (sweep.values, sweep.own) == ((1.0, 2.0), 1.0)
-    assert "times" in sweep.axis
-    assert [row.epsilon for row in sweep.certified] == [lethe.certify(run.with_noise_scaled(factor), 1e-5).epsilon for factor in (1, 2)]
-
-
-@pytest.mark.slow
-def test_a_sweep_over_length() -> None:
-    run = make_run()
-    told: list[tuple[int, int]] = []
-    steps = lethe.compare(run, 1e-5, over="steps", theorems=OURS, progress=lambda done, points: told.append((done, points)))
-    assert told == [(point, len(steps.values)) for point in range(1, len(steps.values) + 1)]
-    assert (steps.values[0], steps.values[-1], steps.own) == (10, 500, 50)
-    assert 50 in steps.values
-    assert all(value % 10 == 0 for value in steps.values)
-    passes = lethe.compare(run, 1e-5, over="passes", theorems=OURS)
-    assert tuple(10 * value for value in passes.values) == steps.values
-    assert [row.epsilon for row in passes.certified] == [row.epsilon for row in steps.certified]
-    assert passes.epsilons("composition")[0] == lethe.certify(run.replace(passes=1), 1e-5, (GaussianComposition(),)).epsilon
-    assert lethe.compare(make_run(steps=4), 1e-5, over="steps", theorems=OURS).values[-1] == 40  # shorter than a pass
-    with pytest.raises(lethe.InputError, match="the sweep holds no theorem of that name") as raised:
-        passes.epsilons("compositon")
-    assert raised.value.remedy == "give a name such as composition."
-
-
 def test_a_theorem_may_apply_along_a_part_of_a_sweep_only() -> None:
     sweep = lethe.compare(make_run(), 1e-5, over="steps", values=[500, 1000], theorems=(*OURS, *FAKES))
     assert sweep.epsilons("long") == (None, lethe.guarantees.GDP(0.5).epsilon(1e-5))
@@ -146,44 +74,12 @@ def test_a_theorem_may_apply_along_a_part_of_a_sweep_only() -> None:
 
 
 FEW: Any = ["optimal-shift", "composition"]
+
+
 CONVEX = lethe.losses.Convex(smoothness=0.5, gradient_bound=1.0)
+
+
 WEAKLY = lethe.losses.WeaklyConvex(weak_convexity=0.1, smoothness=0.5, gradient_bound=1.0)
-
-
-@pytest.mark.slow
-def test_each_point_is_the_certificate_of_its_run() -> None:
-    run = make_run(loss=CONVEX)
-    expected = {
-        "step_size": (0.25, run.replace(step_size=0.25)),
-        "batch_size": (20, run.replace(batches=lethe.batches.Cyclic(20))),
-        "smoothness": (1.5, run.replace(loss=lethe.losses.Convex(smoothness=1.5, gradient_bound=1.0))),
-    }
-    for over, (value, moved) in expected.items():
-        assert moved != run
-        sweep = lethe.compare(run, 1e-5, over=over, values=[value], theorems=OURS)
-        assert sweep.certified[0].epsilon == lethe.certify(moved, 1e-5).epsilon
-    weakly = make_run(loss=WEAKLY)
-    sweep = lethe.compare(weakly, 1e-5, over="weak_convexity", values=[0.0, 0.1, 0.2], theorems=OURS)
-    assert sweep.certified[1].epsilon == lethe.certify(weakly, 1e-5).epsilon
-    assert sweep.certified[0].epsilon < sweep.certified[1].epsilon < sweep.certified[2].epsilon
-
-
-def test_delta_moves_no_run() -> None:
-    run = make_run()
-    deltas = [1e-9, 1e-6, 1e-5]
-    sweep = lethe.compare(run, 1e-6, over="delta", values=deltas, theorems=OURS)
-    assert [row.epsilon for row in sweep.certified] == [lethe.certify(run, delta).epsilon for delta in deltas]
-    assert "delta 1e-06" not in sweep.title
-    assert "50 steps" in sweep.title
-    assert sweep.own == 1e-6
-
-
-def test_a_schedule_of_step_sizes_is_multiplied() -> None:
-    run = make_run(step_size=lethe.schedules.Exponential(first=0.5, ratio=0.99))
-    sweep = lethe.compare(run, 1e-5, over="step_size", values=[0.5, 1.0], theorems=FEW)
-    assert sweep.own == 1.0
-    assert sweep.axis == "step size, times that of the run"
-    assert sweep.certified[1].epsilon == lethe.certify(run, 1e-5, FEW).epsilon
 
 
 @pytest.mark.parametrize("over", OVERS)
@@ -198,13 +94,37 @@ def test_the_grid_holds_the_run_itself_and_fits(over: Any) -> None:
     assert sweep.to_dict()["over"] == over
 
 
-def test_a_batch_size_keeps_passes_or_steps() -> None:
-    in_passes, in_steps = make_run(passes=2), make_run(steps=50)
-    for run, said in ((in_passes, ""), (in_steps, "50 steps")):
-        sweep = lethe.compare(run, 1e-5, over="batch_size", values=[10, 20], theorems=FEW)
-        assert ("50 steps" in sweep.title) == bool(said)
-        moved = run.replace(batches=lethe.batches.Cyclic(20))
-        assert sweep.certified[1].epsilon == lethe.certify(moved, 1e-5, FEW).epsilon
+EXPONENTIAL = lethe.schedules.Exponential(first=0.5, ratio=0.99)
+IN_STEPS = make_run(steps=50)
+LISTED = make_run(noise_multiplier=[1.0] * 25 + [3.0] * 25)
+POINTS: list[tuple[lethe.Run, Any, float, lethe.Run]] = [
+    (make_run(loss=CONVEX), "step_size", 0.25, make_run(loss=CONVEX, step_size=0.25)),
+    (make_run(step_size=EXPONENTIAL), "step_size", 2.0, make_run(step_size=lethe.schedules.Exponential(first=1.0, ratio=0.99))),
+    (make_run(passes=2), "batch_size", 20, make_run(passes=2, batches=lethe.batches.Cyclic(20))),  # as many passes, or steps, as it says
+    (IN_STEPS, "batch_size", 20, IN_STEPS.replace(batches=lethe.batches.Cyclic(20))),
+    (make_run(loss=CONVEX), "smoothness", 1.5, make_run(loss=CONVEX.model_copy(update={"smoothness": 1.5}))),
+    (make_run(loss=WEAKLY), "weak_convexity", 0.2, make_run(loss=WEAKLY.model_copy(update={"weak_convexity": 0.2}))),
+    (LISTED, "noise", 2.0, LISTED.with_noise_scaled(2.0)),
+    (make_run(), "passes", 1, make_run(passes=1)),
+    (make_run(), "steps", 20, make_run(steps=20)),
+]
+
+
+@pytest.mark.parametrize(("run", "over", "value", "point"), POINTS)
+def test_each_point_is_the_certificate_of_its_run(run: lethe.Run, over: Any, value: float, point: lethe.Run) -> None:
+    assert point != run
+    sweep = lethe.compare(run, 1e-5, over=over, values=[value], theorems=FEW)
+    assert sweep.certified[0].epsilon == lethe.certify(point, 1e-5, FEW).epsilon
+    assert ("times" in sweep.axis) == (sweep.own == 1.0)
+    assert ("50 steps" in sweep.title) == (run is IN_STEPS or over in ("noise", "step_size", "smoothness", "weak_convexity"))
+
+
+def test_delta_moves_no_run() -> None:
+    run, deltas = make_run(), [1e-9, 1e-6, 1e-5]
+    sweep = lethe.compare(run, 1e-6, over="delta", values=[1e-5, *deltas], theorems=FEW)
+    assert (sweep.values, sweep.own) == (tuple(deltas), 1e-6)
+    assert [row.epsilon for row in sweep.certified] == [lethe.certify(run, delta, FEW).epsilon for delta in deltas]
+    assert "delta 1e-06" not in sweep.title
 
 
 def test_a_large_delta_among_the_values_is_refused_or_told() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 import lethe
 from lethe.calculus import conversions
-from lethe.calculus.any_guarantee.composition import together
-from lethe.calculus.any_guarantee.stored import noise_scaled
+from lethe.calculus.any_guarantee import noise_scaled, together
 from lethe.calculus.composition import compose_gdp_columns, concentrated_rho, renyi_curve
 from lethe.calculus.crossing import crossing, log_gap
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, RDPCurve

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.calculus import conversions
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict
+from lethe.calculus.any_guarantee import guarantee_from_dict
 from lethe.calculus.guarantees import (
     GDP,
     ZCDP,

@@ -11,7 +11,7 @@ import pytest
 
 from lethe.calculus import conversions as c
 from lethe.calculus import rounding
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict
+from lethe.calculus.any_guarantee import guarantee_from_dict
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.composition import compose_gdp, compose_zcdp, overshoot
 from lethe.calculus.crossing import smallest

@@ -1,4 +1,4 @@
-"""The Gaussian oracles: worked values, sensitivity under attack, and the privacy of what they release."""
+"""The Gaussian oracles and released moments: worked values, sensitivity under attack, privacy, bias, and how often a moment is wrong."""
 
 import math
 from dataclasses import replace
@@ -8,16 +8,35 @@ import pytest
 from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
+from solver_problems import regression, regression_records
 
 from lethe.calculus.guarantees import GDP, ApproxDP, NotPrivate
 from lethe.errors import InputError
+from lethe.heavy_tailed import Moments
+from lethe.heavy_tailed.localisation.rounds import strongly_convex
+from lethe.heavy_tailed.moments import clipping_bias
 from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean, MeanOracle, clip_rows
+from lethe.heavy_tailed.private_moments import (
+    block_moments,
+    blocks_for,
+    estimated_moments,
+    failure_probability,
+    median_cell,
+    private_moment,
+)
 from lethe.heavy_tailed.solution import Phase, Release, composed, gaussian_release
 from lethe_experiments.lowy_razaviyayn import groups_for, median_error
 
 NOISELESS = math.inf
+
+
 ROWS = np.array([[3.0, 4.0], [0.0, 0.5], [-6.0, 8.0]])
+
+
 COORDINATES = np.array([[1.0, -9.0], [2.0, 0.0], [3.0, 1.0], [50.0, 2.0], [-4.0, 3.0], [0.0, 4.0]])
+
+
 RNG = np.random.default_rng(0)
 
 
@@ -103,16 +122,6 @@ def test_the_bias_of_one_record_is_the_sampling_error_of_none() -> None:
     assert abs(np.mean(means)) == 0.0
 
 
-def test_sharing_splits_the_cost_so_that_it_composes_to_the_whole() -> None:
-    for oracle in (ClippedMean(clip_norm=2.0, rho=0.7), CoordinateMedian(threshold=2.0, groups=3, rho=0.7)):
-        single = oracle.shared(30)
-        phase = Phase(first=0, stop=9, batch_size=9, steps=30, touches=30, release=single.release(9, 2), clip_norm=2.0)
-        assert phase.rho == pytest.approx(0.7, rel=1e-12)
-        whole = composed([phase])
-        assert isinstance(whole, GDP)
-        assert whole.mu == pytest.approx(math.sqrt(1.4), rel=1e-12)
-
-
 def _phase(first: int, stop: int, mu: float, touches: int = 1) -> Phase:
     return Phase(first=first, stop=stop, batch_size=1, steps=1, touches=touches, release=gaussian_release(mu, 1.0), clip_norm=1.0)
 
@@ -148,3 +157,126 @@ def test_float32_rows_are_added_in_float64() -> None:
         rows[0] = sign * 0.249
         means.append(ClippedMean(clip_norm=1.0, rho=math.inf).mean(rows, np.random.default_rng(0)))
     assert 0.99 < float(np.linalg.norm(means[0] - means[1])) * 8192 / 2 <= 1.0
+
+
+RHO = 0.5
+
+
+def sizes(count: int, seed: int = 0) -> np.ndarray:
+    return np.abs(np.random.default_rng(seed).standard_t(9, size=count))
+
+
+def test_one_record_moves_one_block_and_so_every_count_by_at_most_one() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        values = rng.pareto(2.5, size=37)
+        before, place = block_moments(values, 2.0, 5), int(rng.integers(37))
+        values[place] = rng.choice([0.0, 1e9])
+        after = block_moments(values, 2.0, 5)
+        assert np.count_nonzero(before != after) == (place < 35)
+        for point in np.geomspace(1e-3, 1e9, 40):
+            assert abs(np.count_nonzero(before <= point) - np.count_nonzero(after <= point)) <= 1
+
+
+def test_the_noise_is_that_of_eight_gaussian_counts_and_composes_to_rho() -> None:
+    estimate = private_moment(sizes(500), order=2, rho=RHO)
+    assert estimate.phase.release.noise_std == pytest.approx(math.sqrt(8 / (2 * RHO)), rel=1e-12)
+    assert estimate.phase.release.noise_std >= math.sqrt(8 / (2 * RHO))
+    assert isinstance(estimate.phase.with_fresh_noise, GDP)
+    assert math.sqrt(8) / estimate.phase.release.noise_std <= estimate.phase.with_fresh_noise.mu <= 1.0
+    assert estimate.phase.rho == pytest.approx(RHO, rel=1e-12)
+
+
+def test_the_failure_probability_against_the_worst_case_by_simulation() -> None:
+    """Blocks stray with probability 1/8 and all to the same side: the first comparison beside them is wrong at most so often."""
+    rng, blocks, noise_std = np.random.default_rng(4), 41, 2.8284
+    stray = rng.binomial(blocks, 0.125, size=200_000)
+    wrong = (stray[:, None] + noise_std * rng.standard_normal((200_000, 8)) >= blocks / 2).any(axis=1).mean()
+    assert wrong <= failure_probability(blocks, noise_std) <= 0.01
+    assert failure_probability(1, 1e9) == 1.0
+    assert failure_probability(41, 0.0) < failure_probability(41, 1.0)
+    for wanted in (0.2, 0.01, 1e-6):
+        assert failure_probability(blocks_for(wanted, noise_std), noise_std) <= wanted
+        assert blocks_for(wanted, noise_std) % 2 == 1
+
+
+def test_outliers_in_a_few_blocks_do_not_move_it() -> None:
+    values = sizes(4100)
+    spoiled = values.copy()
+    spoiled[:300:100] = [math.inf, 1e30, math.nan]
+    clean = private_moment(values, order=2, rho=RHO, generator=np.random.default_rng(5)).bound
+    dirty = private_moment(spoiled, order=2, rho=RHO, generator=np.random.default_rng(5)).bound
+    assert dirty <= 1.2 * clean
+
+
+def test_the_ends_of_the_range_are_said_and_powers_do_not_overflow() -> None:
+    top = private_moment(np.full(500, 1e12), order=2, rho=RHO)
+    assert top.end == "high"
+    with pytest.raises(InputError, match="top of the public range"):
+        _ = top.moments
+    assert private_moment(np.zeros(500), order=2, rho=RHO).end == "low"
+    inside = private_moment(sizes(500), order=2, rho=RHO)
+    assert inside.end is None
+    assert inside.moments == Moments(order=2, bound=inside.bound)
+    assert 1e50 <= private_moment(np.full(500, 1e50), order=100, rho=RHO, high=1e59).bound <= 3e50
+    quiet = private_moment(sizes(500), order=2, rho=math.inf)
+    assert isinstance(quiet.phase.with_fresh_noise, NotPrivate)
+    assert quiet.bound >= np.sqrt(9 / 7)
+
+
+def test_joining_moves_every_phase() -> None:
+    rng = np.random.default_rng(8)
+    problem, records = replace(regression(), moments=Moments(order=4, bound=6.0, kind="uniform")), regression_records(900, rng)
+    estimate = estimated_moments(problem, records, order=4, rho=RHO, generator=rng)
+    solution = strongly_convex(problem, estimate.others(records), rho=RHO, most_steps=3, generator=rng)
+    whole = estimate.joined(solution)
+    assert [phase.first for phase in whole.phases[1:]] == [phase.first + 90 for phase in solution.phases]
+    assert whole.fresh.guarantee.mu == pytest.approx(1.0, rel=1e-12)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Fixed(np.random.Generator):
+    """A generator whose normal numbers are all the same."""
+
+    def standard_normal(self, size: int) -> np.ndarray:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return np.full(size, 4.52)
+
+
+def test_the_search_adds_all_of_its_noise_and_its_failures_are_counted_exactly() -> None:
+    """9 values above the grid: a comparison goes down if its noise is at least 4.5."""
+    assert median_cell(np.full(9, 10.0), 0.01, 1.0, 1.0, Fixed(np.random.PCG64(0)))[0] == 0
+    assert median_cell(np.full(9, 10.0), 0.01, 1.0, 0.99, Fixed(np.random.PCG64(0)))[0] == 255
+    assert failure_probability(3, 0.0) == pytest.approx((3 * 7 + 1) / 512, rel=1e-12)
+    assert failure_probability(1, 0.1) == pytest.approx(0.125 + 8 * norm.sf(5.0), rel=1e-12)
+
+
+def test_two_points_attain_the_sharp_bias() -> None:
+    """Mass 0.1 at 3, clipped at 2: the mean falls by 0.1."""
+    assert clipping_bias(3, (0.1 * 27) ** (1 / 3), 2.0) == pytest.approx(0.1, rel=1e-12)
+
+
+@given(order=st.floats(2.0, 40.0), clip=st.floats(0.01, 100.0), u=st.floats(0.0, 1e3))
+def test_the_constant_is_a_bound_and_sharp(order: float, clip: float, u: float) -> None:
+    constant = clipping_bias(order, 1.0, 1.0)
+    assert max(u - clip, 0.0) <= constant * u * (u / clip) ** (order - 1) * (1 + 1e-9)
+    worst = order * clip / (order - 1)
+    assert worst - clip == pytest.approx(constant * worst * (worst / clip) ** (order - 1), rel=1e-9)
+    assert 0.25 <= constant * (order - 1) <= 1 / math.e * (1 + 1e-9) or order == 2
+
+
+def test_no_clipping_has_no_bias_and_extremes_do_not_overflow() -> None:
+    assert clipping_bias(2, 1.0, math.inf) == 0.0
+    assert clipping_bias(1000, 1e10, 1e-10) == math.inf
+    assert clipping_bias(8, 1e100, 1e120) == pytest.approx(clipping_bias(8, 1.0, 1.0) * 1e-40)
+
+
+def test_moments_of_the_three_kinds() -> None:
+    """Central ones: |g| <= |g - Eg| + |Eg| and Minkowski give 2 sqrt(d) gamma^(1/k), half of the printed 4."""
+    assert Moments(order=4, bound=3.0, second=2.0).raw(7) == 3.0
+    assert Moments(order=4, bound=3.0, second=2.0).raw_second(7) == 2.0
+    assert Moments(order=2, bound=3.0, kind="central").raw(4) == 12.0
+    rng = np.random.default_rng(2)
+    central = rng.standard_t(9, size=(100_000, 6)) * 0.7
+    gamma = (np.abs(central) ** 4).mean(axis=0).max()
+    mean = np.full(6, gamma**0.25)  # of the largest norm allowed
+    raw = (np.linalg.norm(central + mean, axis=1) ** 4).mean() ** 0.25
+    assert raw <= Moments(order=4, bound=gamma**0.25, kind="central").raw(6)

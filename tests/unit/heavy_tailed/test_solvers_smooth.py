@@ -1,4 +1,4 @@
-"""Accelerated and proximal clipped SGD: recursions, maps against brute force, settings of the theorems, and bounds."""
+"""Multi-pass, one-pass, accelerated and proximal clipped descent: steps, maps, prices, the settings of the theorems, and their bounds."""
 
 import math
 from itertools import product
@@ -8,60 +8,30 @@ import pytest
 from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from solver_problems import quadratic_gradient
+from solver_problems import CLASSIC, QUADRATIC, stated, strongly
 
-from lethe.calculus.guarantees import GDP
-from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.accelerated import (
-    accelerated,
-    accelerated_bound,
-    accelerated_optimised,
-    accelerated_practical,
-    accelerated_theory,
-    best_step,
-    step_counts,
-)
+from lethe.heavy_tailed import BallDomain, Problem, multi_pass
+from lethe.heavy_tailed.accelerated import accelerated_bound, accelerated_theory, best_step, step_counts
+from lethe.heavy_tailed.one_pass import one_pass, one_pass_bound, one_pass_theory, step_weights
 from lethe.heavy_tailed.oracles import ClippedMean, ExactMean
-from lethe.heavy_tailed.proximal import proximal, proximal_bound, proximal_map, proximal_optimised, proximal_practical, proximal_theory
+from lethe.heavy_tailed.problem import Records
+from lethe.heavy_tailed.proximal import proximal, proximal_bound, proximal_map
 from lethe.heavy_tailed.sets import BoxDomain, ConvexSet, WholeSpace, near_projection
 from lethe.heavy_tailed.settings import gradient_errors
 from lethe.run.regularisers import L1, L1L2, L2, Regulariser
 from lethe_experiments.lowy_razaviyayn import explicit_bound, printed_bounds
 
 
-def stated(beta: float, order: float, bound: float, second: float, dimension: int, radius: float = 1.0) -> Problem:
-    moments = Moments(order=order, bound=bound, second=second)
-    return Problem(gradient=quadratic_gradient, dimension=dimension, domain=BallDomain(radius=radius), smoothness=beta, moments=moments)
-
-
-CLASSIC = stated(1.0, 2, math.sqrt(20), math.sqrt(20), 20)
-
-
-def test_the_theorem_s_settings_at_the_worked_points() -> None:
+def test_the_theorem_s_settings_and_bounds_at_the_worked_points() -> None:
     assert step_counts(CLASSIC, 10_000, 0.5) == pytest.approx((3.881533, 6.687403), rel=1e-6)
     plan = accelerated_theory(CLASSIC, 10_000, 0.5)
     assert plan.steps == 4
-    assert plan.clip_norm == pytest.approx(149.534878, rel=1e-8)
-    assert plan.step == pytest.approx(2.234655, rel=1e-6)
+    assert (plan.clip_norm, plan.step) == pytest.approx((149.534878, 2.234655), rel=1e-6)
     errors = gradient_errors(CLASSIC, batch_size=2500, clip_norm=plan.clip_norm, rho=0.5, printed=True)
-    assert errors.bias == pytest.approx(0.133748, rel=1e-5)
-    assert errors.variance == pytest.approx(0.294217, rel=1e-5)
-    sharp = stated(50.0, 4, 3.0, 2.0, 10)
-    assert step_counts(sharp, 10**6, 0.5) == pytest.approx((238.810935, 223.606798), rel=1e-8)
-    plan = accelerated_theory(sharp, 10**6, 0.5)
-    assert plan.steps == 224
-    assert plan.clip_norm == pytest.approx(36.169312, rel=1e-7)
-    assert plan.errors.bias == pytest.approx(5.706148e-4, rel=1e-6)
-    assert plan.errors.variance == pytest.approx(3.522042e-3, rel=1e-6)
-    assert plan.step == 100.0
-
-
-def test_the_bounds_at_the_worked_point() -> None:
-    plan = accelerated_theory(CLASSIC, 10_000, 0.5)
+    assert (errors.bias, errors.variance) == pytest.approx((0.133748, 0.294217), rel=1e-5)
     numbers = (plan.errors.bias, plan.errors.variance)
     assert plan.step is not None
-    general, second = printed_bounds(4, plan.step, 1.0, 2.0, *numbers)
-    assert (general, second) == pytest.approx((1.796244, 3.172548), rel=1e-6)
+    assert printed_bounds(4, plan.step, 1.0, 2.0, *numbers) == pytest.approx((1.796244, 3.172548), rel=1e-6)
     third = 8 * 4 / 20 + 8 * 2 * math.sqrt(plan.errors.squared) / 2 + 2 * plan.errors.bias
     assert third == pytest.approx(6.336807, rel=1e-6)
     eta = best_step(4, 1.0, 2.0, plan.errors.squared)
@@ -70,6 +40,12 @@ def test_the_bounds_at_the_worked_point() -> None:
     for count, expected in ((10**4, 13.579270), (10**6, 1.755942), (10**8, 0.225367)):
         steps = accelerated_theory(CLASSIC, count, 0.5).steps
         assert explicit_bound(CLASSIC, count, 0.5, steps) == pytest.approx(expected, rel=1e-6)
+    sharp = stated(50.0, 4, 3.0, 2.0, 10)
+    assert step_counts(sharp, 10**6, 0.5) == pytest.approx((238.810935, 223.606798), rel=1e-8)
+    plan = accelerated_theory(sharp, 10**6, 0.5)
+    assert (plan.steps, plan.step) == (224, 100.0)
+    assert plan.clip_norm == pytest.approx(36.169312, rel=1e-7)
+    assert (plan.errors.bias, plan.errors.variance) == pytest.approx((5.706148e-4, 3.522042e-3), rel=1e-6)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -109,26 +85,6 @@ def test_the_printed_number_of_steps_is_refuted(scale: float, bound: float, prin
     assert achieved(math.ceil(min(first, second))) / claimed(bound) == pytest.approx(mended, rel=3e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("count", "beta"), [(1, 1.0), (2, 1.0), (7, 50.0), (1000, 0.0), (100, 1e9)])
-def test_any_number_of_records_and_affine_losses(count: int, beta: float) -> None:
-    problem = stated(beta, 2, 3.0, 3.0, 2)
-    for build in (accelerated_theory, accelerated_practical, accelerated_optimised):
-        plan = build(problem, count, 0.5)
-        assert 1 <= plan.steps <= count
-        assert plan.step is not None
-        assert plan.step >= 2 * beta
-        assert math.isfinite(plan.bound)
-        assert beta > 0 or build is not accelerated_theory or plan.steps == 1
-        done = accelerated(problem, np.zeros(count), oracle=plan.oracle, steps=plan.steps, step=plan.step)
-        (phase,) = done.phases
-        # Privacy from the real batch size: (2 C / s)^2 / (2 sigma^2) <= rho.
-        assert (2 * plan.clip_norm / (count // plan.steps)) ** 2 / (2 * phase.release.noise_std**2) <= 0.5
-        assert isinstance(done.fresh.guarantee, GDP)
-        assert done.fresh.guarantee.mu <= 1.0
-        assert np.linalg.norm(done.parameters) <= 1.0 + 1e-12
-
-
 def test_the_printed_noise_is_too_little_where_steps_do_not_divide_records() -> None:
     """n = 100, T = 40: batches of 2, whose sensitivity is C; 4 C^2 T^2 / (eps n)^2 is for batches of 2.5."""
     printed = 4 * 40**2 / 100**2
@@ -136,17 +92,6 @@ def test_the_printed_noise_is_too_little_where_steps_do_not_divide_records() -> 
     assert printed == pytest.approx(0.64)
     assert real == pytest.approx(1.0)
     assert 1.0 / (2 * printed) > 0.5
-
-
-@pytest.mark.slow
-def test_the_optimised_bound_is_the_smallest_of_the_three() -> None:
-    best = accelerated_optimised(CLASSIC, 10_000, 0.5)
-    assert best.bound <= accelerated_theory(CLASSIC, 10_000, 0.5).bound
-    assert best.bound <= accelerated_practical(CLASSIC, 10_000, 0.5).bound
-    assert (accelerated_practical(CLASSIC, 10_000, 0.5).steps, accelerated_practical(CLASSIC, 10_000, 0.5).step) == (16, 2.0)
-
-
-SPARSE = L1(strength=0.1)
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -179,31 +124,6 @@ def test_a_loss_that_is_not_convex() -> None:
     done = proximal(problem, np.zeros(200), oracle=ExactMean(), steps=200, start=[3.0])
     gap = float(done.parameters[0] ** 2 + 3 * math.sin(done.parameters[0]) ** 2)
     assert gap <= proximal_bound(200, 8.0, 1 / 32, 9 + 3 * math.sin(3.0) ** 2, 0.0, 0.0)
-
-
-@pytest.mark.slow
-def test_the_price_and_the_settings() -> None:
-    moments = Moments(order=4, bound=3.0, second=2.0)
-    problem = Problem(
-        gradient=quadratic_gradient, dimension=2, domain=BallDomain(radius=1.0), smoothness=10.0, pl_constant=2.0, moments=moments
-    )
-    plan = proximal_theory(problem, 1000, 0.5, gap=5.0)
-    assert plan.steps == 2 * math.ceil(5 * math.log(5 * 2 * 1000 / 4))
-    assert plan.clip_norm == pytest.approx(3.0 * (1000**2 / (2 * plan.steps**2)) ** (1 / 8))
-    assert plan.notes == ()
-    assert proximal_optimised(problem, 1000, 0.5, gap=5.0).bound <= min(plan.bound, proximal_practical(problem, 1000, 0.5, gap=5.0).bound)
-    short = proximal_theory(problem, 20, 0.5, gap=5.0)
-    assert short.steps == 20
-    assert "does not apply" in short.notes[0]
-    done = proximal(problem, np.zeros(1000), oracle=plan.oracle, steps=plan.steps, regulariser=SPARSE)
-    (phase,) = done.phases
-    size = 1000 // plan.steps
-    assert phase.batch_size == size
-    assert (2 * plan.clip_norm / size) ** 2 / (2 * phase.release.noise_std**2) <= 0.5
-    assert isinstance(done.fresh.guarantee, GDP)
-    assert done.fresh.guarantee.mu == pytest.approx(1.0)
-    assert np.linalg.norm(done.parameters) <= 1.0 + 1e-12
-    assert proximal_theory(problem, 1000, 0.5, gap=1e-9).steps == 10  # a gap below the noise: the logarithm is kept at 1
 
 
 def test_a_ball_and_a_box_and_points_far_away() -> None:
@@ -242,3 +162,113 @@ def test_projections_are_projections(convex: ConvexSet) -> None:
     for image, point in zip(images, points, strict=True):
         assert np.all((images - image) @ (point - image) <= 1e-9)
     assert np.linalg.norm(images[:, None] - images[None], axis=2).max() <= convex.diameter + 1e-9
+
+
+def test_steps_and_weights_at_the_worked_points() -> None:
+    steps, weights = step_weights(6, 0.5, 4.0)
+    assert steps == pytest.approx(np.full(7, 0.25))
+    assert weights * 2.546500 == pytest.approx([1.142857, 1.306122, 1.492711, 1.705956, 1.949664, 2.228187, 2.546500], rel=1e-6)
+    steps, weights = step_weights(12, 0.5, 4.0)
+    assert steps == pytest.approx([0.25] * 7 + [0.235294, 0.222222, 0.210526, 0.2, 0.190476, 0.181818], abs=5e-7)
+    assert weights * 22 == pytest.approx([0.0] * 6 + [16, 17, 18, 19, 20, 21, 22])
+    steps, weights = step_weights(10**6, 1e-8, 1.0)
+    assert np.isfinite(weights).all()
+    assert step_weights(0, 2.0, 2.0)[1] == pytest.approx([1.0])
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    last=st.integers(1, 300), ratio=st.floats(1.0, 200.0), noise=st.floats(0.0, 5.0), drift=st.floats(0.0, 1.0), seed=st.integers(0, 10**6)
+)
+def test_no_sequence_of_the_recursion_exceeds_the_bound(last: int, ratio: float, noise: float, drift: float, seed: int) -> None:
+    """r' <= (1 - a eta) r - 2 eta s + c eta^2 + e eta with r' >= 0 and s >= 0: random and greedy adversaries."""
+    mu, beta = 1.0, ratio
+    steps, weights = step_weights(last, mu / 2, beta)
+    rng = np.random.default_rng(seed)
+    variance, bias = noise, drift
+    for greed in (0.0, 1.0, rng.random()):
+        r, paid = 4.0, []
+        for length in steps:
+            most = (1 - mu / 2 * length) * r + 2 * length**2 * variance + 4 * length * bias**2 / mu
+            spend = most * (greed if rng.random() < 0.9 else rng.random())
+            paid.append(spend / (2 * length))
+            r = most - spend
+        bound = one_pass_bound(last + 1, beta, mu, 2.0, bias, variance)
+        if last <= 2 * ratio or greed > 0.0 or r >= 0.0:
+            assert float(weights @ np.array(paid) / weights.sum()) <= bound * (1 + 1e-9)
+
+
+def test_the_price_and_the_batches() -> None:
+    """61 rounds of 200 records: batches of 3, not of 200 // 60; the noise from the real size."""
+    done = one_pass(QUADRATIC, np.zeros(200), oracle=ClippedMean(clip_norm=2.0, rho=0.5), steps=61)
+    (phase,) = done.phases
+    assert (phase.batch_size, phase.touches, phase.stop, phase.steps) == (3, 1, 183, 61)
+    assert phase.release.noise_std == pytest.approx(4.0 / 3.0)
+    assert done.fresh.guarantee.mu == pytest.approx(1.0)  # pyright: ignore[reportAttributeAccessIssue]
+    quiet = one_pass(QUADRATIC, np.zeros(200), oracle=ClippedMean(clip_norm=1e9, rho=math.inf), steps=61)
+    assert quiet.parameters == pytest.approx(one_pass(QUADRATIC, np.zeros(200), oracle=ExactMean(), steps=61).parameters)
+
+
+def test_the_theorem_s_settings() -> None:
+    plan = one_pass_theory(strongly(5.0, 3.0, 10), 20_000, 0.5)
+    assert plan.steps == 265
+    assert plan.clip_norm == pytest.approx(59.188219, rel=1e-7)
+    assert plan.notes == ()
+    short = one_pass_theory(strongly(144.7648, 3.0, 10), 1000, 0.5)
+    assert short.steps == 1000
+    assert "7842." in short.notes[0] or "7843" in short.notes[0]
+    assert "does not apply" in short.notes[0]
+
+
+@pytest.mark.parametrize(("count", "batch"), [(7, None), (7, 3), (8, 2), (5, 5), (1, 1)])
+def test_every_pass_touches_every_record_of_a_whole_batch_once(count: int, batch: int | None) -> None:
+    seen: list[float] = []
+
+    def gradient(parameters: np.ndarray, records: Records) -> np.ndarray:
+        assert isinstance(records, np.ndarray)
+        seen.extend(records.tolist())
+        return np.ones((len(records), 2))
+
+    problem = Problem(gradient=gradient, dimension=2, domain=QUADRATIC.domain, smoothness=1.0)
+    done = multi_pass(problem, np.arange(float(count)), oracle=ClippedMean(clip_norm=1.5, rho=0.4), passes=5, batch_size=batch)
+    (phase,), size = done.phases, batch or count
+    assert {record: seen.count(record) for record in set(seen)} == {float(record): 5 for record in range(count - count % size)}
+    assert phase.steps * phase.batch_size == len(seen)
+    # sum of Delta^2 / (2 sigma^2) over the steps that touch one record, from first principles
+    assert 0.4 * (1 - 1e-12) <= 5 * (2 * 1.5 / size) ** 2 / (2 * phase.release.noise_std**2) <= 0.4 * (1 + 1e-15)
+    assert done.fresh.guarantee.mu == pytest.approx(math.sqrt(0.8), rel=1e-12)  # pyright: ignore[reportAttributeAccessIssue]
+    assert done.zcdp is not None
+    assert done.zcdp.rho == pytest.approx(0.4, rel=1e-12)
+    assert done.neighbours == "replace_one"
+
+
+def test_seeds_repeat_and_no_seed_does_not() -> None:
+    oracle = ClippedMean(clip_norm=1.0, rho=0.5)
+    runs = [multi_pass(QUADRATIC, np.zeros(7), oracle=oracle, generator=np.random.default_rng(3)).parameters for _ in range(2)]
+    assert np.array_equal(runs[0], runs[1])
+    fresh = [multi_pass(QUADRATIC, np.zeros(7), oracle=oracle, passes=1, step_size=1e-3).parameters for _ in range(2)]
+    assert not np.array_equal(fresh[0], fresh[1])
+    assert np.linalg.norm(runs[0]) <= 1.0 + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("domain", "norm"),
+    [
+        (BallDomain(radius=2.0), 2.0),
+        (BallDomain(radius=2.0, centre=(3.0, 4.0)), 7.0),
+        (BoxDomain(low=(-3.0, 0.0), high=(1.0, 4.0)), 5.0),
+        (WholeSpace(), None),
+    ],
+)
+def test_its_run_states_the_set_s_norm_and_what_a_mean_is_off_by(domain: ConvexSet, norm: float | None) -> None:
+    problem = Problem(gradient=lambda w, rows: np.ones((len(rows), 2)), dimension=2, domain=domain, smoothness=1.0)
+    run = multi_pass(problem, np.arange(8.0), oracle=ClippedMean(clip_norm=1.5, rho=0.4), passes=2, batch_size=4).run
+    assert run is not None
+    if norm is None:
+        assert run.precision is None
+        return
+    assert run.precision is not None
+    assert run.precision.dtype == "float64"
+    assert run.precision.roundings == 7.0
+    assert norm < run.precision.parameter_norm == pytest.approx(norm, rel=1e-9)
+    assert run.precision.gradient_error == pytest.approx(2.0**-53 * (4 + 2 + 32) * 1.5, rel=1e-12, abs=0.0)

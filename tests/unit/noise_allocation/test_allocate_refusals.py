@@ -1,6 +1,7 @@
-"""What allocate refuses, one line each: the run, what is asked for, and what is said."""
+"""What allocate and correlate refuse, one line each: the run, what is asked for, and what is said."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,18 +31,38 @@ REFUSED: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
 )
 
 
+UNCORRELATED: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
+    ({}, {"strategy": "tree"}, "strategy"),
+    ({}, {"strategy": "dense"}, "path"),
+    ({}, {"path": "C.npy"}, "path"),
+    *(({}, {"bands": bands}, "bands") for bands in (0, 51)),
+    ({}, {"strategy": "buffered_toeplitz", "buffers": 11}, "buffers"),
+    ({}, {"momentum": 1.0}, "momentum"),
+    ({}, {"momentum": 0.5, "influence": Influence(rate=0.8, basis="assumed")}, "momentum"),
+    ({"step_size": [0.5] * 49 + [0.4]}, {}, "step_size"),
+    (POISSON, {}, "poisson"),
+    ({"noise_at": "pass_ends"}, {}, "noise_at"),
+    ({"passes": 500}, {"strategy": "dense", "path": "C.npy"}, "4096"),
+)
+
+
 @pytest.mark.parametrize(("changes", "asked", "said"), REFUSED)
 def test_it_is_refused(changes: dict[str, Any], asked: dict[str, Any], said: str) -> None:
     with pytest.raises(lethe.InputError, match=said):
         allocate(make_run(**{"noise_multiplier": None, **changes}), 1.0, 1e-5, **asked)
 
 
-def test_weights_and_momentum_that_do_not_go_together() -> None:
+@pytest.mark.parametrize(("changes", "asked", "said"), UNCORRELATED)
+def test_correlate_refuses(changes: dict[str, Any], asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(lethe.InputError, match=said):
+        lethe.correlate(make_run(**changes), **asked)
+    assert not Path("C.npy").exists()
+
+
+def test_weights_that_do_not_go_with_the_steps() -> None:
     run = make_run(noise_multiplier=None)
     with pytest.raises(lethe.InputError, match="weights"):
         shaped(run, "influence", Influence(weights=(1.0, 2.0), basis="assumed"))
-    with pytest.raises(lethe.InputError, match="momentum"):
-        lethe.correlate(run, influence=Influence(rate=0.8, basis="assumed"), momentum=0.5)
     for wrong in ([1.0], [1.0, -1.0], [1.0, np.nan], [[1.0, 1.0]]):
         with pytest.raises(lethe.InputError, match="weights"):
             output_square([1.0, 0.5], wrong)

@@ -27,6 +27,7 @@ FIXED = {"batches": {"design": "cyclic", "size": 5}}  # no first batch is empty
 BOUNDED = {"kind": "smooth", "smoothness": 1.0, "gradient_bound": 0.1}
 SOFTMAX = {"kind": "softmax_regression", "feature_norm": 1.5, "evidence": "enforced"}
 LAST = {"release": "last"}
+POSITIONS, COLUMN = nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (3, 2))).double(), nn.Linear(4, 1).double()
 
 
 def seed(number: int) -> torch.Generator:
@@ -94,22 +95,10 @@ def head(changes: dict[str, Any], given: dict[str, Any]) -> None:
         assert all(torch.equal(one, other) or other.isnan().any() for one, other in zip(before, top.parameters(), strict=True))
 
 
-class Asking(Callback):
-    private = "yes"  # pyright: ignore[reportAssignmentType]
-
-
 def hooked() -> nn.Module:
     layer = nn.Linear(4, 3, bias=False).double()
     layer.register_forward_hook(lambda module, inputs, outputs: outputs * 2)
     return layer
-
-
-def positions() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (3, 2))).double()
-
-
-def column() -> nn.Module:
-    return nn.Linear(4, 1).double()
 
 
 class Halved(nn.CrossEntropyLoss):
@@ -117,6 +106,12 @@ class Halved(nn.CrossEntropyLoss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return super().forward(input, target) / 2
+
+
+def asking() -> Callback:
+    callback = Callback()
+    callback.private = "yes"  # pyright: ignore[reportAttributeAccessIssue]
+    return callback
 
 
 class Tempered(nn.Module):
@@ -162,12 +157,8 @@ FITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (FIXED, {"loss": Halved()}, r"losses: got shape \(\).*a mean hides the records"),
     (FIXED, {"loss": nn.CrossEntropyLoss(reduction="sum")}, r"losses: got shape \(\).*a mean hides the records"),
     (FIXED, {"loss": Tempered()}, "parameters of its own"),
-    (FIXED, {"model": positions(), "data": (FEATURES, LABELS[:, None].repeat(1, 2))}, r"losses: got shape \(\d+, 2\)"),
-    (
-        FIXED,
-        {"model": column(), "loss": nn.MSELoss(), "data": (FEATURES, FEATURES[:, 0].clone())},
-        r"(?s)of every output with every target.*\[:, None\]",
-    ),
+    (FIXED, {"model": POSITIONS, "data": (FEATURES, LABELS[:, None].repeat(1, 2))}, r"losses: got shape \(\d+, 2\)"),
+    (FIXED, {"model": COLUMN, "loss": nn.MSELoss(), "data": (FEATURES, FEATURES[:, 0].clone())}, r"(?s)of every output.*\[:, None\]"),
     ({}, {"loss": None}, r"loss: got NoneType; it needs a function of \(outputs, targets\)"),
     (FIXED, {"data": (FEATURES, LABELS + 5)}, "(?s)outputs.*out of bounds.*whole numbers"),
     (FIXED, {"data": (FEATURES, LABELS.double())}, "(?s)targets, float64.*whole numbers"),
@@ -179,7 +170,6 @@ FITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"model": nn.Sequential(nn.DataParallel(make_network()))}, "0: wrapped in DataParallel"),
     ({"records": 24}, {}, "records: the run says 24"),
     ({}, {"physical_size": 0}, "physical_size"),
-    ({}, {"progress": 3}, "progress"),
     ({}, {"seed": 1, "batch_generator": seed(0)}, "seed: given together"),
     ({}, {"seed": 1, "secure": True}, "seed: given together"),
     ({}, {"batch_generator": seed(0), "noise_generator": seed(0)}, "predictable"),
@@ -201,10 +191,10 @@ FITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"regulariser": {"kind": "ridge", "strength": 1.0}}, {"optimizer": SGD}, "belong to the plain"),
     ({}, {"optimizer": lambda own: SGD(own[:2], lr=0.5)}, "would never move"),
     ({}, {"optimizer": lambda own: SGD([*own, nn.Parameter(torch.ones(1))], lr=0.5)}, "not the model's"),
-    *(({}, {"ema": decay}, "ema: got") for decay in (0.0, 1.0, 2, True, "0.9", NAN)),
+    *(({}, {"ema": decay}, "ema: got") for decay in (0.0, 1.0, "0.9", NAN)),
     (LAST, {"ema": 0.9}, r"ema: got 0\.9, and release is last"),
     *(({}, {"callbacks": strange}, "Callback") for strange in (print, "tensorboard", 3, [Callback(), None])),
-    ({}, {"callbacks": Asking()}, "whose private is True or False"),
+    ({}, {"callbacks": asking()}, "whose private is True or False"),
     ({}, {"noise_policy": lambda seen: 2.0}, "no noise_budget"),
     ({"noise_budget": 1.0}, {"noise_policy": 2.0}, "noise_policy: got float"),
     ({"noise_budget": 1.0, "noise_multiplier": None}, {}, "noise_multiplier: null"),
@@ -248,20 +238,11 @@ WORDS: list[tuple[dict[str, Any], str]] = [
 ]
 UNKNOWN = "(?s)PrivacyEngine takes no such.*"
 ENGINES: list[tuple[dict[str, Any], str]] = [
-    ({"noise_multiplier": 1.0}, UNKNOWN + "found for epsilon"),
     ({"target_epsilon": 1.0}, UNKNOWN + r"epsilon=\.\.\."),
-    ({"data_loader": None}, UNKNOWN + "give it as data"),
     ({"max_grad_norm": 1.0}, UNKNOWN + "clip_norm="),
     ({"users": [1] * RECORDS}, UNKNOWN + r"TrainOptions\(users="),
-    ({"poisson_sampling": False}, UNKNOWN + "another run"),
-    ({"clipping": "per_layer"}, UNKNOWN + "clip_groups"),
-    ({"loss_reduction": "sum"}, UNKNOWN + "expected batch size"),
-    ({"grad_sample_mode": "ghost"}, UNKNOWN + "same way"),
     ({"criterion": CROSS_ENTROPY}, UNKNOWN + r"losses=lambda batch: criterion\(model\(batch\[0\]\)"),
-    ({"batch_first": False}, UNKNOWN + "records first"),
-    ({"secure_mode": True}, UNKNOWN + "secure=True"),
     ({"max_physical_batch_size": 64}, UNKNOWN + "physical_size=64"),
-    ({"accountant": "rdp"}, UNKNOWN + "none is chosen"),
     ({"learning_speed": 3}, UNKNOWN + "it knows model, optimizer"),
     ({"clip_norm": 0.0}, "clip_norm = 0"),
     ({"losses": None}, "(?s)losses: got NoneType.*losses=lambda batch"),

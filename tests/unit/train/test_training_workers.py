@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from networks import CLASSES, CROSS_ENTROPY, make_network_run
+from networks import CLASSES, CROSS_ENTROPY
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
 from lethe.train.clip.clipper import Clipper
 from lethe.train.distributed.workers import Workers
-from lethe.train.network.noise.secure import SecureNoise
 
 
 class Group:
@@ -64,35 +63,14 @@ def test_a_process_group_for_other_devices_is_refused(monkeypatch: pytest.Monkey
         Workers.current().refuse_device(torch.device("cuda", 1))
 
 
-def test_the_grid_of_secure_noise_counts_the_numbers_of_all_processes() -> None:
-    """A shard has few; what rounding to the grid may add to a change of all of them grows with their number."""
-    from lethe.train.network.noise.secure import grid_noise_std
-    from lethe.train.network.noise.training_noise import TrainingNoise
-    from lethe.train.network.steps import NoisySums
-
-    asked: list[float] = []
-
-    class Noted(SecureNoise):
-        def add_to(self, tensors: Any, noise_std: float) -> None:
-            asked.append(noise_std)
-
-    run = make_network_run(noise_multiplier=1.0)
-    noise = TrainingNoise(Noted(), shards=Noted(), parts=[True, False], dimension=10**12)
-    NoisySums(run, noise)(1, [torch.zeros(5), torch.zeros(3)])
-    assert set(asked) == {grid_noise_std(0.4, run.touch_factor * run.record_bound, 10**12)}
-    assert asked[0] > 1.003 * 0.4
-
-
 class Tagger(nn.Module):
     """An embedding, attention, a recurrent layer and a parameter of its own."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(20, 16)
-        self.block = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
-        self.recurrent = nn.GRU(16, 12, batch_first=True)
+        self.embedding, self.block = nn.Embedding(20, 16), nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.recurrent, self.head = nn.GRU(16, 12, batch_first=True), nn.Linear(12, CLASSES)
         self.scale = nn.Parameter(torch.ones(12))
-        self.head = nn.Linear(12, CLASSES)
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.head(self.recurrent(self.block(self.embedding(tokens)))[0].mean(1) * self.scale)

@@ -72,9 +72,11 @@ def test_a_model_that_begins_to_centre_later_is_found_in_the_fourth_batch(begins
     clipper = Clipper(model, lambda batch: squares(model(batch)), 0.1)
     for number in range(3):
         clipper.add(rows(number))
-    number = 3
-    with pytest.raises(InputError, match="depends on the other records"):
-        clipper.add(rows(3))
+        clipper.take()
+    for number in (3, 4):  # a check that failed is made again
+        with pytest.raises(InputError, match="depends on the other records"):
+            clipper.add(rows(number))
+    assert not any(tensor.any() for tensor in clipper.take().values())
 
 
 def test_a_batch_half_as_large_again_is_looked_at() -> None:
@@ -98,24 +100,11 @@ def test_the_first_batch_after_a_change_is_looked_at(change: str) -> None:
         clipper.add(rows(5))
 
 
-def test_a_check_that_failed_is_made_again() -> None:
-    model = Between(HOSTILE["over the detached maximum"])
-    clipper = Clipper(model, lambda batch: squares(model(batch)))
-    for seed in range(3):
-        with pytest.raises(InputError, match="depends on the other records"):
-            clipper.add(rows(seed))
-    assert not any(tensor.any() for tensor in clipper.take().values())
-
-
-@pytest.mark.parametrize("name", ["over the detached maximum", "normalised", "in-batch negatives"])
+@pytest.mark.parametrize("name", ["over the detached maximum", "in-batch negatives"])
 def test_records_cannot_meet_where_it_is_enforced(name: str) -> None:
     """The sum is that of records alone, whatever the model makes of a batch."""
     model = Between(HOSTILE[name])
     clipper = Clipper(model, lambda batch: squares(model(batch)), 1e9, isolation="enforced")
-    if name == "normalised":  # of one record alone it is refused by torch itself
-        with pytest.raises(ValueError, match="more than 1 value"):
-            clipper.add(rows(0))
-        return
     clipper.add(rows(0))
     sums = clipper.take()
     alone = torch.stack([squares(model(row[None])) for row in rows(0)]).sum()
@@ -132,24 +121,12 @@ def test_nothing_is_compared_where_it_is_not_to_be(isolation: str) -> None:
     assert trained(Between(), batches(0)).checked
 
 
-class Words(nn.Module):
-    """Attends over padding where it should not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.head = nn.Embedding(9, 4).double(), nn.Linear(4, 2).double()
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.table(tokens).mean(1))
-
-
 def test_padding_that_leaks_is_found_by_records_that_were_collated_alone() -> None:
     torch.manual_seed(0)
-    whole = torch.randint(1, 9, (RECORDS, 6))
     lengths = torch.arange(RECORDS) % 5 + 1
-    padded = whole * (torch.arange(6) < lengths[:, None])
-    model = Words()
-    clipper = Clipper(model, lambda batch: squares(model(batch)))
+    padded = torch.randint(1, 9, (RECORDS, 6)) * (torch.arange(6) < lengths[:, None])
+    table, head = nn.Embedding(9, 4).double(), nn.Linear(4, 2).double()
+    clipper = Clipper(nn.ModuleList([table, head]), lambda batch: squares(head(table(batch).mean(1))))
     with pytest.raises(InputError, match="depends on how far its batch is padded"):
         clipper.add(padded, collated={record: padded[record : record + 1, : int(lengths[record])] for record in range(RECORDS)})
 
@@ -163,14 +140,20 @@ class Recurrent(nn.Module):
         return self.layer(given.view(-1, 2, 2))[0]
 
 
-def kept(model: Any, hidden: Tensor) -> Tensor:
+def with_a_table(model: Any, hidden: Tensor) -> Tensor:
     model.table = torch.arange(float(WIDTH)).double().sin()  # of its shape alone
     return hidden * model.table
 
 
+def locked() -> nn.Module:
+    model = Between()
+    vars(model)["lock"] = threading.Lock()  # which cannot be copied
+    return model
+
+
 WIDTH = 5
 HONEST: dict[str, Callable[[], nn.Module]] = {
-    "a table made for a shape": lambda: Between(kept),
+    "a table made for a shape": lambda: Between(with_a_table),
     "a squeeze of nothing": lambda: Between(lambda model, hidden: hidden.squeeze(2) if hidden.dim() > 2 else hidden),
     "a head of zeros": lambda: Between(zero_head=True),
     "what it saw last, for a picture": lambda: Between(lambda model, hidden: setattr(model, "seen", hidden.detach()) or hidden),
@@ -180,16 +163,8 @@ HONEST: dict[str, Callable[[], nn.Module]] = {
     "noise of a shape": lambda: Between(lambda model, hidden: hidden + torch.randn(len(hidden), WIDTH, dtype=hidden.dtype)),
     "recurrent layers that drop": Recurrent,
     "batch normalisation in eval mode": lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)).double().eval(),
-    "a lock": lambda: Locked(),
+    "a lock": locked,
 }
-
-
-class Locked(Between):
-    """Holds what cannot be copied."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lock = threading.Lock()
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -259,8 +234,6 @@ def test_parameters_of_other_modules_are_refused_and_get_no_gradient() -> None:
     ("layer", "shape", "groups"),
     [
         (nn.BatchNorm1d(32), (5, 32), 4),
-        (nn.BatchNorm1d(6), (5, 6), 1),
-        (nn.BatchNorm2d(64), (5, 64, 3, 3), 32),
         (nn.BatchNorm2d(6), (5, 6, 3, 3), 3),
         (nn.BatchNorm2d(7), (5, 7, 3, 3), 1),
         (nn.BatchNorm3d(1, affine=False), (5, 1, 2, 2, 2), 1),
@@ -278,9 +251,4 @@ def test_records_no_longer_meet(layer: nn.Module, shape: tuple[int, ...], groups
     assert torch.allclose(torch.cat([model(row[None]) for row in rows]), whole, atol=1e-5)
     assert whole.std() > 0.5  # no group of one number alone, which would become 0
     assert [id(parameter) for parameter in model.parameters()] == [id(parameter) for parameter in layer.parameters()]
-
-
-def test_a_model_that_is_one_comes_back_as_another() -> None:
-    assert isinstance(fix_batch_norm(nn.BatchNorm1d(16)), nn.GroupNorm)
-    linear = nn.Linear(2, 2)
-    assert fix_batch_norm(linear) is linear
+    assert isinstance(fix_batch_norm(layer), nn.GroupNorm)  # a model that is one comes back as another

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from layer_cases import CASES, Scaled, case
-from rules_oracle import F64, check, fast_parts, folded, losses_of, output_of
+from layer_cases import CASES, F64, Scaled, case, check, fast_parts, folded, losses_of, output_of
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -114,23 +113,28 @@ def test_how_a_layer_is_called() -> None:
     check(scaled, lambda batch: scaled(batch)[1], batch)
     bilinear = nn.ModuleList([nn.Linear(4, 4), nn.Bilinear(4, 4, 3)]).double()
     check(bilinear, lambda batch: bilinear[1](bilinear[0](batch), batch), batch[:, 0])
+    transposed = nn.ConvTranspose2d(2, 3, 3, stride=2, padding=1, dtype=F64)
+    check(transposed, lambda batch: transposed(batch, output_size=(8, 7)), torch.randn(3, 2, 4, 4, dtype=F64))
+    last = nn.Conv2d(3, 4, 3, padding=1, dtype=F64).to(memory_format=torch.channels_last)
+    check(last, last, torch.randn(3, 3, 5, 5, dtype=F64).to(memory_format=torch.channels_last))
+    small, pictures = nn.Conv2d(3, 4, 3, padding=1), torch.randn(3, 3, 12, 12)  # its gradients are smaller than their factors
+    assert isinstance(fast_parts(small, lambda: losses_of(small(pictures)), 3, memory=0)["weight"], MaterialisedGradients)
 
 
-def test_weights_that_layers_share() -> None:
+def test_weights_that_layers_share_and_positions_that_are_the_same_for_all_records() -> None:
     table, output, bag = nn.Embedding(5, 4, dtype=F64), nn.Linear(4, 5, bias=False, dtype=F64), nn.EmbeddingBag(5, 4, dtype=F64)
     output.weight = bag.weight = table.weight
     check(nn.ModuleList([table, output]), lambda batch: output(table(batch).tanh()), torch.randint(5, (3, 6)))
     check(nn.ModuleList([table, bag]), lambda batch: [bag(batch), table(batch)], torch.randint(5, (3, 6)))
-
-
-def test_positions_that_are_the_same_for_all_records() -> None:
     layer = nn.ModuleList([nn.Embedding(7, 4), nn.Embedding(4, 4), nn.Linear(4, 2)]).double()
-
-    def outputs(batch: Tensor) -> Tensor:
-        return layer[2]((layer[0](batch) + layer[1](torch.arange(batch.shape[1]))).tanh())
-
-    check(layer, outputs, torch.randint(7, (3, 4)))
-    check(layer, outputs, torch.randint(7, (3, 3)), layout="shared")
+    for length, layout in ((4, "blocks"), (3, "shared")):
+        places = torch.arange(length)
+        check(
+            layer,
+            lambda batch, places=places: layer[2]((layer[0](batch) + layer[1](places)).tanh()),
+            torch.randint(7, (3, length)),
+            layout=layout,
+        )
 
 
 def test_the_first_of_equal_rows_of_a_bag_is_the_largest() -> None:
@@ -156,38 +160,35 @@ OF_PLACES = [
 ]
 
 
+def part_of(layer: nn.Module, batch: Tensor) -> Correlations:
+    part = fast_parts(layer, lambda: losses_of(layer(batch)), 3, memory=0)["weight"]
+    assert isinstance(part, Correlations)
+    return part
+
+
 @pytest.mark.parametrize("dtype", [F64, torch.float32])
-class TestConvolutionsThatAreNotKept:
-    def part(self, layer: nn.Module, batch: Tensor) -> Correlations:
-        part = fast_parts(layer, lambda: losses_of(layer(batch)), 3, memory=0)["weight"]
-        assert isinstance(part, Correlations)
-        return part
-
-    @pytest.mark.parametrize(("layer", "shape"), WIDE)
-    def test_windows_of_one_record_at_a_time(
-        self, layer: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(convolution, "_WINDOWS", 1)
-        monkeypatch.setattr(convolution, "_WINDOWS_AT_MOST", 1)
-        batch = torch.randn(3, *shape, dtype=dtype)
-        self.part(layer.to(dtype), batch)
-        check(layer, layer, batch, memory=0, rel=1e-9 if dtype == F64 else 1e-5)
-
-    @pytest.mark.parametrize(("layer", "shape"), OF_PLACES)
-    def test_norms_of_products_of_places_take_no_windows(
-        self, layer: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        part = self.part(layer.to(dtype), torch.randn(3, *shape, dtype=dtype))
-        part.replace(lambda tensor: tensor.double())
-        exact = part.rows().flatten(1).square().sum(1)
-        part.replace(lambda tensor: tensor.to(dtype))
-        monkeypatch.setattr(Use, "windows", None)
-        torch.testing.assert_close(part.squares(), exact, rtol=1e-9, atol=0)
+@pytest.mark.parametrize(("layer", "shape"), WIDE)
+def test_convolutions_take_windows_of_one_record_at_a_time(
+    layer: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convolution, "_WINDOWS", 1)
+    monkeypatch.setattr(convolution, "_WINDOWS_AT_MOST", 1)
+    batch = torch.randn(3, *shape, dtype=dtype)
+    part_of(layer.to(dtype), batch)
+    check(layer, layer, batch, memory=0, rel=1e-9 if dtype == F64 else 1e-5)
 
 
-def test_what_is_smaller_than_its_factors_is_formed_at_once() -> None:
-    layer, batch = nn.Conv2d(3, 4, 3, padding=1), torch.randn(3, 3, 12, 12)
-    assert isinstance(fast_parts(layer, lambda: losses_of(layer(batch)), 3, memory=0)["weight"], MaterialisedGradients)
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+@pytest.mark.parametrize(("layer", "shape"), OF_PLACES)
+def test_norms_of_products_of_places_take_no_windows(
+    layer: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = part_of(layer.to(dtype), torch.randn(3, *shape, dtype=dtype))
+    part.replace(lambda tensor: tensor.double())
+    exact = part.rows().flatten(1).square().sum(1)
+    part.replace(lambda tensor: tensor.to(dtype))
+    monkeypatch.setattr(Use, "windows", None)
+    torch.testing.assert_close(part.squares(), exact, rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("memory", [2**23, 0])
@@ -205,10 +206,3 @@ def test_convolutions_that_are_used_twice_or_share_a_weight(memory: int) -> None
     check(model[:3], lambda batch: [layer(batch) for layer in layers[:3]], batch, memory=memory)
     pair = nn.ModuleList([layers[0], layers[3]])
     check(pair, lambda batch: [layers[0](batch), layers[3](torch.cat([batch, batch], 1))], batch, memory=memory)
-
-
-def test_an_output_size_and_channels_last() -> None:
-    layer = nn.ConvTranspose2d(2, 3, 3, stride=2, padding=1, dtype=F64)
-    check(layer, lambda batch: layer(batch, output_size=(8, 7)), torch.randn(3, 2, 4, 4, dtype=F64))
-    last = nn.Conv2d(3, 4, 3, padding=1, dtype=F64).to(memory_format=torch.channels_last)
-    check(last, last, torch.randn(3, 3, 5, 5, dtype=F64).to(memory_format=torch.channels_last))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,12 +17,12 @@ from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import Group
 from lethe.train.clip.parts import outer_products
 from lethe.train.clip.parts.outer_products import OuterProducts
-from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
+from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules import registry
 from lethe.train.clip.rules.registry import per_layer
 from lethe.train.clip.rules.rule import Rule
 from lethe.train.clip.rules.simple_layers import linear
-from lethe.train.clip.sums import Arriving, ClippedSums
+from lethe.train.clip.sums import ClippedSums
 
 F64 = torch.float64
 RECORDS, CLIP, UNITS = 6, 0.3, [[0, 3], [1], [2, 4, 5]]
@@ -128,6 +127,9 @@ def test_layers_are_clipped_by_themselves_as_their_gradients_arrive(name: str, m
     near(added(model, batch[:1], batch[1:4], batch[4:], gradient_memory=memory), expected(model, batch))  # micro-batches
     counted = torch.tensor([True, True, True, False, False, True])
     near(added(model, batch, counted=counted), expected(model, batch[counted]))
+    if name == "MLP":  # groups of several layers arrive as well
+        groups = [Group(parameters=("2.*", "4.*"), clip_norm=0.1), Group(parameters=("*",), clip_norm=0.2)]
+        near(added(model, batch, groups=groups), expected(model, batch, groups={("2", "4"): 0.1, ("0",): 0.2}))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -152,31 +154,6 @@ def test_ordinary_batches_after_the_check_are_not_kept(monkeypatch: pytest.Monke
     other = clipper_of(model)
     other.add(batch, counted=torch.zeros(RECORDS, dtype=torch.bool))
     assert (kept[3:], other.measured) == ([0], False)
-
-
-@pytest.mark.usefixtures("never_kept")
-def test_groups_of_several_layers_with_norms_of_their_own_arrive_as_well() -> None:
-    model, batch = built("MLP"), batch_of()
-    groups = [Group(parameters=("2.*", "4.*"), clip_norm=0.1), Group(parameters=("*",), clip_norm=0.2)]
-    near(added(model, batch, groups=groups), expected(model, batch, groups={("2", "4"): 0.1, ("0",): 0.2}))
-
-
-@pytest.mark.usefixtures("never_kept")
-def test_nothing_is_kept_of_a_layer_that_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, besides, add = built("MLP"), list[int](), Arriving.add
-
-    def parts_alive() -> int:
-        return sum(isinstance(one, ParameterGradients) for one in gc.get_objects())
-
-    def adding(arriving: Arriving, place: int, parts: dict[nn.Parameter, ParameterGradients]) -> None:
-        besides.append(parts_alive() - len(parts) - before)
-        add(arriving, place, parts)
-
-    monkeypatch.setattr(Arriving, "add", adding)
-    gc.collect()
-    before = parts_alive()
-    near(added(model, batch_of()), expected(model, batch_of()))
-    assert besides == [0] * MODELS["MLP"][1]
 
 
 def moves(model: nn.Module, clipper: Clipper, batch: Tensor) -> Iterator[tuple[str, float]]:

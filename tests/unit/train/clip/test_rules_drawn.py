@@ -7,7 +7,7 @@ import torch
 from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rules_oracle import F64, agree, check, fast_parts, losses_of, true_gradients
+from layer_cases import F64, agree, check, fast_parts, losses_of, true_gradients
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_map
@@ -82,40 +82,35 @@ def attended(layer: nn.MultiheadAttention, batch: dict[str, Tensor], **options: 
 @given(
     layer=attentions(),
     inputs=st.sampled_from(["one", "two", "three"]),
+    steps=st.sampled_from([3, 4, 6]),  # also as many as records, or twice: where the records are is known, whatever the sizes
+    layout=st.sampled_from(["blocks", "second"]),
     mask=st.sampled_from([None, "causal", "hint", "floats", "records"]),
     padding=st.booleans(),
     weights=st.booleans(),
     averaged=st.booleans(),
 )
-@settings(max_examples=examples(40))
-def test_attention(layer: nn.MultiheadAttention, inputs: str, mask: str | None, padding: bool, weights: bool, averaged: bool) -> None:
-    batch: dict[str, Tensor] = {"query": torch.randn(3, 4, SIZE, dtype=F64)}
-    sources = 4
+@settings(max_examples=examples(60))
+def test_attention(
+    layer: nn.MultiheadAttention, inputs: str, steps: int, layout: str, mask: str | None, padding: bool, weights: bool, averaged: bool
+) -> None:
+    batch: dict[str, Tensor] = {"query": torch.randn(3, steps, SIZE, dtype=F64)}
+    sources = steps
     if inputs != "one" or not layer._qkv_same_embed_dim:
-        sources = 4 if mask in ("causal", "hint") else 5
+        sources = steps if mask in ("causal", "hint") else 5
         batch["key"] = torch.randn(3, sources, layer.kdim, dtype=F64)
         if inputs == "three" or layer.kdim != layer.vdim:
             batch["value"] = torch.randn(3, sources, layer.vdim, dtype=F64)
     options: dict[str, Any] = {"need_weights": weights, "average_attn_weights": averaged}
     if mask in ("causal", "hint"):
-        options |= {"attn_mask": torch.ones(4, 4, dtype=torch.bool).triu(1), "is_causal": mask == "hint"}
+        options |= {"attn_mask": torch.ones(steps, steps, dtype=torch.bool).triu(1), "is_causal": mask == "hint"}
     elif mask == "floats":
-        options["attn_mask"] = torch.randn(4, sources, dtype=F64)
+        options["attn_mask"] = torch.randn(steps, sources, dtype=F64)
     elif mask == "records":
-        batch["heads"] = torch.randn(3, HEADS, 4, sources, dtype=F64)
+        batch["heads"] = torch.randn(3, HEADS, steps, sources, dtype=F64)
     if padding:  # torch wants both masks of one type
         hidden = torch.arange(sources) >= torch.tensor([[2], [sources], [1]])
         batch["padding"] = hidden if mask in ("causal", "hint") else -3.0 * hidden.double()
-    check(layer, lambda batch: attended(layer, batch, **options), batch)
-
-
-@pytest.mark.parametrize("steps", [3, 6, 9])
-@pytest.mark.parametrize("layout", ["blocks", "second"])
-@pytest.mark.parametrize("first", [True, False])
-def test_as_many_steps_as_records(steps: int, layout: str, first: bool) -> None:
-    """Where the records are is known, whatever the sizes."""
-    layer = nn.MultiheadAttention(SIZE, HEADS, batch_first=first, dtype=F64)
-    check(layer, lambda batch: attended(layer, {"query": batch}), torch.randn(3, steps, SIZE, dtype=F64), layout=layout)
+    check(layer, lambda batch: attended(layer, batch, **options), batch, layout=layout)
 
 
 @pytest.mark.parametrize("weights", [True, False])
@@ -141,13 +136,12 @@ def test_dropout_draws_what_the_layer_draws(weights: bool, first: bool) -> None:
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("training", [True, False])
 def test_transformer_layers(first: bool, training: bool) -> None:
-    encoder = nn.TransformerEncoderLayer(SIZE, HEADS, 6, dropout=0.0, batch_first=first, dtype=F64).train(training)
-    decoder = nn.TransformerDecoderLayer(SIZE, HEADS, 6, dropout=0.0, batch_first=first, dtype=F64).train(training)
-    model = nn.ModuleList([encoder, decoder])
+    kinds = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+    model = nn.ModuleList([kind(SIZE, HEADS, 6, dropout=0.0, batch_first=first, dtype=F64) for kind in kinds]).train(training)
 
     def outputs(batch: Tensor) -> Tensor:
         given = batch if first else batch.transpose(0, 1)
-        found = decoder(given[:, :2] if first else given[:2], encoder(given))
+        found = model[1](given[:, :2] if first else given[:2], model[0](given))
         return found if first else found.transpose(0, 1)
 
     check(model, outputs, torch.randn(3, 4, SIZE, dtype=F64))

@@ -61,22 +61,16 @@ def in_a_set(part: Ball, point: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(("door", "rounded_inward"), [(network, True), (linear, True), (kept, False), (in_a_set, False)])
-def test_a_ball_s_step(door: object, *, rounded_inward: bool, width: int) -> None:
+def test_a_step_of_a_ball_and_of_a_group(door: object, *, rounded_inward: bool, width: int) -> None:
     values = {1.5: 1, ONE_WAY: width - 1}
     point = np.repeat(list(values), list(values.values()))
     radius = 0.75 * float(norm_of(values))
     limit = inward(radius, width, torch.float64) if rounded_inward else radius
     computed = door(Ball(radius=radius), point)  # pyright: ignore[reportCallIssue]
     assert off(computed, values, Decimal(limit) / norm_of(values)) < Ball.roundings
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("share", [0.3, 0.9])
-def test_a_group_s_step(width: int, share: float) -> None:
-    values = {ONE_WAY: width}
-    strength = share * float(norm_of(values))
-    computed = network(GroupL1(strength=strength), np.full(width, ONE_WAY))
-    assert off(computed, values, 1 - Decimal(strength) / norm_of(values)) < GroupL1.roundings
+    for share in (0.3, 0.9) if door is network else ():
+        strength = share * float(norm_of(values))
+        assert off(network(GroupL1(strength=strength), point), values, 1 - Decimal(strength) / norm_of(values)) < GroupL1.roundings
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -134,19 +128,17 @@ def test_a_simplex_step(name: str, total: float) -> None:
 
 
 @pytest.mark.parametrize("door", [network, linear])
-@pytest.mark.parametrize("part", [L2(strength=0.3), L1(strength=0.3), L1L2(l1_strength=0.2, ridge_strength=0.9)])
-def test_a_step_of_each_coordinate(door: object, part: Regulariser) -> None:
+@pytest.mark.parametrize(
+    ("part", "l1", "ridge"),
+    [(L2(strength=0.3), 0.0, 0.3), (L1(strength=0.3), 0.3, 0.0), (L1L2(l1_strength=0.2, ridge_strength=0.9), 0.2, 0.9)],
+)
+def test_a_step_of_each_coordinate(door: object, part: Regulariser, l1: float, ridge: float) -> None:
     point, step_size = np.random.default_rng(2).normal(size=500), 0.7
-    l1 = Fraction(getattr(part, "l1_strength", part.strength if isinstance(part, L1) else 0.0)) * Fraction(step_size)  # pyright: ignore[reportAttributeAccessIssue]
-    ridge = 1 + Fraction(part.strong_convexity) * Fraction(step_size)
+    cut, divisor = Fraction(l1) * Fraction(step_size), 1 + Fraction(ridge) * Fraction(step_size)
     computed = door(part, point, step_size)  # pyright: ignore[reportCallIssue]
-    shrunk = [max(abs(Fraction(entry)) - l1, Fraction(0)) / ridge * (1 if entry > 0 else -1) for entry in point.tolist()]
+    shrunk = [max(abs(Fraction(entry)) - cut, Fraction(0)) / divisor * (1 if entry > 0 else -1) for entry in point.tolist()]
     apart = [float(Fraction(one) - other) for one, other in zip(computed.tolist(), shrunk, strict=True)]
     assert 0 < np.linalg.norm(apart) / UNIT < part.roundings * np.linalg.norm(point)
-
-
-def test_a_box_s_step_is_exact() -> None:
-    point = np.random.default_rng(3).normal(size=500)
     assert Box.roundings == 0.0
     assert (network(Box(half_width=0.7, dimension=500), point) == np.clip(point, -0.7, 0.7)).all()
 

@@ -62,10 +62,6 @@ def mixed_up(records: Records) -> tuple[Tensor, Tensor]:
     return share * features(records) + (1 - share) * features(records).roll(1, 0), classes(records)
 
 
-def centred(records: Records) -> tuple[Tensor, Tensor]:
-    return features(records) - features(records).mean(0), classes(records)
-
-
 def filled_with_the_mean(records: Records) -> tuple[Tensor, Tensor]:
     rows = [row for row, _ in records]
     return pad_sequence(rows, batch_first=True, padding_value=float(torch.cat(rows).mean())), classes(records)
@@ -105,6 +101,9 @@ def test_a_function_of_several_records_that_mixes_them_is_refused(name: str) -> 
     if name != "with the last batch":
         with pytest.raises(InputError, match=f"ByLists.__getitems__ makes .*{FOUND}"):
             MapStyleSource(ByLists(lambda records: list(zip(*MIXING[name](records), strict=True)))).fetch(slice(0, 8))
+    declared = MapStyleSource(Sequences(), collate=MIXING[name], declared_apart=True)
+    assert len(declared.fetch(slice(0, 4))[0]) == 4
+    assert "declared_apart=True: not looked at" in declared.declared[1]
 
 
 @pytest.mark.parametrize("collate", [filled_with_the_mean, cut_to_the_shortest])
@@ -163,16 +162,6 @@ def test_an_honest_collate_function_passes(name: str) -> None:
         assert bool(batch.alone) == (name != "NaN" and number in (1, 2, 4))
 
 
-def test_what_is_not_looked_at_is_declared_by_name() -> None:
-    source = MapStyleSource(Sequences(), collate=MIXING["random"], declared_apart=True)
-    assert len(source.fetch(slice(0, 4))[0]) == 4
-    assert "collate make each row of its own record alone (declared_apart=True: not looked at)" in source.declared[1]
-    assert MapStyleSource(Sequences()).declared[0].startswith("record i of Sequences is made of record i alone")
-    assert len(MapStyleSource(Sequences()).declared) == 1
-    assert "also in unchecked batches" in MapStyleSource(Sequences(), collate=default_collate).declared[1]
-    assert "ByLists.__getitems__ make each row" in MapStyleSource(ByLists(list)).declared[1]
-
-
 class Following(Sequences):
     """Each record has something of the one that was read before it."""
 
@@ -210,13 +199,11 @@ class Reusing:
         return self._returned(self._held, index)
 
 
-HELD, NUMBERS = torch.zeros(2, 4), [0.0] * 4
+HELD = torch.zeros(2, 4)
 RETURNED: dict[str, Callable[[Tensor, int], Any]] = {
-    "tensor": lambda held, index: (held, index),
     "array": lambda held, index: (held.numpy(), index),
     "view": lambda held, index: (held[:3], index),
     "nested": lambda held, index: [[held, held[1:]], index],
-    "numbers": lambda held, index: (NUMBERS.__setitem__(slice(None), held.tolist()) or NUMBERS, index),
     "two in turn": lambda held, index: (HELD[index % 2].copy_(held), index),
     "its own": lambda held, index: (held.clone(), index),
 }

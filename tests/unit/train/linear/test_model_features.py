@@ -22,89 +22,62 @@ from lethe.train.linear.models import Features, LinearPredictor, prepare_feature
 CPU = torch.device("cpu")
 
 
-def prepare(values: object, intercept: bool = False, dtype: torch.dtype = torch.float64) -> Features:
-    return prepare_features(values, feature_norm=2.0, intercept=intercept, dtype=dtype, device=CPU)
+def prepared(values: object, intercept: bool = False, dtype: torch.dtype = torch.float64) -> Features:
+    return prepare_features(values, feature_norm=1.5, intercept=intercept, dtype=dtype, device=CPU)
 
 
-READ_ONLY = np.eye(2)
-READ_ONLY.flags.writeable = False
-
-
-@pytest.mark.parametrize("values", [[[1, 0], [0, 1]], np.eye(2, dtype=np.float32), torch.eye(2), np.eye(2, dtype=bool), READ_ONLY])
-def test_lists_arrays_and_tensors_are_read(values: object) -> None:
-    assert (prepare(values).rows.numpy() == np.eye(2)).all()
-
-
-SOFTMAX = Softmax(feature_norm=1.0)
-LOGISTIC = Logistic(feature_norm=1.0)
-SQUARES = LeastSquares(feature_norm=1.0, residual_bound=1.0)
-
-
-def test_the_number_of_classes_is_public_and_never_guessed() -> None:
-    assert SOFTMAX.for_classes(10).outputs == SOFTMAX.for_classes(10).for_classes(None).target_classes == 10
-    assert LOGISTIC.for_classes(None).target_classes == LOGISTIC.for_classes(2).target_classes == 2
-    assert SQUARES.for_classes(None).target_classes is None
-    with pytest.raises(InputError, match="classes"):
-        assert SOFTMAX.outputs
-
-
-def test_a_number_of_classes_that_does_not_fit_is_refused() -> None:
-    unfit = ((SOFTMAX, (None, 1, True, 2.0)), (SOFTMAX.for_classes(3), (4,)), (LOGISTIC, (3, True)), (SQUARES, (2,)))
-    for loss, numbers in unfit:
-        for classes in numbers:
-            with pytest.raises(InputError, match="classes: got"):
-                loss.for_classes(classes)  # pyright: ignore[reportArgumentType]
-
-
-def targets(values: object, classes: int | None = 3, records: int = 3) -> torch.Tensor:
+def targets_of(values: object, classes: int | None, records: int = 3) -> torch.Tensor:
     return prepare_targets(values, classes=classes, records=records, device=CPU)
 
 
-def test_class_numbers_become_integers_and_real_targets_stay() -> None:
-    assert targets([0.0, 2.0, 1.0]).tolist() == [[0], [2], [1]]
-    assert targets([0.5, -2.0, 1.0], classes=None).tolist() == [[0.5], [-2.0], [1.0]]
+def test_lists_arrays_and_tensors_are_read() -> None:
+    read_only = np.eye(2)
+    read_only.flags.writeable = False
+    for values in ([[1, 0], [0, 1]], np.eye(2, dtype=np.float32), torch.eye(2), np.eye(2, dtype=bool), read_only):
+        assert (prepared(values).rows.numpy() == np.eye(2)).all()
+    assert targets_of([0.0, 2.0, 1.0], 3).tolist() == [[0], [2], [1]]  # class numbers become integers, real targets stay
+    assert targets_of([0.5, -2.0, 1.0], None).tolist() == [[0.5], [-2.0], [1.0]]
+
+
+def test_the_number_of_classes_is_public_and_never_guessed() -> None:
+    softmax, logistic = Softmax(feature_norm=1.0), Logistic(feature_norm=1.0)
+    assert softmax.for_classes(10).outputs == softmax.for_classes(10).for_classes(None).target_classes == 10
+    assert logistic.for_classes(None).target_classes == logistic.for_classes(2).target_classes == 2
+    assert LeastSquares(feature_norm=1.0, residual_bound=1.0).for_classes(None).target_classes is None
+    with pytest.raises(InputError, match="classes"):
+        assert softmax.outputs
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_chunks_change_nothing_and_count_their_rows(intercept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     table = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
-    common = {"feature_norm": 1.5, "intercept": intercept, "dtype": torch.float32, "device": torch.device("cpu")}
-    whole = prepare_features(table, **common)
+    whole = prepared(table, intercept, torch.float32)
     monkeypatch.setattr(features, "_CHUNK", 21)  # seven rows at a time
-    parts = prepare_features(torch.from_numpy(table), **common)
+    parts = prepared(torch.from_numpy(table), intercept, torch.float32)
     assert torch.equal(parts.rows, whole.rows)
     assert parts.projected == whole.projected
     table[23, 1] = np.nan
     with pytest.raises(InputError, match=r"features\[23, 1\]: got nan; .*row 23"):
-        prepare_features(table, **common)
+        prepared(table, intercept, torch.float32)
 
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
-CPU = torch.device("cpu")
 
 
 def pieces(kind: str, intercept: bool) -> tuple[torch.Tensor, torch.Tensor, LinearLoss]:
     problem = make_problem(kind)
-    rows = prepare_features(problem.features, feature_norm=1.5, intercept=intercept, dtype=torch.float64, device=CPU).rows
-    targets = prepare_targets(problem.targets, classes=problem.classes, records=RECORDS, device=CPU)
-    return rows, targets, require_linear_loss(make_run(kind).loss).for_classes(problem.classes)
+    targets = targets_of(problem.targets, problem.classes, RECORDS)
+    return prepared(problem.features, intercept).rows, targets, require_linear_loss(make_run(kind).loss).for_classes(problem.classes)
 
 
 def textbook_loss(kind: str, scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """From torch.nn.functional, not from the code under test."""
     functional = torch.nn.functional
     if kind == "softmax_regression":
-        return functional.cross_entropy(scores, target)
+        return functional.cross_entropy(scores, target.squeeze())
     if kind == "logistic_regression":
         return functional.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
     return functional.huber_loss(scores, target, delta=0.8)
-
-
-def autograd_gradient(kind: str, row: torch.Tensor, target: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
-    leaf = parameters.clone().requires_grad_()
-    textbook_loss(kind, row @ leaf, target.squeeze() if kind == "softmax_regression" else target).backward()
-    assert leaf.grad is not None
-    return leaf.grad
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,13 +85,13 @@ def autograd_gradient(kind: str, row: torch.Tensor, target: torch.Tensor, parame
 @pytest.mark.parametrize("clip_norm", [None, 0.3, 100.0])  # no clipping, most records clipped, none clipped
 def test_the_clipped_sum_is_the_sum_of_clipped_autograd_gradients(kind: str, intercept: bool, clip_norm: float | None) -> None:
     rows, targets, loss = pieces(kind, intercept)
+    rows[3] = 0.0
     parameters = torch.randn(rows.shape[1], loss.outputs, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     model = LinearModel(loss, rows, targets, clip_norm=clip_norm)
     batch = torch.tensor([1, 4, 7, 22, 9])
-    expected = torch.zeros_like(parameters)
-    clipped = 0
+    leaf, expected, clipped = parameters.clone().requires_grad_(), torch.zeros_like(parameters), 0
     for record in batch.tolist():
-        gradient = autograd_gradient(kind, rows[record], targets[record], parameters)
+        (gradient,) = torch.autograd.grad(textbook_loss(kind, rows[record] @ leaf, targets[record]), leaf)
         norm = float(torch.linalg.vector_norm(gradient))
         clipped += clip_norm is not None and norm > clip_norm
         expected += gradient * min(1.0, (clip_norm or np.inf) / norm)
@@ -126,17 +99,8 @@ def test_the_clipped_sum_is_the_sum_of_clipped_autograd_gradients(kind: str, int
         assert clipped >= 2  # otherwise the case would test nothing
     got = model.clipped_gradient_sum(parameters, batch)
     assert got.numpy() == pytest.approx(expected.numpy(), rel=1e-12, abs=1e-13)  # rounding of five products and a softmax
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_empty_batch_and_a_record_without_features_add_nothing(kind: str) -> None:
-    rows, targets, loss = pieces(kind, False)
-    rows = rows.clone()
-    rows[3] = 0.0
-    model = LinearModel(loss, rows, targets, clip_norm=0.3)
-    parameters = torch.ones(COLUMNS, loss.outputs, dtype=torch.float64)
-    for batch in (torch.tensor([], dtype=torch.int64), torch.tensor([3])):
-        assert (model.clipped_gradient_sum(parameters, batch) == 0).all()
+    for nothing in (torch.tensor([], dtype=torch.int64), torch.tensor([3])):  # an empty batch, and a record without features
+        assert (model.clipped_gradient_sum(parameters, nothing) == 0).all()
 
 
 @given(
