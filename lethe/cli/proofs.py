@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from lethe.accounting.recheck import recheck, recheck_statement, words_differ
-from lethe.accounting.total import total as total_of
+from lethe.accounting.totals import total as total_of
 from lethe.accounting.verify import load
 from lethe.accounting.verify import verify as verify_certificate
 from lethe.certificates.certificate import Certificate

@@ -11,9 +11,9 @@ import typer
 from rich.text import Text
 
 from lethe.accounting.certify import certify as certify_run
+from lethe.accounting.certify import cumulative_privacy
 from lethe.accounting.compare import THEOREM_NAMES, require_over
 from lethe.accounting.compare import compare as compare_theorems
-from lethe.accounting.cumulative import cumulative_privacy
 from lethe.accounting.plan import plan_with_certificate
 from lethe.certificates.comparison import Comparison
 from lethe.certificates.sweep import OVERS

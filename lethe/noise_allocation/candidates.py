@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.accounting.cumulative import Cumulative
+from lethe.accounting.certify import Cumulative
 from lethe.calculus.large_delta import is_large
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate

@@ -47,13 +47,13 @@ def unknown_field(run: Run) -> UnknownField | None:
     return None
 
 
-def require_run(run: object, *, source: str | None = None, remedy: str | None = None, correlated: bool = False) -> Run:
+def require_run(run: object, *, source: str | None = None, correlated: bool = False) -> Run:
     """`run` itself, if it is a Run whose design, release, relation, clip method and unit are known, and whose noise is independent.
 
-    `correlated`: who asks knows correlated noise, and it may be any that is known. `source` and `remedy` are of the error for what is no
-    Run.
+    `correlated`: who asks knows correlated noise, and it may be any that is known. `source` is of the error for what is no Run.
     """
     if not isinstance(run, Run):
+        remedy = "build one with lethe.Run(...) or lethe.Run.load(path), or take the run of what training returned."
         raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.", source=source, remedy=remedy)
     unknown = unknown_field(run)
     if unknown is not None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from lethe.accounting.certify import certify
-from lethe.accounting.cumulative import stopped
+from lethe.accounting.certify import certify, stopped
 from lethe.calculus.large_delta import delta_for
 from lethe.documents.version import __version__
 from lethe.errors import HypothesisError

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.accounting.certify import certify
-from lethe.accounting.cumulative import Cumulative, cumulative_privacy, stopped
+from lethe.accounting.certify import Cumulative, certify, cumulative_privacy, stopped
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import is_large
 from lethe.calculus.upward_formatting import shown

@@ -9,8 +9,7 @@ import pytest
 from helpers import DESIGNS, EVERY_STEP_DESIGNS, SCHEDULES, batches, make_run
 
 import lethe
-from lethe.accounting.certify import evaluate_theorems
-from lethe.accounting.cumulative import cumulative_privacy, stopped
+from lethe.accounting.certify import cumulative_privacy, evaluate_theorems, stopped
 from lethe.accounting.heavy_tailed import certify_solution
 from lethe.calculus.composition import overshoot
 from lethe.heavy_tailed import BallDomain, Problem, multi_pass

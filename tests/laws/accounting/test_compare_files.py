@@ -15,7 +15,7 @@ from made_up_theorems import FAKES, Fake, Growing
 from printed_tables import printed
 
 import lethe
-from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.certify import cumulative_privacy
 from lethe.audit.statistics.curves import AuditSetting
 from lethe.audit.statistics.lower_bounds import two_world
 from lethe.audit.statistics.rules import FixedThreshold

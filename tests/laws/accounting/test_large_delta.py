@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import lethe
 import lethe.estimators
-from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.certify import cumulative_privacy
 from lethe.accounting.heavy_tailed import certify_solution
 from lethe.calculus.large_delta import delta_for, is_large, usual_delta
 from lethe.cli.app import app

@@ -13,8 +13,7 @@ from helpers import DESIGNS, batches, make_run, with_fresh_noise
 from typer.testing import CliRunner
 
 import lethe
-from lethe.accounting.certify import evaluate_theorems
-from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.certify import cumulative_privacy, evaluate_theorems
 from lethe.accounting.heavy_tailed import phases_guarantee
 from lethe.accounting.recheck import recheck, recheck_statement
 from lethe.calculus.guarantees import NotPrivate

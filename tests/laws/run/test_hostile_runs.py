@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lethe
-from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.certify import cumulative_privacy
 from lethe.calculus.guarantees import GDPMixture
 from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant
 from lethe.theorems import requirements

@@ -20,7 +20,7 @@ from networks import RECORDS, fit_network, make_network, make_network_run
 from torch import Tensor
 
 import lethe
-from lethe.accounting.cumulative import stopped
+from lethe.accounting.certify import stopped
 from lethe.calculus.guarantees import ZCDP
 from lethe.errors import CallbackWarning, InputError, MissingExtraError
 from lethe.integrations.logging import MLflowLogger, TensorBoardLogger

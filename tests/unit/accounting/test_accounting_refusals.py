@@ -13,7 +13,7 @@ from helpers import make_run
 from made_up_theorems import FAKES
 
 import lethe
-from lethe.accounting.cumulative import cumulative_privacy, stopped
+from lethe.accounting.certify import cumulative_privacy, stopped
 from lethe.accounting.heavy_tailed import certify_solution
 from lethe.documents.strict import write_document
 from lethe.heavy_tailed import Problem, multi_pass

@@ -67,18 +67,13 @@ ORDERS = np.concatenate([np.arange(1.1, 11, 0.1), np.arange(11, 200)])
 @pytest.mark.parametrize("delta", [0.3, 1e-5, 1e-50, 1e-290])
 def test_gdp_epsilon_and_mu_against_sixty_digits(mu: float, delta: float) -> None:
     with mpmath.workdps(60):
-
-        def exact(m: float, e: float) -> Exact:
-            m, e = mpmath.mpf(m), mpmath.mpf(e)
-            return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
-
         epsilon = c.gdp_epsilon(mu, delta)
-        assert exact(mu, epsilon) <= delta  # a bound: true in exact arithmetic
-        assert epsilon == 0.0 or exact(mu, epsilon * (1 - 1e-9)) > delta  # and tight: the margin of 1e-11 in delta
+        assert exact_delta(mu, epsilon) <= delta  # a bound: true in exact arithmetic
+        assert epsilon == 0.0 or exact_delta(mu, epsilon * (1 - 1e-9)) > delta  # and tight: the margin of 1e-11 in delta
         if epsilon > 0:
             largest = c.gdp_mu(epsilon, delta)
-            assert exact(largest, epsilon) <= delta
-            assert exact(largest * (1 + 1e-9), epsilon) > delta
+            assert exact_delta(largest, epsilon) <= delta
+            assert exact_delta(largest * (1 + 1e-9), epsilon) > delta
 
 
 @given(MUS, DELTAS)

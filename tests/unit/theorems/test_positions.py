@@ -1,4 +1,4 @@
-"""Positions of a record in a pass, and passes that end at an average: the engine on each path, published tables, exact linear runs."""
+"""Positions of a record in a pass, and passes that end at an average: the engine on each path, exact linear runs; budgets of slots."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import math
 
 import numpy as np
 import pytest
-from helpers import EXACT_SLOT_DESIGNS, batches, make_run
+from helpers import DESIGNS, EXACT_SLOT_DESIGNS, batches, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 from random_steps import random_passes
 
 import lethe
+from lethe.certificates.findings import first_failure
+from lethe.theorems.composition import spent_budgets
+from lethe.theorems.registry import ALL
 from lethe.theorems.shift import engine as shift
 from lethe.theorems.shuffled import positions
 from lethe.theorems.shuffled.positions import averaged_mus, averaged_worst
@@ -135,3 +138,37 @@ def test_a_small_domain_bounds_the_last_pass_alone() -> None:
     guarantee = lethe.certify(run, 1e-5).guarantee
     assert isinstance(guarantee, lethe.guarantees.GDP)
     assert guarantee.mu == pytest.approx((0.02 + 2 * 0.35) / run.noise_stds[-1], rel=1e-12)
+
+
+def filtered_run(**changes):
+    return make_run(**{"release": "all", "noise_budget": 0.8, **changes})
+
+
+def test_the_budget_is_certified_and_not_what_was_spent() -> None:
+    run = filtered_run()  # 5 touches at 1/2 (2/5)^2 = 0.08
+    assert spent_budgets(run) == pytest.approx(np.full(10, 0.4))
+    certificate = lethe.certify(run, 1e-5)
+    assert certificate.theorem == "budget-filter"
+    assert certificate.epsilon == pytest.approx(lethe.guarantees.ZCDP(0.8).epsilon(1e-5), rel=1e-6)
+    assert certificate.epsilon >= lethe.guarantees.ZCDP(0.8).epsilon(1e-5)
+    assert [theorem.name for theorem in ALL if first_failure(theorem.examine(run)) is None] == ["budget-filter"]
+
+
+def test_a_record_that_overspent_is_refused() -> None:
+    with pytest.raises(lethe.HypothesisError):
+        lethe.certify(filtered_run(noise_budget=0.39), 1e-5)
+    assert lethe.certify(filtered_run(noise_budget=0.4), 1e-5).theorem == "budget-filter"  # spent exactly
+    with pytest.raises(lethe.HypothesisError):
+        lethe.certify(filtered_run(noise_multiplier=0.0), 1e-5)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_only_known_slots_have_accounts_of_their_own(design) -> None:
+    run = filtered_run(batches=batches(design, 10), noise_budget=100.0)
+    accounts = spent_budgets(run)
+    touch = 0.5 * (2 / 5) ** 2
+    if design in ("cyclic", "shuffled_once"):
+        assert accounts == pytest.approx(np.full(10, 5 * touch))
+    else:
+        assert accounts == pytest.approx([run.total_steps * touch])
+    assert accounts.max() >= lethe.guarantees.GDP(5**0.5 * 2 / 5).mu ** 2 / 2 * (1 - 1e-12)

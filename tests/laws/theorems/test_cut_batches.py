@@ -1,7 +1,8 @@
-"""The exact privacy of cut batches in small cases, and the certificates that are held against it."""
+"""Balls in bins with every iterate released, and batches that are cut: the exact privacy of small cases, and what certificates say."""
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from itertools import combinations, product
 from math import comb
@@ -15,10 +16,87 @@ from scipy import stats
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
+from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
+from lethe.calculus.guarantees import WithSlack
+from lethe.certificates.certificate import Certificate
 from lethe.errors import InputError
 from lethe.run.run import Neighbours, Run
+from lethe.theorems.sampling import BallsInBinsTheorem
 from lethe.theorems.steps import largest_batch, step_constants
 from lethe.theorems.truncation import require_room, truncation_slack
+
+
+def bins_run(**changes: Any) -> lethe.Run:
+    """1000 records in 100 bins, one pass, every iterate released."""
+    length = {} if "steps" in changes else {"passes": 1}
+    return cut_run("balls_in_bins", **{"records": 1000, "size": 10, "neighbours": "zero_out", "noise_multiplier": 1.0, **length, **changes})
+
+
+def pair(run: lethe.Run) -> BallsInBinsGaussian:
+    guarantee = BallsInBinsTheorem().bound(run).guarantee
+    assert isinstance(guarantee, BallsInBinsGaussian)
+    return guarantee
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("release", ["all", "last"])
+@pytest.mark.parametrize(("neighbours", "epsilon"), [("zero_out", 0.6210), ("add_or_remove", 0.6210), ("replace_one", 0.8255)])
+def test_a_hundred_bins_are_certified(neighbours: str, epsilon: float, release: str) -> None:
+    certificate = lethe.certify(bins_run(neighbours=neighbours, release=release), 1e-5)
+    assert certificate.theorem == "balls-in-bins"
+    assert certificate.epsilon == pytest.approx(epsilon, abs=1e-3)
+    composed = next(other for other in certificate.others if other.theorem == "composition")
+    assert composed.epsilon == pytest.approx(lethe.guarantees.GDP(2.0 if neighbours == "replace_one" else 1.0).epsilon(1e-5), rel=1e-9)
+    assert "balls-in-bins" in certificate.explain()
+    assert Certificate.from_dict(certificate.to_dict()).epsilon == certificate.epsilon
+
+
+def test_what_a_bin_costs_is_the_root_of_the_sum_of_squares_over_its_visits() -> None:
+    # Four bins; two whole passes and one bin more. G / C = 1/2 where the loss bounds the gradient below the clip norm.
+    noises = [1.0, 2.0, 1.0, 2.0, 1.0, 1.0, 1.0, 2.0, 4.0]
+    run = bins_run(records=40, steps=9, noise_multiplier=noises, clip_norm=2.0, loss={"kind": "unknown", "gradient_bound": 1.0})
+    found = dict(zip(pair(run).mus, pair(run).counts, strict=True))
+    expected = sorted(0.5 * math.sqrt(value) for value in (1 + 1 + 1 / 16, 1 / 4 + 1, 1 + 1, 1 / 4 + 1 / 4))
+    assert list(found) == pytest.approx(expected, rel=1e-12)
+    assert set(found.values()) == {1}
+    replaced = pair(run.replace(neighbours="replace_one"))
+    assert replaced.mus == pair(run).mus
+    assert replaced.relation == "replace_one"
+    never = pair(bins_run(records=40, steps=3))
+    assert (never.mus, never.counts) == ((0.0, pytest.approx(1.0)), (1, 3))
+
+
+def test_many_costs_are_rounded_up() -> None:
+    noises = np.linspace(1.0, 2.0, 100)
+    few = pair(bins_run(noise_multiplier=noises.tolist()))
+    assert len(few.mus) <= 17
+    assert sum(few.counts) == 100
+    rounded = np.sort(np.repeat(few.mus, few.counts))
+    assert np.all(rounded >= np.sort(1 / noises) * (1 - 1e-15))
+    assert np.all(rounded <= np.sort(1 / noises) * 1.07)
+    assert max(few.mus) == pytest.approx(1.0)
+
+
+def test_one_bin_is_full_batches() -> None:
+    for neighbours in ("zero_out", "add_or_remove", "replace_one"):
+        run = bins_run(records=10, passes=7, neighbours=neighbours)
+        full = lethe.certify(run.replace(batches=lethe.batches.Full()), 1e-5).epsilon
+        assert lethe.certify(run, 1e-5).epsilon == pytest.approx(full, rel=1e-12)
+        assert BallsInBinsTheorem().bound(run).guarantee.epsilon(1e-5) == pytest.approx(full, rel=1e-12)
+
+
+def test_a_step_without_noise_is_not_private() -> None:
+    assert lethe.certify(bins_run(noise_multiplier=[1.0] * 99 + [0.0]), 1e-5).epsilon == math.inf
+    assert lethe.certify(bins_run(noise_multiplier=0.0), 1e-5).epsilon == math.inf
+
+
+def test_batches_that_are_cut_pay_for_it() -> None:
+    cut = bins_run(cap=40)
+    guarantee = BallsInBinsTheorem().bound(cut).guarantee
+    assert isinstance(guarantee, WithSlack)
+    assert 0.0 < guarantee.slack < 1e-8
+    assert guarantee.guarantee == pair(bins_run())
+
 
 NOISE = 0.6
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0)
@@ -154,34 +232,28 @@ def refuted(exact: list[float], claimed: dict[str, list[float]]) -> list[str]:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("records", "steps", "cap"), [(4, 1, 1), (4, 1, 2), (3, 2, 1), (3, 2, 2)])
-def test_cut_poisson_batches_are_as_private_as_every_theorem_says(relation: Neighbours, records: int, steps: int, cap: int) -> None:
-    claimed = claims(cut_run(records=records, cap=cap, steps=steps, neighbours=relation))
-    assert set(claimed) == {"sampled-gaussian", "composition"}
+@pytest.mark.parametrize(
+    ("kind", "records", "steps", "cap"),
+    [
+        *(("released", *lengths) for lengths in ((4, 1, 1), (4, 1, 2), (3, 2, 1), (3, 2, 2))),
+        *(("bins", 4, 2, cap) for cap in (1, 2, 3)),
+        *(("last", 4, 2, cap) for cap in (1, 2)),
+    ],
+)
+def test_cut_batches_are_as_private_as_every_theorem_says(relation: Neighbours, kind: str, records: int, steps: int, cap: int) -> None:
+    """Of linear losses the last iterate tells the sum of the steps. Projection on a ball 40 deviations away moves nothing."""
+    if kind == "bins":
+        claimed = claims(cut_run("balls_in_bins", size=2, cap=cap, passes=1, neighbours=relation))
+    else:
+        run = cut_run(records=records, cap=cap, steps=steps, neighbours=relation, release="last" if kind == "last" else "all")
+        if kind == "last":
+            run = run.replace(loss={"kind": "convex", "smoothness": 1e-9}, regulariser={"kind": "ball", "radius": 50.0})
+        claimed = claims(run)
+        assert set(claimed) == {"sampled-gaussian", "composition"} | ({"optimal-shift", "windowed"} if kind == "last" else set())
     for pair in pairs(records, relation):
-        assert refuted(hockey_sticks(*(poisson_law(values, 1 / records, cap, steps) for values in pair)), claimed) == []
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("cap", [1, 2, 3])
-def test_cut_bins_are_as_private_as_certified(relation: Neighbours, cap: int) -> None:
-    claimed = claims(cut_run("balls_in_bins", size=2, cap=cap, passes=1, neighbours=relation))
-    for pair in pairs(4, relation):
-        assert refuted(hockey_sticks(*(bins_law(values, 2, cap) for values in pair)), claimed) == []
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("steps", "cap"), [(2, 1), (2, 2)])
-def test_the_last_iterate_of_cut_batches_is_as_private_as_every_theorem_says(relation: Neighbours, steps: int, cap: int) -> None:
-    """Linear losses: the last iterate tells the sum of the steps. Projection on a ball of radius 50, 40 deviations away, moves nothing."""
-    run = cut_run(cap=cap, steps=steps, neighbours=relation, release="last")
-    claimed = claims(run.replace(loss={"kind": "convex", "smoothness": 1e-9}, regulariser={"kind": "ball", "radius": 50.0}))
-    assert set(claimed) == {"optimal-shift", "windowed", "sampled-gaussian", "composition"}
-    for pair in pairs(4, relation):
-        laws = [last_of(poisson_law(values, 0.25, cap, steps)) for values in pair]
-        assert refuted(hockey_sticks(*laws, NOISE * steps**0.5), claimed) == []
+        laws = [bins_law(values, 2, cap) if kind == "bins" else poisson_law(values, 1 / records, cap, steps) for values in pair]
+        exact = hockey_sticks(*map(last_of, laws), NOISE * steps**0.5) if kind == "last" else hockey_sticks(*laws)
+        assert refuted(exact, claimed) == []
 
 
 @pytest.mark.parametrize(("design", "size", "place"), [("poisson", 1, 3), ("balls_in_bins", 2, 5)])

@@ -1,4 +1,4 @@
-"""A fresh order in every pass, against all paths of small runs and samples of large ones."""
+"""A fresh order in every pass, against all paths of small runs and samples of large ones; Chernoff's law for long ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from oracles import gaussian_delta, mixture_delta, mixture_epsilon, weights
 from random_steps import random_passes
 from reshuffled_bounds import touch_by_touch, worst_path
 
+from lethe.calculus.guarantees import GDPMixture
 from lethe.theorems.shift import engine as shift
-from lethe.theorems.shuffled.laws import SquaredLaw
-from lethe.theorems.shuffled.passes import bucket_starts
+from lethe.theorems.shift.engine import Path, checked_path
+from lethe.theorems.shuffled.laws import SquaredLaw, tail_law
+from lethe.theorems.shuffled.passes import Passes, TouchCosts, bucket_starts
 from lethe.theorems.shuffled.reshuffled import reshuffled
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
@@ -106,10 +108,6 @@ def test_positions_in_buckets_against_all_pairs(size: int) -> None:
     assert truth <= mixture_epsilon(*constant, 1e-5) <= 1.02 * truth  # buckets are fine where costs are high
 
 
-# theory.md section 3: Monte Carlo over positions of the touches paid one by one, with its standard error (L = 1, delta = 1e-5), beside
-# the values of one shuffle and of no shuffle.
-
-
 def test_many_batches_lie_in_buckets_that_cover_them() -> None:
     for size in (1, 2, 64, 96, 97, 100, 1000, 100_000):
         first = bucket_starts(size)
@@ -150,3 +148,51 @@ def test_without_noise_at_the_end_some_positions_are_lost() -> None:
     mus, probabilities = reshuffled(np.ones(12), np.ones(12), noise, 4)
     assert probabilities[np.isinf(mus)].sum() == pytest.approx(0.25, abs=1e-12)  # touched by the very last step
     assert worst_path(np.ones(12), np.ones(12), noise, 4) == np.inf
+
+
+def _exact(path: Path, size: int) -> list[float]:
+    """The sum of the touch costs of every path of positions, all as likely."""
+    ways = product(range(size), repeat=-(-path.steps // size))
+    return [paid_one_by_one(path.lipschitz, path.sensitivity, path.noise_std, touched_at(way, path.steps, size)) for way in ways]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_is_stochastically_larger_than_the_exact_law(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    size, steps = int(generator.integers(2, 5)), int(generator.integers(5, 16))
+    path = checked_path(generator.uniform(0.8, 1.3, steps), generator.uniform(0.2, 1, steps), generator.uniform(0.5, 2, steps))
+    values, weights = tail_law(TouchCosts.of(Passes.of(path, size)), np.inf)
+    assert weights.sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.all(weights >= 0)
+    exact = np.array(_exact(path, size))
+    for value in np.unique(exact):
+        truth = float(np.mean(exact >= value * (1 - 1e-12)))
+        assert weights[values >= value * (1 - 1e-9)].sum() >= truth * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("size", [58, 61, 66])
+def test_rare_costly_stretches_do_not_underflow(size: int) -> None:
+    """Noise almost everywhere enormous: only a touch at the very end of a pass followed by one at the start of the next costs anything.
+    Four passes of which two cost 1: the chance is that of two such pairs, or one pair and a last touch at the end."""
+    noise = np.tile(np.append(np.full(size - 1, 1e9), 1.0), 4)
+    path = checked_path(np.ones(4 * size), np.ones(4 * size), noise)
+    values, weights = tail_law(TouchCosts.of(Passes.of(path, size)), np.inf)
+    # A touch at the end of a pass (chance 1/l) costs 1 if the next is at the start of its pass or it is the last; exactly:
+    state = {(False, 0): 1 - 1 / size, (True, 0): 1 / size}
+    for _ in range(3):
+        following: dict[tuple[bool, int], float] = {}
+        for (late, paid), chance in state.items():
+            for early, share in ((True, 1 / size), (False, (size - 2) / size), (None, 1 / size)):
+                key = (early is None, paid + (1 if late and early else 0))
+                following[key] = following.get(key, 0.0) + chance * share
+        state = following
+    truth = sum(chance for (late, paid), chance in state.items() if paid + late >= 2)
+    assert weights[values >= 2 * (1 - 1e-6)].sum() >= truth
+
+
+def test_long_clipped_runs_are_not_below_the_sampled_law_and_near_it() -> None:
+    # 100 batches, 1000 passes, s / tau = .1, clipped steps with h = .05: Monte Carlo over paths, touches paid one by one: 1.824 +- .003.
+    ones = np.ones(100_000)
+    mus, weights = reshuffled(ones / np.sqrt(1 - 0.05 / 4), 0.1 * ones, ones, 100)
+    epsilon = GDPMixture(tuple(mus.tolist()), tuple(weights.tolist())).epsilon(1e-5)
+    assert 1.824 - 0.01 <= epsilon <= 1.03 * 1.824
