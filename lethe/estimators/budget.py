@@ -74,10 +74,7 @@ class PrivacyBudget:
         return joined([(one, 1) for one in (*(one.planned for one in self.spent), guarantee)])
 
     def settle(self, guarantee_at: Callable[[ApproxDP], Guarantee]) -> ApproxDP:
-        r"""A target $(\epsilon', \delta)$ for one more mechanism with which everything together meets the total: evaluated, not assumed.
-
-        `guarantee_at` says what the mechanism would cost if calibrated to a target; it looks at no data.
-        """
+        r"""A target $(\epsilon', \delta)$ for one more mechanism, of the cost `guarantee_at` it, with which all meets the total."""
         left = self.mu
         epsilon = min(GDP(left).epsilon(self.delta), self.epsilon) if self.spent else self.epsilon
         for trial in range(_TRIALS):
@@ -101,10 +98,7 @@ class PrivacyBudget:
 
 @dataclass(frozen=True, slots=True)
 class LedgerAddress:
-    """What `ledger` of an estimator becomes when it is pickled: where the ledger is, and on whose behalf is spent, without a password.
-
-    So a model can be loaded where there is no ledger; a fit there opens the ledger, and is refused if it cannot.
-    """
+    """What `ledger` of an estimator becomes when it is pickled, without a password: where it is not there, a fit opens it or is refused."""
 
     spending: bytes  # the pickled `lethe.ledger.Spending`
 
@@ -136,16 +130,8 @@ def _pays(spender: Any) -> bool:
     return hasattr(spender, "begin_release")
 
 
-def is_paid(ledger: Any) -> bool:
-    """Whether something pays for a fit with this parameter `ledger`."""
-    return ledger is not None or known_in_force() is not None
-
-
 def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Callable[[Statement], None] | None:
-    """Reserve and start a fit, and return what settles it with the statement of what was released; None where nothing pays for it.
-
-    Where it cost more than was reserved it stays counted. What it will release is asked only where something pays.
-    """
+    """Reserve and start a fit, and return what settles it with its statement; None where nothing pays. What cost more stays counted."""
     spender = spender_in_force() if ledger is None else ledger
     if spender is None:
         return None
@@ -165,16 +151,6 @@ def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Call
         )
     release = planned()
     return spender.begin_release(release, most=release.target_delta).settle
-
-
-def refuse_unpaid(ledger: Any, name: str) -> None:
-    """Refuse a fit that something was to pay for and that never asked it to: of a class of one's own, `name`, that calls no `_pay`."""
-    if ledger is not None or spender_in_force() is not None:
-        raise InputError(
-            f"ledger: {name} drew noise and reserved nothing before; what it released is not counted.",
-            source=f"the method fit of {name}",
-            remedy="call self._pay(...) in it before the first release; and reserve by hand what this fit cost, if anybody saw it.",
-        )
 
 
 def planned_statement(

@@ -31,7 +31,7 @@ from lethe.theorems.registry import ALL
 from lethe.train import PrivacyEngine, fit
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
-from lethe.utility.excess_risk import excess_risk_bound
+from lethe.utility import excess_risk_bound
 
 DELTA = 1e-5
 # Each slot of a pass has another noise, so that the worst one and the average of them differ.

@@ -27,7 +27,7 @@ from lethe.theorems.composition import GaussianComposition, spent_budgets
 from lethe.theorems.registry import OURS
 from lethe.theorems.steps import batch_sizes, largest_batch, step_constants
 from lethe.theorems.truncation import truncation_slack
-from lethe.utility.excess_risk import excess_risk_bound
+from lethe.utility import excess_risk_bound
 
 
 @pytest.mark.parametrize("name", runs.UNKNOWN)
