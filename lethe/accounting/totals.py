@@ -22,7 +22,7 @@ from lethe.documents.strict import read_document
 from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.errors.names import in_other_words
-from lethe.run.neighbours import NOUNS, Unit
+from lethe.run.participation import NOUNS, Unit
 from lethe.run.run import Neighbours
 
 FIXED_BEFORE = (

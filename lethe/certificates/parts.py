@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.findings import ENFORCEABLE, SAID, Evidence, Finding, Status
-from lethe.run.neighbours import NOUNS, Unit
+from lethe.run.participation import NOUNS, Unit
 from lethe.run.run import Neighbours
 
 OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided", "proof-gap", "lower-bound"]

@@ -34,7 +34,7 @@ from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import to_json
 from lethe.documents.version import __version__
 from lethe.errors import HypothesisError
-from lethe.run.neighbours import Unit
+from lethe.run.participation import Unit
 from lethe.run.run import Neighbours
 
 KIND = "statement"

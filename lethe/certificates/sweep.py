@@ -14,7 +14,7 @@ from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.run.schedules import as_schedule
-from lethe.run.schedules.base import Schedule
+from lethe.run.schedules.shapes import Schedule
 
 Over = Literal["steps", "passes", "noise", "step_size", "batch_size", "smoothness", "weak_convexity", "delta"]
 OVERS: tuple[Over, ...] = get_args(Over)

@@ -19,7 +19,7 @@ from lethe.certificates.statement import Statement
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.base import require_swap
 from lethe.run.in_force import known_in_force, spender_in_force
-from lethe.run.neighbours import Unit
+from lethe.run.participation import Unit
 from lethe.run.run import Neighbours
 
 # Of the target, when the joint cost misses the total: by rounding at first, then by a composition that is looser than Gaussian.

@@ -25,7 +25,7 @@ from lethe.ledger.prices import FREE, Price, units_above
 from lethe.ledger.reading import ReadLedger, reservation_of, terms_of
 from lethe.ledger.schema import make_or_upgrade, require_newest
 from lethe.ledger.tables import RELEASED, SPENDERS, exists, last_entry, write
-from lethe.run.neighbours import Neighbours, Unit
+from lethe.run.participation import Neighbours, Unit
 
 # Clocks of two machines differ by so much; more than that is somebody's mistake.
 _SECONDS_BACK = 1.0

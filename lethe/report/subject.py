@@ -29,7 +29,7 @@ from lethe.certificates.statement import Statement
 from lethe.documents.specification import Specification
 from lethe.documents.strict import DOCUMENTS, as_path, read_document
 from lethe.errors import InputError
-from lethe.run.neighbours import NOUNS
+from lethe.run.participation import NOUNS
 from lethe.run.run import Run
 
 _SOME_DELTA = 1e-5  # where neither a delta nor a number of records is known

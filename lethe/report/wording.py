@@ -7,7 +7,7 @@ import re
 from decimal import ROUND_CEILING, Decimal
 
 from lethe.calculus.upward_formatting import shown
-from lethe.run.neighbours import NOUNS, Unit
+from lethe.run.participation import NOUNS, Unit
 
 RELATIONS = {
     "replace_one": "one record is replaced by any other one; the number of records is public",

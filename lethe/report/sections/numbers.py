@@ -22,7 +22,7 @@ from lethe.errors import LetheError
 from lethe.report.model import COLOURS, Block, Code, Notice, Panel, Picture, Section, Series, Table
 from lethe.report.subject import Curve, Subject
 from lethe.report.wording import number, percent
-from lethe.run.noise.base import growths
+from lethe.run.noise.strategies import growths
 from lethe.run.run import Run
 from lethe.run.schedules import schedule_document
 

@@ -28,7 +28,7 @@ from lethe.report.wording import (
 from lethe.run.descended import descends_envelope
 from lethe.run.participation import Participation
 from lethe.run.run import Run
-from lethe.run.schedules.base import Schedule
+from lethe.run.schedules.shapes import Schedule
 
 # How often a guess is right, at most, and how that is said.
 _STRENGTHS = ((0.6, "can hardly tell"), (0.75, "has only a limited advantage in telling"), (0.95, "may often be able to tell"))
