@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
@@ -122,14 +123,15 @@ def fitted(name: str, **parameters: Any) -> Any:
 
 def released(name: str, **parameters: Any) -> dict[str, list[float]]:
     """What one fit released: every number of its public attributes but those known before, by name of the attribute."""
-    return _numbers(fitted(name, **parameters), PUBLIC | CASES[name][1])
+    return numbers_of(fitted(name, **parameters), PUBLIC | CASES[name][1])
 
 
-def _numbers(model: Any, known: set[str]) -> dict[str, list[float]]:
+def numbers_of(model: Any, known: Set[str] = frozenset()) -> dict[str, list[float]]:
+    """Every number that a fit set but those of some attributes, by name of the attribute."""
     found: dict[str, list[float]] = {}
     for name, value in vars(model).items():
         if name == "best_estimator_":
-            found |= {f"{name}.{inner}": values for inner, values in _numbers(value, known).items()}
+            found |= {f"{name}.{inner}": values for inner, values in numbers_of(value, known).items()}
         elif name.endswith("_") and name not in known and isinstance(value, float | tuple | np.ndarray):
             array = np.asarray(value)
             if array.dtype.kind == "f":

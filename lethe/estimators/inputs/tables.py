@@ -103,10 +103,7 @@ def _factors(largest: Array) -> Array:
 
 
 def public_labels(classes: Any, y: Any) -> tuple[Labels, Array, str]:
-    """The classes sorted, the place of every label among them, and how the classes are known.
-
-    The public list is None where it is read off y, of shape (n,), which then counts as declared.
-    """
+    """The classes sorted, the place of every label among them, and how they are known: given, or read off y, which counts as declared."""
     labels = column_or_1d(y, warn=True)
     if labels.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
         raise InputError(
@@ -154,10 +151,7 @@ def listed_classes(how: str, classes: Labels) -> str:
 
 
 def bounded_weights(sample_weight: Any, *, count: int, max_weight: Any) -> Array | None:
-    """Weights over their public bound, in [0, 1], shape (n,); None where none were given.
-
-    A weight scales a record's loss, so its gradient: with weights of at most `max_weight` the loss over that bound keeps every bound.
-    """
+    """Weights over their public bound, in [0, 1], shape (n,), with which a loss keeps every bound; None where none were given."""
     bound = require_positive("max_weight", max_weight)
     if sample_weight is None:
         return None
