@@ -16,7 +16,7 @@ from lethe.certificates.keys import PublicKey
 from lethe.certificates.statement import KIND, Statement
 from lethe.documents.strict import refuse_other_kind, to_json
 from lethe.errors import InputError, LetheError
-from lethe.run.neighbours import NOUNS, Unit
+from lethe.run.participation import NOUNS, Unit
 from lethe.run.run import Neighbours
 
 MOST_TIMES = 10**15
