@@ -15,7 +15,7 @@ from lethe.certificates.parts import Other
 from lethe.certificates.sweep import OVERS, WHOLE, Over, Sweep, changes_length, moved, own_value
 from lethe.errors import InputError, require_finite
 from lethe.errors.names import in_other_words
-from lethe.run.consistency import MOST_STEPS
+from lethe.run.fields import MOST_STEPS
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.run.schedules import Explicit

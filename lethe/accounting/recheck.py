@@ -28,14 +28,11 @@ _VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}((a|b|rc)\d{1,3})?(\.(post|dev)\d
 
 
 def recheck(certificate: Certificate) -> Certificate:
-    """Certify the certificate's run again, and compare everything it says: numbers, hypotheses, words and sources.
+    """Certify the certificate's run again, and compare everything it says: the certificate as this version of Lethe writes it.
 
     Its numbers, and which hypotheses hold and how each is known, must be those of the run (and of the seal, where there is one). So must
-    its words if it is of this version of Lethe. Those of another version may differ, and cannot be checked: what is returned then says
-    the same in this version's words.
+    its words if it is of this version of Lethe. Those of another version may differ, and cannot be checked.
 
-    Returns:
-        The certificate as this version of Lethe writes it, to be shown in the place of the one that was given.
     Raises:
         InputError: something it says does not follow from its run, or its seal is broken.
     """
@@ -101,10 +98,8 @@ def _compare_findings(certificate: Certificate, fresh: Certificate) -> None:
     stated, needed = (tuple(map(_essence, one.findings)) for one in (certificate, fresh))
     if stated == needed:
         return
-    added = [finding for finding in certificate.findings if _essence(finding) not in needed]
-    missing = [finding for finding in fresh.findings if _essence(finding) not in stated]
-    differing = [f"it has {finding.name!r} ({finding.evidence})" for finding in added]
-    differing += [f"it lacks {finding.name!r} ({finding.evidence})" for finding in missing]
+    differing = [f"it has {one.name!r} ({one.evidence})" for one in certificate.findings if _essence(one) not in needed]
+    differing += [f"it lacks {one.name!r} ({one.evidence})" for one in fresh.findings if _essence(one) not in stated]
     why = "; ".join(differing) or "their order or number differs"
     unsealed = "" if certificate.seal is not None else ", and no seal says that the code that trained adds any"
     raise _refused(certificate, f"its hypotheses are not those of {certificate.theorem} on its run: {why}{unsealed}")

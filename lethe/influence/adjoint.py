@@ -18,7 +18,7 @@ from lethe.run.losses import Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.regularisers import Ball
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.train.linear.gradients import residuals_of
 
 

@@ -21,8 +21,8 @@ from lethe.run.known_fields import require_run
 from lethe.run.losses import LeastSquares
 from lethe.run.losses.linear import require_linear_loss
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
 from lethe.run.schedules.influence import Basis, Influence
+from lethe.run.schedules.shapes import Array
 from lethe.train.linear.models import numbers
 
 

@@ -15,7 +15,7 @@ from lethe.run.losses.linear import require_linear_loss
 from lethe.run.participation import Participation
 from lethe.run.regularisers import L2
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ from lethe.influence.data import AuxiliaryData, Estimate, PublicData, SyntheticD
 from lethe.run.descended import gradients_by
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.train.core.generators import seeded_generators
 from lethe.train.core.iterates import refuse_overflow
 from lethe.train.core.proximal import Proximal, proximal_step

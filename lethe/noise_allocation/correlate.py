@@ -17,7 +17,7 @@ from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.noise import BandedToeplitz, BufferedToeplitz, LowerTriangular
-from lethe.run.noise.base import CorrelatedNoise
+from lethe.run.noise.strategies import CorrelatedNoise
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Influence

@@ -21,7 +21,7 @@ from lethe.run.participation import BatchSizes, Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 from lethe.run.schedules.allocation import optimal_schedule
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.theorems.shuffled.positions import as_passes, worst_position
 from lethe.theorems.steps import Steps, step_constants
 

@@ -16,9 +16,8 @@ from lethe.estimators.inputs.tables import readable
 from lethe.estimators.partitioned.tables import BlockColumns
 from lethe.heavy_tailed import Problem, multi_pass, practical_oracle
 from lethe.heavy_tailed.accelerated import accelerated, accelerated_optimised, accelerated_practical, accelerated_theory
-from lethe.heavy_tailed.localisation.descent import localised
+from lethe.heavy_tailed.localisation.descent import localised, strongly_convex
 from lethe.heavy_tailed.localisation.plans import localised_practical, localised_theory
-from lethe.heavy_tailed.localisation.rounds import strongly_convex
 from lethe.heavy_tailed.one_pass import one_pass, one_pass_optimised, one_pass_practical, one_pass_theory
 from lethe.heavy_tailed.oracles import ClippedMean, clip_rows
 from lethe.heavy_tailed.problem import Gradient, Records, RecordsInBlocks, count_records

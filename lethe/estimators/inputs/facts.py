@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from lethe.calculus.domains import outside
 from lethe.mechanisms.base import require_swap
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
-from lethe.run.neighbours import Unit
+from lethe.run.participation import Unit
 from lethe.run.run import Neighbours, Release
 
 # The feature of the intercept, for rows of norm 1. Of size 1 it would be half of all gradients, so of the noise; smaller ones learn slowly.

@@ -20,7 +20,7 @@ from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
-from lethe.run.neighbours import NOUNS
+from lethe.run.participation import NOUNS
 from lethe.run.run import Neighbours, Run
 
 _Details = privacy_accountant.PrivacyAccountant.CompositionErrorDetails

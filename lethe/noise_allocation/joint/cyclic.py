@@ -24,7 +24,7 @@ from lethe.errors import InputError
 from lethe.noise_allocation.joint.energy import energies, feasible, lower_bound, transferred
 from lethe.noise_allocation.joint.gaps import Booleans, Gaps, gaps_of, program_of, without_the_forgotten
 from lethe.noise_allocation.joint.interior import Interior
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 # Weights below this fraction of the largest are raised to it inside the solver, never in what is returned or proved.
 _LEAST_WEIGHT = 1e-16

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lethe.errors import InputError
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]

@@ -19,7 +19,7 @@ from scipy.sparse import linalg
 from lethe.noise_allocation.joint.cones import Point, Scaling
 from lethe.noise_allocation.joint.energy import DualVariables
 from lethe.noise_allocation.joint.gaps import Gaps, Integers, Matrix, Program
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 _MOST_ITERATIONS = 100
 _SHORTENED = 0.99

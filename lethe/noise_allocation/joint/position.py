@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from lethe.errors import InputError
 from lethe.run.schedules.allocation import optimal_schedule
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 _EPS = float(np.finfo(np.float64).eps)
 # Costs this near in logarithm are equal: what rounding leaves of a tie. Ties are paid at once, and never reset.

@@ -20,9 +20,9 @@ from lethe.certificates.findings import OPTIMISER
 from lethe.documents.shortened import thinned
 from lethe.errors import LetheError
 from lethe.report.model import COLOURS, Block, Code, Notice, Panel, Picture, Section, Series, Table
-from lethe.report.subject import Curve, Subject
-from lethe.report.wording import number, percent
-from lethe.run.noise.base import growths
+from lethe.report.subject import Subject
+from lethe.report.wording import percent
+from lethe.run.noise.strategies import growths
 from lethe.run.run import Run
 from lethe.run.schedules import schedule_document
 
@@ -115,10 +115,8 @@ def attacks(subject: Subject, lines: Lines) -> Section:
         "alarm (type I error), or a miss of a record that was used (type II error). The curve is the fewest misses that any attack can "
         "have at each rate of false alarms: the nearer to the straight line of guessing, the better the protection.",
         Picture(
-            "Line plot. Across: false alarms (type I error) from 0 to 1. Up: missed records (type II error) from 0 to 1. The certified "
-            f"curve lies below the straight line of guessing; the best guess is right at most {percent(lines.right)} of the time. The "
-            "table below gives points on it.",
-            "No attack can be below the thick line. Thin lines: what the usual epsilons would allow at delta = 0 (called pure).",
+            f"No attack can be below the thick line: the best guess is right at most {percent(lines.right)} of the time. Thin lines: what "
+            "the usual epsilons would allow at delta = 0 (called pure).",
             Panel(series, settings, shaded=True, legend={"loc": "upper right"}),
             height=3.9,
         ),
@@ -151,8 +149,6 @@ def deltas(subject: Subject) -> Section:
     blocks = (
         f"The same training has a smaller epsilon at a larger delta: compare two trainings only at the same delta.{left_out}",
         Picture(
-            f"Line plot. Across: delta on a logarithmic axis. Up: the epsilon proved at it. At the delta asked for, {own:g}, epsilon is "
-            f"{shown(subject.epsilon)}. The table below gives more points.",
             "The dot is the pair that this report speaks of.",
             Panel(series, {"ylim": (0, None), "xlabel": "delta", "ylabel": "epsilon"}, log="x"),
         ),
@@ -192,11 +188,9 @@ def steps(subject: Subject) -> Section | None:
         look = _look("main" if name == "last iterate" else "other", 2.4 if name == released else 1.6, marker="o")
         look["linestyle"] = "-" if name == "last iterate" else "--"
         series.append(Series.through(points, look, f"{name} (what is released)" if name == released else name))
-    lines = "One line for all iterates, one for the last alone" if both else f"One line for the {released}"
     blocks: tuple[Block, ...] = (
         words,
         Picture(
-            f"Line plot. Across: steps. Up: epsilon. {lines}; the table below has the numbers.",
             f"Epsilon at delta = {subject.delta:g}, had the run stopped there.",
             _against_steps(series, "epsilon", "steps, had the run stopped there", "nothing is proved after any step"),
         ),
@@ -251,14 +245,14 @@ def noise(subject: Subject) -> Section | None:
     if not any(finding.name == OPTIMISER for finding in subject.findings):  # one of the caller's own makes something else of the noise
         columns["noise on the weights (standard deviation)"] = stds
     columns["step size"] = np.asarray(run.step_sizes)[noisy]
-    rows = [(f"{noisy[at] + 1:,}", *(number(float(each[at])) for each in columns.values())) for at in thinned(len(noisy), _ROWS)]
+    rows = [(f"{noisy[at] + 1:,}", *(f"{each[at]:.6g}" for each in columns.values())) for at in thinned(len(noisy), _ROWS)]
     at = "every step" if run.noise_at == "every_step" else "the last step of every pass, and of all"
-    same = f", each time with the same multiplier {number(float(levels[0]))}" if float(levels.min()) == float(levels.max()) else ""
+    same = f", each time with the same multiplier {levels[0]:.6g}" if float(levels.min()) == float(levels.max()) else ""
     words = f"Noise is added at {at}: {len(noisy):,} of {run.total_steps:,} steps{same}."
     if len(noisy) == 1:
-        words = f"Noise is added once, at step {noisy[0] + 1:,}, with the multiplier {number(float(levels[0]))}."
+        words = f"Noise is added once, at step {noisy[0] + 1:,}, with the multiplier {levels[0]:.6g}."
     if run.noise is not None:
-        drawn = number(float(run.uncorrelated.noise_multipliers.max()))
+        drawn = f"{run.uncorrelated.noise_multipliers.max():.6g}"
         words += (
             f" It is correlated over the steps ({run.noise.summary}): what is drawn for a step has the multiplier {drawn}, and each step "
         )
@@ -272,7 +266,6 @@ def noise(subject: Subject) -> Section | None:
         f"{words} The multiplier is the standard deviation of the noise on the sum of a batch's gradients, in units of the longest "
         "gradient that a record may have.",
         Picture(
-            "Line plot. Across: steps. Up: noise multiplier of each step with noise; the table below has some of them.",
             "Noise multiplier of each step with noise.",
             _against_steps([line], "noise multiplier"),
             height=2.5,
@@ -296,10 +289,16 @@ def training(subject: Subject) -> Section:
         )
         blocks.append(Notice("caution", "NOT COVERED BY THE GUARANTEE", words))
     if scores:
-        marks = tuple("danger" for _ in scores)
-        blocks.append(Table("Private: computed on the data itself", ("what", "value"), scores, numbers=(1,), marks=marks))
+        caption = "Private: computed on the data itself"
+        blocks.append(Table(caption, ("what", "value"), scores, numbers=(1,), marks=("danger",) * len(scores)))
     for one in curves:
-        blocks += _of_curve(one)
+        mark = "private, not covered by the guarantee" if one.private else "covered by the guarantee, or of public data"
+        rows = tuple((f"{one.steps[place]:,}", f"{one.values[place]:.6g}") for place in thinned(len(one.steps), _ROWS))
+        look = _look("alert", 1.8, linestyle="--") if one.private else _look("main", 1.8)
+        plot = _against_steps([Series(one.steps, one.values, look)], "value (private)" if one.private else "value")
+        marks = ("danger" if one.private else "",) * len(rows)
+        table = Table(f"{one.name} ({mark})", ("step", "value"), rows, numbers=(0, 1), marks=marks)
+        blocks += [Picture(f"{one.name} ({mark}).", plot, height=2.5), table]
     if not curves:
         blocks.append("No curve that the guarantee covers was recorded.")
     if hidden:
@@ -313,16 +312,3 @@ def training(subject: Subject) -> Section:
         ]
     data = {"curves": [one.model_dump() for one in curves], "scores": [list(one) for one in scores], "left_out": hidden}
     return Section("training", "Training curves", tuple(blocks), data)
-
-
-def _of_curve(one: Curve) -> tuple[Picture, Table]:
-    mark = "private, not covered by the guarantee" if one.private else "covered by the guarantee, or of public data"
-    rows = tuple((f"{one.steps[place]:,}", number(one.values[place])) for place in thinned(len(one.steps), _ROWS))
-    look = _look("alert", 1.8, linestyle="--") if one.private else _look("main", 1.8)
-    plot = _against_steps([Series(one.steps, one.values, look)], "value (private)" if one.private else "value")
-    alt = f"Line plot of {one.name} against steps; the table below has some points."
-    marks = tuple("danger" if one.private else "" for _ in rows)
-    return (
-        Picture(alt, f"{one.name} ({mark}).", plot, height=2.5),
-        Table(f"{one.name} ({mark})", ("step", "value"), rows, numbers=(0, 1), marks=marks),
-    )

@@ -25,7 +25,7 @@ from lethe.report.formats import markdown
 from lethe.report.sections.build import document_of
 from lethe.report.subject import subject_of
 from lethe.run.noise import LowerTriangular
-from lethe.run.noise.base import growths
+from lethe.run.noise.strategies import growths
 
 DELTA = 1e-5
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}

@@ -27,7 +27,7 @@ from lethe.report.formats import markdown
 from lethe.report.sections.build import document_of
 from lethe.report.subject import subject_of
 from lethe.run.noise import LowerTriangular
-from lethe.run.noise.base import growths
+from lethe.run.noise.strategies import growths
 from lethe.studio.answers import answer, python_of
 from lethe.studio.state import State
 from lethe.theorems.correlated_noise import slot_mus

@@ -21,12 +21,11 @@ from lethe.certificates.statement import Statement
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
 from lethe.run.losses import LOSSES
 from lethe.run.losses.curvatures import Curvatures
-from lethe.run.losses.linear import LinearLoss
-from lethe.run.losses.targets import real_targets
+from lethe.run.losses.linear import LinearLoss, real_targets
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules import SCHEDULES
-from lethe.run.schedules.base import Array, Schedule
+from lethe.run.schedules.shapes import Array, Schedule
 from lethe.theorems.base import Bound, Theorem
 from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.registry import register_rule

@@ -22,9 +22,8 @@ from lethe.noise_allocation.allocate import SCHEDULES, allocate
 from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped
 from lethe.run.batches import Batches
 from lethe.run.losses.base import Loss
-from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER
-from lethe.run.noise.base import CorrelatedNoise
-from lethe.run.participation import BatchSizes, Participation
+from lethe.run.noise.strategies import CorrelatedNoise
+from lethe.run.participation import ANY_NUMBER, OF_ONE_NUMBER, BatchSizes, Participation
 from lethe.run.regularisers import Regulariser
 from lethe.theorems.base import Theorem
 from lethe.theorems.registry import ALL

@@ -16,8 +16,7 @@ from repository import ROOT
 import lethe
 from lethe.errors import InputError
 from lethe.run.batches import DESIGNS as CLASSES
-from lethe.run.neighbours import OF_ONE_NUMBER
-from lethe.run.participation import BatchSizes, Participation
+from lethe.run.participation import OF_ONE_NUMBER, BatchSizes, Participation
 from lethe.run.regularisers import L2
 
 STATED: dict[str, Any] = {

@@ -20,8 +20,7 @@ from lethe.heavy_tailed.proximal import require_pair
 from lethe.heavy_tailed.sets import WholeSpace
 from lethe.influence import quadratic_influence
 from lethe.influence.quadratic import PublicCurvatures
-from lethe.run.neighbours import OF_ONE_NUMBER
-from lethe.run.participation import BatchSizes, Participation
+from lethe.run.participation import OF_ONE_NUMBER, BatchSizes, Participation
 from lethe.theorems.base import Theorem
 from lethe.theorems.composition import GaussianComposition, spent_budgets
 from lethe.theorems.registry import OURS

@@ -18,7 +18,7 @@ from lethe.accounting.heavy_tailed import certify_solution
 from lethe.documents.strict import write_document
 from lethe.heavy_tailed import Problem, multi_pass
 from lethe.heavy_tailed.oracles import ClippedMean
-from lethe.run.consistency import MOST_STEPS
+from lethe.run.fields import MOST_STEPS
 
 GDP = lethe.guarantees.GDP
 

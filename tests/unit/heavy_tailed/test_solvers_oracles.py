@@ -14,8 +14,7 @@ from solver_problems import regression, regression_records
 from lethe.calculus.guarantees import GDP, ApproxDP, NotPrivate
 from lethe.errors import InputError
 from lethe.heavy_tailed import Moments
-from lethe.heavy_tailed.localisation.rounds import strongly_convex
-from lethe.heavy_tailed.moments import clipping_bias
+from lethe.heavy_tailed.localisation.descent import strongly_convex
 from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean, MeanOracle, clip_rows
 from lethe.heavy_tailed.private_moments import (
     block_moments,
@@ -25,6 +24,7 @@ from lethe.heavy_tailed.private_moments import (
     median_cell,
     private_moment,
 )
+from lethe.heavy_tailed.problem import clipping_bias
 from lethe.heavy_tailed.solution import Phase, Release, composed, gaussian_release
 from lethe_experiments.lowy_razaviyayn import groups_for, median_error
 

@@ -24,9 +24,8 @@ from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.heavy_tailed import Moments, Problem
 from lethe.heavy_tailed.accelerated import accelerated
-from lethe.heavy_tailed.localisation.descent import localised, regularised_descent
+from lethe.heavy_tailed.localisation.descent import localised, regularised_descent, strongly_convex
 from lethe.heavy_tailed.localisation.plans import localised_practical
-from lethe.heavy_tailed.localisation.rounds import strongly_convex
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.one_pass import one_pass
 from lethe.heavy_tailed.oracles import ClippedMean

@@ -19,8 +19,7 @@ from lethe.certificates.statement import Statement
 from lethe.errors import HypothesisError, InputError
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std, joint
 from lethe.mechanisms.tables import projected_rows, targets_within
-from lethe.run.losses.linear import row_norm
-from lethe.run.losses.targets import class_targets
+from lethe.run.losses.linear import class_targets, row_norm
 
 
 def _statement(mu: float, **changes: Any) -> Statement:
