@@ -20,7 +20,7 @@ from lethe.errors import LetheError
 from lethe.run.regularisers import L2
 from lethe.train import Callback, Checkpoints, Group, Head, PrivacyEngine, ProximalGroup, TrainOptions, fit
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
 FEATURES, LABELS = make_data()
 SAME = torch.Generator()
 FIXED = {"batches": {"design": "cyclic", "size": 5}}  # no first batch is empty
