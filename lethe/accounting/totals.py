@@ -14,7 +14,7 @@ from lethe.calculus.domains import outside, require_count, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note, open_delta
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.claims import Claims
+from lethe.certificates.claims import UNREADABLE, Claims, no_such_document
 from lethe.certificates.keys import PublicKey
 from lethe.certificates.parts import Citation, exactly, read_text, relation_words
 from lethe.documents.shortened import page_in_few_lines
@@ -207,10 +207,9 @@ class Total(Claims):
             listed = [_read(part, neighbours, unit, key) for part in content["parts"]]
         except InputError as error:
             raise InputError(f"total: {error.what}", source=source or error.source, remedy=error.remedy) from error
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError) as error:
-            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
+        except UNREADABLE as error:
             remedy = "give a file written by `lethe total -o` or Total.save."
-            raise InputError(f"not a total: {reason}.", source=source, remedy=remedy) from error
+            raise no_such_document(TOTAL, error, source, remedy) from error
         found = _composed(listed, neighbours, {asked: said[asked]}, unit=unit, allow_large_delta=True)
         for name in ("epsilon", "delta"):
             proved = float(getattr(found, name))

@@ -126,8 +126,8 @@ def sent_along(ledger: Any) -> Any:
 
 
 def _pays(spender: Any) -> bool:
-    """Whether it is a `lethe.ledger.Spending`, or has its methods."""
-    return all(hasattr(spender, method) for method in ("reserve_release", "start_release", "settle_release"))
+    """Whether it is a `lethe.ledger.Spending`, or has its method."""
+    return hasattr(spender, "begin_release")
 
 
 def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Callable[[Statement], None] | None:
@@ -150,9 +150,7 @@ def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Call
             remedy="leave seed_noise out, or the ledger, and release nothing of it.",
         )
     release = planned()
-    number = spender.reserve_release(release, most=release.target_delta)
-    spender.start_release(number)
-    return lambda stated: spender.settle_release(number, stated)
+    return spender.begin_release(release, most=release.target_delta).settle
 
 
 def planned_statement(

@@ -22,9 +22,8 @@ from lethe.audit.statistics.rules import FixedThreshold
 from lethe.certificates.records import TrainingRecord
 from lethe.documents.shortened import few_lines, shortened, thinned
 from lethe.documents.strict import to_json
-from lethe.report.files import comparison_files
 from lethe.report.sections.evidence import comparison_blocks
-from lethe.report.tables import sweep_tables, terminal
+from lethe.report.tables import comparison_files, sweep_tables, terminal
 from lethe.theorems.registry import ALL, OURS
 
 PNG = b"\x89PNG"

@@ -1,24 +1,28 @@
-"""An audit on the terminal, as a page and as a picture."""
+"""An audit on the terminal, as a page and as a picture; comparisons and sweeps as frames and figures."""
 
 import io
 from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("matplotlib")
+import sys
+
 from audit_truths import CONDITIONAL, POINT, claim, result
+from helpers import make_run
+from matplotlib import image
+from reading_html import Read
 from rich.console import Console
 
+import lethe
 from lethe.audit.page import AuditPage
+from lethe.report.drawing import Figure, png, svg
+from lethe.report.formats import html
 from lethe.report.model import Picture
+from lethe.report.plots import audit_figure
 from lethe.report.sections.evidence import audit_blocks, audit_cells, audit_document, crossed
 from lethe.report.tables import terminal
-
-image = pytest.importorskip("matplotlib.image")
-from reading_html import Read  # noqa: E402
-
-from lethe.report.drawing import png, svg  # noqa: E402
-from lethe.report.formats import html  # noqa: E402
-from lethe.report.plots import audit_figure  # noqa: E402
 
 CONDITIONED = result(**{**CONDITIONAL, "epsilon": 5.5})
 ESTIMATE = result(**POINT)
@@ -38,17 +42,21 @@ def _text(page: AuditPage, certificate: str | None = None) -> str:
 
 
 def _html(page: AuditPage) -> str:
-    return html(audit_document(page, None, Picture("a plot", "says", svg(audit_figure(page)))))
+    return html(audit_document(page, None, Picture("says", svg(audit_figure(page)))))
 
 
-def test_the_claim_stands_above_the_audits_and_the_verdict_last() -> None:
-    for text in (_text(_page()), Read(_html(_page())).words):
+def test_the_claim_stands_above_the_audits_and_the_verdict_last_and_all_is_escaped() -> None:
+    page = _html(_page())
+    read = Read(page)
+    for text in (_text(_page()), read.words):
         places = [text.index(words) for words in ("(4, 1e-05)-DP", "3.201", "5.500", "infinity", "consistent: no certified")]
         assert places == sorted(places)
-        assert "family: Gaussian" in " ".join(text.split())
     text = _text(_page(), "WHAT IS PROVED")
     assert text.index("a record") < text.index("WHAT IS PROVED") < text.index("3.201")
     assert "somebody" not in text  # the certificate says it better
+    assert "script" not in read.tags
+    assert all(address.startswith("#") for address in read.asked)
+    assert all(words in page for words in ("a &amp; b", "somebody &lt;b&gt;", "OUT ranks &lt;10&gt;"))
 
 
 @pytest.mark.parametrize(
@@ -81,16 +89,6 @@ def test_bounds_are_rounded_down_and_named_by_their_kind() -> None:
     assert audit_cells(result(warnings=("few runs",)))[5].endswith("warning few runs")
 
 
-def test_the_page_is_whole_and_escaped() -> None:
-    page = _html(_page())
-    read = Read(page)
-    assert "script" not in read.tags
-    assert all(address.startswith("#") for address in read.asked)
-    assert "a &amp; b" in page
-    assert "somebody &lt;b&gt;" in page
-    assert "OUT ranks &lt;10&gt;" in page
-
-
 def _reddish(picture: bytes) -> int:
     pixels = image.imread(io.BytesIO(picture))
     return int(np.count_nonzero((pixels[..., 0] > 0.7) & (pixels[..., 1] < 0.1) & (pixels[..., 2] < 0.1)))
@@ -119,3 +117,35 @@ def test_the_picture_is_red_where_a_bound_crosses_the_claim() -> None:
 def test_every_page_can_be_drawn(page: AuditPage) -> None:
     assert png(audit_figure(page)).startswith(b"\x89PNG")
     assert png(audit_figure(page, [(1e-6, float("inf")), (1e-5, 2.0)])).startswith(b"\x89PNG")
+
+
+COMPARISON = lethe.compare(make_run(), 1e-5, theorems=["optimal-shift", "composition", "feldman-2018", "sampled-gaussian"])
+SWEEP = lethe.compare(make_run(), 1e-5, over="step_size", values=[0.25, 0.5], theorems=["optimal-shift", "composition", "sampled-gaussian"])
+
+
+def test_a_comparison_is_a_frame_with_a_line_a_theorem_and_a_sweep_one_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = COMPARISON.to_frame()
+    assert list(frame["theorem"]) == [row.theorem for row in COMPARISON.rows]
+    assert frame["epsilon"].min() == COMPARISON.certificate.epsilon
+    refused = frame.set_index("theorem").loc["sampled-gaussian"]
+    assert np.isnan(refused["epsilon"])
+    assert not refused["proves"]
+    table = SWEEP.to_frame().pivot(index="step_size", columns="theorem", values="epsilon")
+    assert tuple(table.index) == SWEEP.values
+    assert tuple(table["composition"]) == SWEEP.epsilons("composition")
+    assert table["sampled-gaussian"].isna().all()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(lethe.MissingExtraError, match="pandas"):
+        SWEEP.to_frame()
+
+
+def test_plots_are_figures_of_these_numbers() -> None:
+    weakly = make_run(loss=lethe.losses.WeaklyConvex(weak_convexity=0.0, smoothness=0.5, gradient_bound=1.0))
+    from_zero = lethe.compare(weakly, 1e-5, over="weak_convexity", theorems=["optimal-shift", "composition"])
+    deltas = lethe.compare(make_run(), 1e-6, over="delta", theorems=["composition"])
+    drawn = [shown.plot() for shown in (COMPARISON, SWEEP, from_zero, deltas)]
+    assert all(isinstance(figure, Figure) and len(figure.axes) == 1 for figure in drawn)
+    lines = drawn[1].axes[0].get_lines()
+    assert any(np.allclose(line.get_ydata(), SWEEP.epsilons("composition")) for line in lines if len(line.get_ydata()) == 2)
+    assert (from_zero.values[0], drawn[2].axes[0].get_xscale()) == (0.0, "linear")
+    assert drawn[3].axes[0].get_ylabel() == "epsilon"

@@ -1,4 +1,4 @@
-"""From scores to a result: what kind it is, what it says, what it could have found at best."""
+"""From scores to a result and a verdict: what kind it is, what it says, what it could have found, when it crosses the claim."""
 
 import math
 from pathlib import Path
@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from audit_truths import RESULT
+from audit_truths import CONDITIONAL, POINT, RESULT, claim
+from audit_truths import result as found_result
 
 from lethe.audit import AuditSetting, Ranks, two_world
 from lethe.audit.games.verdict import usual_ranks
+from lethe.audit.page import AuditPage
 from lethe.audit.statistics.counts import Guesses, Tally
 from lethe.audit.statistics.curves import GaussianCurve, SampledGaussianCurve
 from lethe.audit.statistics.lower_bounds import _allowed, bayesian_epsilon, credible, point_estimate
@@ -21,13 +23,7 @@ SETTING = AuditSetting(delta=1e-5, neighbours="add_or_remove", threat="final_mod
 GENERATOR = np.random.default_rng(0)
 OUT, IN = GENERATOR.normal(size=300), GENERATOR.normal(size=300) + 2
 FIXED = FixedThreshold(threshold=1.0)
-RULES: list[ThresholdRule] = [
-    FixedThreshold(threshold=0.5),
-    Split(seed=0),
-    MultiSplit(seed=0, splits=5),
-    usual_ranks(100),
-    Ranks(ranks=(1,)),
-]
+RULES: list[ThresholdRule] = [FIXED, Split(seed=0), MultiSplit(seed=0, splits=5), usual_ranks(100), Ranks(ranks=(1,))]
 
 
 def with_setting(**changes: Any) -> AuditSetting:
@@ -45,9 +41,10 @@ def test_two_worlds() -> None:
     assert (result.counts, result.seeds, result.warnings) == (Tally.at(1.0, OUT, IN), (1, 2), ())
     assert 0 < result.epsilon < 5
     assert two_world(OUT, IN, with_setting(level=0.001), rule=FIXED).epsilon < result.epsilon
-
-
-def test_another_curve_makes_it_conditional() -> None:
+    for often in (30, 3):
+        repeated = two_world(np.repeat(OUT[:100], often), IN, SETTING, rule=FIXED)
+        assert any("same noise" in warning for warning in repeated.warnings)
+    # Another curve makes it conditional.
     result = two_world(OUT, IN, with_setting(curve=GaussianCurve()), rule=Split(seed=0))
     assert (result.kind, result.family) == ("conditional", "Gaussian")
     sampled = with_setting(curve=SampledGaussianCurve(sampling_probability=1.0, steps=3))
@@ -63,12 +60,6 @@ def test_credible_and_point_estimates() -> None:
     assert (plain.kind, plain.level, plain.warnings, plain.at_best) == ("point_estimate", None, (), None)
     perfect = point_estimate(OUT, IN + 20, SETTING, unit="guess")
     assert (perfect.epsilon, len(perfect.warnings)) == (math.inf, 3)
-
-
-def test_runs_with_one_noise_are_noticed() -> None:
-    for often in (30, 3):
-        result = two_world(np.repeat(OUT[:100], often), IN, SETTING, rule=FIXED)
-        assert any("same noise" in warning for warning in result.warnings)
 
 
 def test_a_fixed_threshold_shows_at_best_what_no_error_shows() -> None:
@@ -109,9 +100,9 @@ def test_probability_against_draws(false_positives: int, false_negatives: int, e
 
 
 FIELDS = {**RESULT, "epsilon": 4.3013, "selection": "fixed", "rule": "threshold 1", "neighbours": "add_or_remove", "threat": "white_box"}
-CONDITIONAL = {**FIELDS, "estimator": "gaussian", "family": "Gaussian"}
+ASSUMED = {**FIELDS, "estimator": "gaussian", "family": "Gaussian"}
 CREDIBLE = {**FIELDS, "estimator": "bayesian"}
-POINT = {**FIELDS, "estimator": "plug_in", "level": None, "unit": "guess", "selection": "same_data", "epsilon": math.inf}
+PLUG_IN = {**FIELDS, "estimator": "plug_in", "level": None, "unit": "guess", "selection": "same_data", "epsilon": math.inf}
 GUESSES = Guesses(canaries=1000, guessed=100, correct=90)
 ONE_RUN = {**FIELDS, "estimator": "one_run", "unit": "canary", "selection": "guesses", "counts": GUESSES}
 
@@ -121,9 +112,9 @@ ONE_RUN = {**FIELDS, "estimator": "one_run", "unit": "canary", "selection": "gue
     [
         (FIELDS, "certified", "epsilon >= 4.301 at delta = 1e-05, add or remove one: certified lower bound", "conditional"),
         (ONE_RUN, "certified", "90 of 100 guesses right, 1000 canaries", "conditional"),
-        (CONDITIONAL, "conditional", "conditional on a trade-off curve of the family: Gaussian", "certified"),
+        (ASSUMED, "conditional", "conditional on a trade-off curve of the family: Gaussian", "certified"),
         (CREDIBLE, "credible", "posterior probability 0.95", "bound"),
-        (POINT, "point_estimate", "point estimate", "bound"),
+        (PLUG_IN, "point_estimate", "point estimate", "bound"),
         ({**FIELDS, "seeds": (1, 2), "warnings": ("mind",), "at_best": 5.0}, "certified", "warning    mind", "conditional"),
     ],
 )
@@ -147,24 +138,17 @@ def test_each_kind_in_its_own_words_and_files(fields: dict[str, Any], kind: str,
     ("fields", "changes", "word"),
     [
         (FIELDS, {"unit": "guess"}, "proves nothing"),
-        (FIELDS, {"unit": "canary"}, "proves nothing"),
-        (FIELDS, {"unit": "step"}, "proves nothing"),
         (FIELDS, {"selection": "same_data"}, "proves nothing"),
         (CREDIBLE, {"selection": "ranks"}, "proves nothing"),
         (ONE_RUN, {"selection": "same_data"}, "proves nothing"),
-        (ONE_RUN, {"unit": "run"}, "proves nothing"),
         (ONE_RUN, {"counts": FIELDS["counts"]}, "does not come from it"),
         (FIELDS, {"counts": GUESSES}, "does not come from it"),
-        (FIELDS, {"counts": {"game": "chess"}}, "chess"),
         (FIELDS, {"level": None}, "level"),
-        (POINT, {"level": 0.05}, "level"),
+        (PLUG_IN, {"level": 0.05}, "level"),
         (FIELDS, {"family": "Gaussian"}, "family"),
-        (CONDITIONAL, {"family": None}, "family"),
+        (ASSUMED, {"family": None}, "family"),
         (FIELDS, {"epsilon": math.inf}, "finite"),
         (FIELDS, {"epsilon": math.nan}, "epsilon"),
-        (FIELDS, {"epsilon": -1.0}, "epsilon"),
-        (FIELDS, {"kind": "certified"}, "unknown key"),
-        (FIELDS, {"delta": 1.0}, "delta"),
         (FIELDS, {"at_best": 4.0}, "at_best"),
         (FIELDS, {"seeds": (1, 1)}, "twice"),
     ],
@@ -180,3 +164,73 @@ def test_bayesian_values() -> None:
     assert bayesian_epsilon(tally(50, 50, 100), delta=0.2, level=0.05) == 0.0
     # A continuous posterior never sits at epsilon 0, so even a coin has a limit above it: credible is not certified.
     assert 0.0 < bayesian_epsilon(tally(50, 50, 100), delta=0.0, level=0.05) < 0.02
+
+
+def held(**changes: Any) -> AuditResult:
+    return found_result(**{"epsilon": 0.5, **changes})
+
+
+def page(*audits: AuditResult, **changes: Any) -> AuditPage:
+    return AuditPage(**{"subject": "a trainer", "canary": "a record", "claim": claim(), "audits": audits, **changes})
+
+
+@pytest.mark.parametrize(
+    ("shown", "verdict"),
+    [
+        (page(held()), "consistent"),
+        (page(held(epsilon=1.0)), "consistent"),
+        (page(held(epsilon=1.0001)), "refuted"),
+        (page(held(), held(epsilon=1.5)), "refuted"),
+        (page(held(), held(**CONDITIONAL)), "consistent"),
+        (page(held(**CONDITIONAL)), "not_comparable"),
+        (page(held(), held(**POINT)), "consistent"),
+        (page(held(epsilon=9.0), claim=None), "no_claim"),
+        (page(held(epsilon=9.0, neighbours="zero_out")), "not_comparable"),
+        (page(held(epsilon=9.0, delta=1e-6)), "not_comparable"),
+        (page(held(epsilon=9.0, delta=1e-4)), "refuted"),
+        (page(held(epsilon=9.0, threat="white_box")), "not_comparable"),
+        (page(held(epsilon=9.0, threat="white_box"), claim=claim(release="all")), "refuted"),
+        (page(held(epsilon=9.0, threat="black_box_chosen_start")), "refuted"),
+        (page(held(epsilon=9.0), claim=claim(epsilon=math.inf)), "consistent"),
+        (page(refused="noise was used again"), "void"),
+        (page(), "not_comparable"),
+    ],
+)
+def test_the_verdict(shown: AuditPage, verdict: str) -> None:
+    assert shown.verdict == verdict
+    assert shown.failed == (verdict in ("refuted", "void"))
+    certified = [one.epsilon for one in shown.audits if one.kind == "certified"]
+    assert (shown.strongest is None) == (not certified)
+    assert shown.strongest is None or shown.strongest.epsilon == max(certified)
+    assert AuditPage.from_document(shown.to_document()) == shown
+    assert verdict.split("_")[0] in shown.explain().lower() or verdict in ("no_claim", "not_comparable")
+
+
+@pytest.mark.parametrize(
+    ("found", "claimed", "words"),
+    [
+        (held(epsilon=0.0, at_best=3.0), 0.5, "no evidence: nothing was found; so many trials can show epsilon >= 3.000 at best"),
+        (held(epsilon=0.0), 0.5, "no evidence: nothing was found"),
+        (
+            held(epsilon=0.5, at_best=0.9),
+            1.0,
+            "0.900 at best, which could not have refuted the claim whatever the mechanism reveals; run more",
+        ),
+        (held(epsilon=0.5, at_best=2.0), 1.0, ""),
+        (held(epsilon=0.5, at_best=2.0), 0.2, ""),
+        (held(epsilon=0.5, at_best=2.0), math.inf, ""),
+    ],
+)
+def test_what_could_not_have_refuted_or_found_nothing_is_no_evidence(found: AuditResult, claimed: float, words: str) -> None:
+    shown = page(found, claim=claim(epsilon=claimed))
+    assert shown.powerless.endswith(words)
+    assert bool(shown.powerless) == bool(words)
+    assert ("no evidence" in shown.says) == bool(words)
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_a_file_holds_the_page_and_cannot_claim_a_verdict(tmp_path: Path, suffix: str) -> None:
+    shown = page(held(epsilon=2.0), held(**POINT), claim=claim(epsilon=math.inf))
+    shown.save(tmp_path / f"page.{suffix}")
+    assert AuditPage.load(tmp_path / f"page.{suffix}") == shown
+    assert AuditPage.from_document({**page(held(epsilon=2.0)).to_document(), "verdict": "consistent"}).verdict == "refuted"
