@@ -8,6 +8,7 @@ what they do to a sum over records in between has none.
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -155,7 +156,7 @@ def bounded_weights(sample_weight: Any, *, count: int, max_weight: Any) -> Array
     bound = require_positive("max_weight", max_weight)
     if sample_weight is None:
         return None
-    given = np.full(count, sample_weight) if np.ndim(sample_weight) == 0 else sample_weight
+    given = np.full(count, sample_weight) if isinstance(sample_weight, Number) else sample_weight
     weights = np.asarray(check_array(given, dtype="float64", ensure_2d=False, allow_nd=True, input_name="sample_weight"))
     if weights.shape != (count,) or weights.min() < 0.0:
         needed = f"{count} finite numbers >= 0, one a record, or one for all; sample_weights must be 1D"

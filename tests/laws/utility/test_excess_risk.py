@@ -128,10 +128,10 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "reason"), BROKEN)
 def test_each_hypothesis_that_breaks_is_named(changes: dict[str, Any], reason: str) -> None:
-    stated = {"pl_constant": changes["pl_constant"]} if "pl_constant" in changes else {}
-    changes = {name: value for name, value in changes.items() if name not in stated}
+    fields = dict(changes)
+    steep = fields.pop("pl_constant", None)
     with pytest.raises(HypothesisError, match="no bound of the excess risk") as caught:
-        excess_risk_bound(_run(**changes), **PUBLIC, **stated)
+        excess_risk_bound(_run(**fields), **PUBLIC, pl_constant=steep)
     assert reason in caught.value.what
     assert caught.value.source
     assert caught.value.remedy
@@ -147,14 +147,8 @@ def test_a_clip_norm_that_never_acts_is_no_clipping() -> None:
         excess_risk_bound(_run(loss=loss, regulariser=ridge, clip_norm=1.4), **PUBLIC)
 
 
-def test_a_step_at_the_limit_is_taken_and_promises_nothing_learnt() -> None:
-    bound = excess_risk_bound(_run(step_size=2.0), **PUBLIC)
-    assert bound.unlearned == pytest.approx(1.0, rel=1e-12)
-    assert bound.unlearned >= 1.0
-    assert not bound.worthwhile
-
-
-def test_very_long_runs_and_very_loud_ones_stay_bounds() -> None:
+def test_steps_at_the_limit_very_long_runs_and_very_loud_ones_stay_bounds() -> None:
+    assert 1.0 <= excess_risk_bound(_run(step_size=2.0), **PUBLIC).unlearned <= 1.0 + 1e-12
     silent = excess_risk_bound(_run(steps=20_000, noise_multiplier=0.0), **PUBLIC)
     assert 0 < silent.value <= 1e-299  # 0.1^20000 is below the range of doubles, and not 0
     loud = excess_risk_bound(_run(noise_multiplier=1e140), **PUBLIC)
