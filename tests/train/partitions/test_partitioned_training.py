@@ -104,14 +104,9 @@ def test_single_precision_agrees_as_far_as_it_reaches_and_tables_come_in_every_f
     np.testing.assert_allclose(found.model.weights, expected, rtol=0.0, atol=1e-12)
 
 
-def backbone(kind: torch.dtype) -> nn.Module:
+def backbone_and_head(kind: torch.dtype) -> tuple[nn.Module, nn.Linear]:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 8, dtype=kind), nn.Tanh()).requires_grad_(False)
-
-
-def a_head(kind: torch.dtype) -> nn.Linear:
-    torch.manual_seed(1)
-    return nn.Linear(8, 2, dtype=kind)
+    return nn.Sequential(nn.Linear(5, 8, dtype=kind), nn.Tanh()).requires_grad_(False), nn.Linear(8, 2, dtype=kind)
 
 
 @pytest.mark.parametrize(("kind", "near"), [(torch.float64, 1e-9), (torch.float32, 1e-6)])
@@ -119,10 +114,10 @@ def test_a_head_on_blocks_is_the_head_in_memory(kind: torch.dtype, near: float) 
     features, labels, _ = records()
     inputs = features.astype(str(kind).removeprefix("torch."))
     run = a_run(loss=Softmax(feature_norm=1.0, classes=2, intercept=True))
-    plain, data = a_head(kind), (torch.from_numpy(inputs), torch.from_numpy(labels))
-    expected = fit_head(backbone(kind), plain, data, run, seed=1, physical_size=100)
+    (backbone, plain), data = backbone_and_head(kind), (torch.from_numpy(inputs), torch.from_numpy(labels))
+    expected = fit_head(backbone, plain, data, run, seed=1, physical_size=100)
     for blocks in (1, 7):
-        head, frozen = a_head(kind), backbone(kind)
+        frozen, head = backbone_and_head(kind)
         found = fit_head(frozen, head, array_table(inputs, labels, blocks=blocks, workers=2), run, seed=1, physical_size=100)
         torch.testing.assert_close(head.weight, plain.weight, rtol=0.0, atol=near)
         torch.testing.assert_close(head.bias, plain.bias, rtol=0.0, atol=near)
@@ -130,8 +125,8 @@ def test_a_head_on_blocks_is_the_head_in_memory(kind: torch.dtype, near: float) 
         assert found.model[0] is frozen
         assert found.model[2] is head
         assert lethe.certify(found, delta=1e-5).guarantee == lethe.certify(expected, delta=1e-5).guarantee
-    stored = array_table(backbone(kind)(data[0]).numpy(), labels, blocks=3)
-    fit_head(nn.Identity(), head := a_head(kind), stored, run, seed=1)
+    stored, (_, head) = array_table(backbone(data[0]).numpy(), labels, blocks=3), backbone_and_head(kind)
+    fit_head(nn.Identity(), head, stored, run, seed=1)
     torch.testing.assert_close(head.weight, plain.weight, rtol=0.0, atol=near)
 
 
@@ -192,6 +187,7 @@ def test_users_and_weights_of_blocks_are_those_of_memory(name: str, tmp_path: Pa
         assert (found.statement_.guarantee, found.statement_.findings) == (expected.statement_.guarantee, expected.statement_.findings)
         assert (found.statement_.unit, found.n_samples_seen_) == (expected.statement_.unit, expected.n_samples_seen_)
         assert list(found.feature_names_in_) == list(COLUMNS)
+        assert found.certificate_.run == expected.certificate_.run
 
 
 def test_all_rows_of_a_user_together_move_the_sum_by_no_more_than_one_record() -> None:
@@ -256,11 +252,3 @@ def test_a_user_that_changes_between_passes_is_noticed() -> None:
     told.clear()
     with pytest.raises(LetheError, match="partition 0: holds other records"):
         model_of(Ridge, target_bound=5.0, feature_norm=2.0).fit(made, "label", users="person")
-
-
-def test_the_certificate_speaks_of_users() -> None:
-    model = model_of(LogisticRegression, "full_batch", passes=2, feature_norm=2.0, epsilon=4.0, seed_noise=False, random_state=None)
-    model.fit(dd.from_pandas(owned(frame()[[*COLUMNS, "label"]]).drop(columns="weight_of"), npartitions=3), "label", users="person")
-    assert isinstance(model.certificate_, lethe.Certificate)
-    assert (model.certificate_.run.unit, model.certificate_.run.records) == ("user", 300)
-    assert "300 users; of each all rows count by the mean of their losses" in model.privacy_report_
