@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from lethe.accounting.recheck import recheck, recheck_statement
 from lethe.calculus.any_guarantee import guarantee_from_dict, joined, require_relation
@@ -27,6 +27,7 @@ class Part:
     """One part of a total: where it is from, what it costs once, and what it rests on."""
 
     name: str  # the file, or what was released
+    kind: Literal["certificate", "statement", "guarantee"]  # of document: a ledger's entries say it, and ask it
     count: int  # how many independent releases like it there are, >= 1
     guarantee: Guarantee  # of one of them, computed again where anything computes it
     computed: bool  # else it is taken as it is written
@@ -99,6 +100,7 @@ def _of_certificate(certificate: Certificate, name: str, count: int) -> Part:
         releases = frozenset([digest(certificate.run.to_document())])
     return Part(
         name=name,
+        kind="certificate",
         count=count,
         guarantee=again.guarantee,
         computed=True,
@@ -116,6 +118,7 @@ def _of_statement(statement: Statement, name: str, count: int) -> Part:
     again = recheck_statement(statement)
     return Part(
         name=name,
+        kind="statement",
         count=count,
         guarantee=again.statement.guarantee,
         computed=not again.computed.stated,
@@ -135,6 +138,7 @@ def _of_guarantee(guarantee: Guarantee, name: str, count: int, neighbours: Neigh
     about = neighbours if unit == "record" else f"{neighbours} of {NOUNS[unit][1]}"
     return Part(
         name=name,
+        kind="guarantee",
         count=count,
         guarantee=guarantee,
         computed=False,

@@ -235,7 +235,8 @@ def correlated(run: Run, influence: Influence) -> Run:
     if slots > _LONG_PASS and plain.batches.participation is not Participation.DRAW_IN_PUBLIC_GROUP:  # else few bands alone are amplified
         noises.append(correlate(searched, "buffered_toeplitz", influence=fading).noise)
     found = [plain.replace(noise=noise) for noise in noises]
-    return min(found, key=lambda one: harm_of(one, influence) * (sensitivity(one.noise.strategy(steps), slots) if one.noise else 1.0) ** 2)
+    sensitivities = [sensitivity(noise.strategy(steps), slots) for noise in noises if noise is not None]
+    return min(zip(found, sensitivities, strict=True), key=lambda pair: harm_of(pair[0], influence) * pair[1] ** 2)[0]
 
 
 def with_fewer_bands(run: Run, influence: Influence) -> list[Run]:

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import torch
 from helpers import with_fresh_noise
-from how_many import by_night
 from interrupted import Killed, Spy, planned_batches, trained
 from networks import Loop, fit_network, flat, make_network, make_network_run
 from processes import Processes
-from shared_work import in_a_loop, network, of_noise_alone, sharded
-from shared_work import trained as trained_together
+from shared_work import network, of_noise_alone, sharded
 from torch import Tensor
 
 import lethe
@@ -166,32 +164,10 @@ def test_a_strategy_with_negative_entries_does_not_go_on_without_its_noise(tmp_p
     assert trained(tmp_path / "other", run, every=1) is not None
 
 
-def shared_run(folder: Path | None = None, **changes: Any) -> Run:
-    noise: Any = BANDED
-    if folder is not None:
-        noise = LowerTriangular.saved(np.tril(np.random.default_rng(0).uniform(0.1, 1.0, size=(9, 9))), folder / "C.npy")
-    return make_network_run("cyclic", **{"noise": noise, "noise_multiplier": 1.0, **changes})
-
-
-def test_two_processes_take_the_steps_of_one(processes: Processes, tmp_path: Path) -> None:
-    cases: list[tuple[Run, Any, Any]] = [
-        (shared_run(), trained_together, None),
-        (shared_run(tmp_path), trained_together, torch.optim.Adam),
-        (shared_run(tmp_path), in_a_loop, torch.optim.SGD),
-    ]
-    for run, work, make in cases if by_night() else cases[::2]:
-        given = ("whole", run, make, {"seed": 5})
-        alone = work(0, *given)
-        for told in processes.run(2, work, *given):
-            assert float((told[0] - alone[0]).norm()) <= 1e-12 * float(alone[0].norm())
-            assert told[1] == alone[1]
-        assert alone[1].noise == run.noise
-
-
 @pytest.mark.parametrize("secure", [False, True])
 def test_each_shard_s_noise_has_the_strategy_s_covariance(processes: Processes, secure: bool) -> None:
     """C times what the steps moved is white in each shard and in what is whole, the shards' independent: within 6 deviations."""
-    run = shared_run(steps=4)
+    run = make_network_run("cyclic", noise=BANDED, noise_multiplier=1.0, steps=4)
     told = processes.run(2, of_noise_alone, "some", run, None, {"secure": secure})
     assert told[0].run == told[1].run == run
     assert run.noise is not None
@@ -229,7 +205,7 @@ def without_gradient(rank: int, run: Run, folder: str, stop: int | None) -> list
 
 def test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step(processes: Processes, tmp_path: Path) -> None:
     """C' w = z, number for number, in both shards and in what is whole; C' has no entries for the lost step 3 below its own."""
-    run = shared_run()
+    run = make_network_run("cyclic", noise=BANDED, noise_multiplier=1.0)
     first, second = (processes.run(2, without_gradient, run, str(tmp_path / "kept"), stop) for stop in (3, None))
     fewer = strategy_of(run)
     fewer[3:, 2] = 0.0

@@ -69,10 +69,7 @@ def test_what_floating_point_cannot_carry_is_no_small_number(threshold: float) -
         assert not math.isnan(found)
         if not threshold > 0.0:
             assert found == math.inf
-
-
-def test_a_sum_that_cannot_reach_the_threshold_exceeds_it_by_next_to_nothing() -> None:
-    assert log_mean_excess((Term(1.0, 10, 0.0, 1.0),), 0.5, 2**10) < -600  # every term is below 0
+    assert log_mean_excess((Term(1.0, 10, 0.0, 1.0),), 0.5, 2**10) < -600  # every term is below 0: next to nothing exceeds the threshold
 
 
 RELATIONS: dict[str, Any] = {"P against Q": "zero_out", "Q against P": "zero_out", "replaced": "replace_one"}

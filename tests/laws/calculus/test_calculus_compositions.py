@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from how_many import by_night
 from interop_cases import DELTAS, MIXTURE
 from scipy import stats
 
@@ -97,37 +96,6 @@ def test_delta_never_rises_and_is_the_inverse_of_epsilon_across_all_tilts() -> N
         assert profile.delta(epsilon) <= target
         exact = lethe.guarantees.GDP(1.0).epsilon(target)
         assert exact * (1 - 1e-9) <= epsilon <= exact * (1 + 3e-4) + 1e-4
-
-
-@pytest.mark.parametrize("count", [10**3, 10**5, 10**6, MOST_STEPS])
-def test_randomised_responses_are_never_below_the_binomial_sum(count: int) -> None:
-    # Its loss is +-h, on the grid, so that nothing but the transforms is between the two.
-    used = list[float]()
-
-    def losses(interval: float, _: float) -> tuple[Losses, ...]:
-        used.append(interval)
-        return (Losses(-1, np.array([1.0, 0.0, math.exp(interval)]) / (1.0 + math.exp(interval)), 0.0),)
-
-    profile = compose_losses([Factor(width=lambda _: 0.1, deviation=0.01 / math.sqrt(count), count=count, losses=losses)])
-    assert profile is not None
-    profile.delta(0.0)
-    interval, spread = used[0], math.sqrt(count)
-    yes = np.longdouble(1.0) / (1.0 + np.exp(np.longdouble(-interval)))
-    hits = np.arange(max(0, int(count / 2 - 10 * spread)), min(count, int(count / 2 + 10 * spread)) + 1, dtype=np.longdouble)
-    # Ratios of neighbouring binomial masses, in extended precision.
-    logs = np.concatenate(([0], np.cumsum(np.log((count - hits[:-1]) / (hits[:-1] + 1) * yes / (1 - yes)))))
-    masses = np.exp(logs - logs.max())
-    masses /= masses.sum()
-    sums = (2 * hits - count) * interval
-    missed = []
-    for epsilon in np.linspace(0.0, 9 * spread * interval, 200 if by_night() else 30):
-        exact = masses @ np.maximum(-np.expm1(np.longdouble(epsilon) - sums), 0.0)
-        for tilt in (tilt for index in (0, 1, 2) for tilt in profile._at(index)):
-            found, allowed = tilt.delta(epsilon), tilt.chernoff(epsilon) * tilt.allowance
-            assert exact * (1 - 1e-12) <= found <= exact * (1 + 3e-13 * count) + 2 * allowed
-            missed.append((float(exact - found) + allowed) / allowed)
-    # Without the allowance twenty million steps would be below, by no more than a fifth of it.
-    assert max(missed) <= 1 / 5
 
 
 @pytest.mark.sampled(2)

@@ -58,13 +58,6 @@ def _by_support(c: float, window: int, budget: float) -> float:
     return best
 
 
-def test_the_value_of_the_comparison() -> None:
-    """c = .98, T = 1000, s = tau = 1: 108.6 against 1000 of composition and the exact (1 - c^T)/(1 + c^T) (1 + c)/(1 - c) = 99.0."""
-    assert smooth_cost(0.98, 1000) == pytest.approx(108.6, abs=0.05)
-    ones = np.ones(1000)
-    assert solve(0.98 * ones, ones, ones).mu ** 2 == pytest.approx(99.0, abs=0.05)
-
-
 def test_it_is_the_minimum_over_windows_and_payments() -> None:
     for c, steps, diameter in _instances(60, 8):
         expected = min(_by_support(c, window, budget) for window, budget in _starts(c, steps, diameter))

@@ -14,7 +14,7 @@ from lethe.calculus.guarantees import GDPMixture
 from lethe.theorems.shift import engine as shift
 from lethe.theorems.shift.engine import Path, checked_path
 from lethe.theorems.shuffled.laws import SquaredLaw, tail_law
-from lethe.theorems.shuffled.passes import Passes, TouchCosts, bucket_starts
+from lethe.theorems.shuffled.passes import Passes, TouchCosts
 from lethe.theorems.shuffled.reshuffled import reshuffled
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
@@ -106,21 +106,6 @@ def test_positions_in_buckets_against_all_pairs(size: int) -> None:
     gaps = second - first
     truth = mixture_epsilon(np.sqrt(1 / gaps + 1 / (steps - second)).ravel(), np.full(size * size, 1 / size**2), 1e-5)
     assert truth <= mixture_epsilon(*constant, 1e-5) <= 1.02 * truth  # buckets are fine where costs are high
-
-
-def test_many_batches_lie_in_buckets_that_cover_them() -> None:
-    for size in (1, 2, 64, 96, 97, 100, 1000, 100_000):
-        first = bucket_starts(size)
-        assert first[0] == 0
-        assert (np.diff(first) > 0).all()
-        assert first[-1] < size
-        assert first.size <= 97
-        if size <= 96:
-            assert first.size == size
-        else:
-            widths = np.diff(np.append(first, size))
-            assert widths[0] == widths[-1] == 1
-            assert widths.max() <= max(2, size / 8)
 
 
 def test_a_grid_made_coarser_never_loses_mass_and_never_moves_it_down() -> None:

@@ -104,14 +104,9 @@ def test_single_precision_agrees_as_far_as_it_reaches_and_tables_come_in_every_f
     np.testing.assert_allclose(found.model.weights, expected, rtol=0.0, atol=1e-12)
 
 
-def backbone(kind: torch.dtype) -> nn.Module:
+def backbone_and_head(kind: torch.dtype) -> tuple[nn.Module, nn.Linear]:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 8, dtype=kind), nn.Tanh()).requires_grad_(False)
-
-
-def a_head(kind: torch.dtype) -> nn.Linear:
-    torch.manual_seed(1)
-    return nn.Linear(8, 2, dtype=kind)
+    return nn.Sequential(nn.Linear(5, 8, dtype=kind), nn.Tanh()).requires_grad_(False), nn.Linear(8, 2, dtype=kind)
 
 
 @pytest.mark.parametrize(("kind", "near"), [(torch.float64, 1e-9), (torch.float32, 1e-6)])
@@ -119,10 +114,10 @@ def test_a_head_on_blocks_is_the_head_in_memory(kind: torch.dtype, near: float) 
     features, labels, _ = records()
     inputs = features.astype(str(kind).removeprefix("torch."))
     run = a_run(loss=Softmax(feature_norm=1.0, classes=2, intercept=True))
-    plain, data = a_head(kind), (torch.from_numpy(inputs), torch.from_numpy(labels))
-    expected = fit_head(backbone(kind), plain, data, run, seed=1, physical_size=100)
+    (backbone, plain), data = backbone_and_head(kind), (torch.from_numpy(inputs), torch.from_numpy(labels))
+    expected = fit_head(backbone, plain, data, run, seed=1, physical_size=100)
     for blocks in (1, 7):
-        head, frozen = a_head(kind), backbone(kind)
+        frozen, head = backbone_and_head(kind)
         found = fit_head(frozen, head, array_table(inputs, labels, blocks=blocks, workers=2), run, seed=1, physical_size=100)
         torch.testing.assert_close(head.weight, plain.weight, rtol=0.0, atol=near)
         torch.testing.assert_close(head.bias, plain.bias, rtol=0.0, atol=near)
@@ -130,8 +125,8 @@ def test_a_head_on_blocks_is_the_head_in_memory(kind: torch.dtype, near: float) 
         assert found.model[0] is frozen
         assert found.model[2] is head
         assert lethe.certify(found, delta=1e-5).guarantee == lethe.certify(expected, delta=1e-5).guarantee
-    stored = array_table(backbone(kind)(data[0]).numpy(), labels, blocks=3)
-    fit_head(nn.Identity(), head := a_head(kind), stored, run, seed=1)
+    stored, (_, head) = array_table(backbone(data[0]).numpy(), labels, blocks=3), backbone_and_head(kind)
+    fit_head(nn.Identity(), head, stored, run, seed=1)
     torch.testing.assert_close(head.weight, plain.weight, rtol=0.0, atol=near)
 
 

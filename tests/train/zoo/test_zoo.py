@@ -84,14 +84,16 @@ def doubles() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def require(name: str, device: str = "cpu") -> None:
+def require(name: str) -> None:
+    """On a GPU too, where there is one."""
     member = ZOO[name]
     for package in () if name in OWN else ("transformers", "peft"):
         pytest.importorskip(package)
-    told = outcome(member, device)
-    assert told.how == member.how, told.reason
-    assert told.error <= TOLERANCE
-    assert re.search(member.refusal, told.reason)
+    for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+        told = outcome(member, device)
+        assert told.how == member.how, told.reason
+        assert told.error <= TOLERANCE
+        assert re.search(member.refusal, told.reason)
 
 
 @pytest.mark.sampled(6)
@@ -104,11 +106,6 @@ def test_plain_architectures(name: str) -> None:
 @pytest.mark.parametrize("name", [*TEXT, *PICTURES, *ADAPTERS])
 def test_architectures_of_transformers_and_peft(name: str) -> None:
     require(name)
-
-
-@pytest.mark.parametrize("name", [*ZOO] if torch.cuda.is_available() else [])
-def test_architectures_on_a_gpu(name: str) -> None:
-    require(name, "cuda")
 
 
 def table() -> str:

@@ -127,24 +127,16 @@ def test_renyi_conversion_brackets(rho: float, delta: float) -> None:
     assert c.zcdp_epsilon(rho, delta) <= c.zcdp_epsilon_simple(rho, delta)
 
 
-@given(RHOS, st.floats(1e-200, 0.99))
-def test_gdp_is_never_worse_than_through_zcdp(rho: float, delta: float) -> None:
-    # mu-GDP implies (mu^2/2)-zCDP, so a zCDP epsilon below the exact Gaussian one would be false.
-    assert c.gdp_epsilon(math.sqrt(2 * rho), delta) <= c.zcdp_epsilon(rho, delta) * (1 + 1e-9) + 1e-12
-
-
-@given(RHOS, st.floats(1e-200, 0.99))
-def test_zcdp_delta_inverts_epsilon(rho: float, delta: float) -> None:
-    epsilon = c.zcdp_epsilon(rho, delta)
+@given(RHOS, st.floats(1e-200, 0.99), st.floats(1e-3, 50.0))
+def test_zcdp_is_between_gdp_and_the_listed_orders(rho: float, delta: float, level: float) -> None:
+    """mu-GDP implies (mu^2/2)-zCDP, so a zCDP epsilon below the exact Gaussian one would be false."""
+    epsilon, mu = c.zcdp_epsilon(rho, delta), math.sqrt(2 * rho)
+    assert c.gdp_epsilon(mu, delta) <= epsilon * (1 + 1e-9) + 1e-12
     if epsilon > 0:
         # log delta moves by (order - 1) times the rounding of epsilon.
         assert math.log(c.zcdp_delta(rho, epsilon)) == pytest.approx(math.log(delta), abs=1e-6)
-
-
-@given(RHOS, st.floats(1e-3, 50.0))
-def test_zcdp_delta_is_the_bottom_of_the_listed_orders(rho: float, epsilon: float) -> None:
-    assert c.zcdp_delta(rho, epsilon) <= c.rdp_delta(ORDERS, rho * ORDERS, epsilon) * (1 + 1e-9)
-    assert c.gdp_delta(math.sqrt(2 * rho), epsilon) <= c.zcdp_delta(rho, epsilon) * (1 + 1e-9)
+    assert c.gdp_delta(mu, level) <= c.zcdp_delta(rho, level) * (1 + 1e-9)
+    assert c.zcdp_delta(rho, level) <= c.rdp_delta(ORDERS, rho * ORDERS, level) * (1 + 1e-9)
 
 
 @given(st.floats(1e-6, 100.0), DELTAS)

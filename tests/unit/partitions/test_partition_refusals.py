@@ -72,6 +72,7 @@ TABLES: list[tuple[Callable[[Path], Any], str]] = [
         for name in ("a.parquet", "link.parquet", "hard.parquet")
     ),
     (lambda folder: read(dask_table(dd.from_map(frame, [20, 0, 3]))), "partition 1: holds no records"),
+    (lambda folder: read(dask_table(dd.from_map(frame, [20, -3], meta=frame(1)))), "partition 1: cannot be computed: negative dimensions"),
     (lambda folder: read(array_table(np.ones((0, 2)))), "holds no records"),
     (lambda folder: array_table(folder / "a.parquet"), "cannot be read as a .npy file"),
     (lambda folder: array_table(np.ones(3)), r"X: got shape \(3,\)"),
@@ -116,6 +117,10 @@ FITS: list[tuple[Callable[[], Any], str]] = [
     (
         lambda: search(LogisticRegression(feature_norm=2.0)).fit(in_blocks(2, "label"), None),
         "step 'norms', Normalizer, transforms arrays in",
+    ),
+    (
+        lambda: model_of(LogisticRegression, feature_norm=2.0).fit(spoilt((700, 3), np.nan), None),
+        r"block 1 \(.*column 3: row 200 holds nan",
     ),
     *(
         (lambda wrong=wrong: read(CLIPPER.transform(spoilt((1000, 2), wrong))), f"column 2: row 0 holds {wrong}")

@@ -89,14 +89,6 @@ def test_a_partition_unlike_the_others_is_named_with_its_column(fault: str, tmp_
     assert "nothing was released" in str(refused.value)
 
 
-def test_a_partition_that_dask_cannot_compute_is_named() -> None:
-    def fails(part: pd.DataFrame) -> pd.DataFrame:
-        raise RuntimeError("no such luck")
-
-    with pytest.raises(InputError, match="partition 0: cannot be computed: no such luck"):
-        read(dask_table(dd.from_pandas(frame(), npartitions=2).map_partitions(fails, meta=frame()[:0]), workers=1))
-
-
 def test_blocks_of_arrays_unlike_the_others_are_named() -> None:
     blocks, labels = da.from_array(FEATURES, chunks=(500, 5)), da.from_array(LABELS, chunks=500)
     for change, words in (
@@ -162,12 +154,11 @@ class Never(Ended):
 
 
 class Client:
-    """A client of no cluster: computes tasks here, and notes what it was asked for."""
+    """A client of no cluster, whose workers are in these states: computes tasks here, and notes what it was asked for."""
 
-    def __init__(self, future: Callable[[Any], Ended] = Ended) -> None:
-        self.future = future
+    def __init__(self, *states: dict[str, Any], future: Callable[[Any], Ended] = Ended) -> None:
+        self.states, self.future, self.cancelled = states, future, 0
         self.tasks: list[Any] = []
-        self.cancelled = 0
 
     def compute(self, tasks: list[Any]) -> list[Ended]:
         self.tasks.append({key for task in tasks for key in dict(task.dask)})
@@ -175,6 +166,10 @@ class Client:
 
     def cancel(self, futures: list[Any], *, force: bool) -> None:
         self.cancelled += len(futures)
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        assert n_workers == -1  # else those of a large cluster are left out
+        return {"workers": {str(at): state for at, state in enumerate(self.states)}}
 
 
 class Stored:
@@ -200,49 +195,39 @@ def people() -> Any:
     return dd.from_delayed(made, meta=frame()[:0], verify_meta=False)[[*COLUMNS, "label"]].map_partitions(whole)
 
 
-# Collections in five partitions, and how many tasks of each pass are not one of a partition: a source that all of them read.
-ALONE: dict[str, tuple[Callable[[], Any], int]] = {
-    "frame": (lambda: dask_table(people()).with_target("label"), 0),
-    "frame and series": (lambda: dask_table(people()[list(COLUMNS)], people()["label"]), 0),
-    "coarser frame": (lambda: dask_table(dd.from_pandas(frame(), npartitions=10).repartition(npartitions=5)[[*COLUMNS, "label"]], None), 0),
-    "array": (lambda: dask_table(da.from_array(FEATURES, chunks=(300, 2)), labels()), 0),
-    "stored array": (lambda: dask_table(da.from_array(Stored(), chunks=(300, 5)), labels()), 1),
-}
-
-
-@pytest.mark.parametrize("name", ALONE)
-def test_a_pass_is_one_task_a_partition(name: str) -> None:
-    """As two, reads go on while what sums them is still being imported, and partitions pile up."""
-    table, client = ALONE[name][0](), Client()
-    assert len(table.parts) == 5
-    found = list(OnCluster(client).answers(table.parts, Work(table.read, moments, ())))
-    assert len(client.tasks[0]) == 5 + 1 + ALONE[name][1]  # one is what is done to all
-    assert [answer.place for answer in found] == list(range(5))
-    np.testing.assert_allclose(sum(answer.values[0] for answer in found)[:5], FEATURES.sum(axis=0, dtype=np.float64), rtol=1e-9)
-    assert {answer.size for answer in found} == {300 * len(table.read.columns) * (4 if len(table.read.columns) == 5 else 8)}
-
-
 def shuffled() -> Any:
     whole = dd.from_pandas(frame().assign(kind=np.arange(RECORDS) % 7), npartitions=3)
     return whole.shuffle("kind", shuffle_method="disk")[[*COLUMNS, "label"]]
 
 
-# Partitions that share tasks, or that share none but lie across the chunks of what they are made of.
-SHARED: dict[str, Callable[[], Any]] = {
-    "finer frame": lambda: dask_table(dd.from_pandas(frame(), npartitions=2).repartition(npartitions=5)).with_target("label"),
-    "across chunks": lambda: dask_table(da.from_array(FEATURES, chunks=(300, 2)).rechunk((700, 5)), labels().rechunk(700)),
-    "shuffled through files": lambda: dask_table(shuffled()).with_target("label"),
-    "an alias": lambda: dask_table(dd.from_pandas(frame(), npartitions=3).partitions[[2, 0, 1]]).with_target("label"),
+# Collections, and how many tasks of a pass are not one of a partition, such as a source that all five of them read; None: partitions
+# share tasks, or lie across the chunks of what they are made of.
+COLLECTIONS: dict[str, tuple[Callable[[], Any], int | None]] = {
+    "frame": (lambda: dask_table(people()).with_target("label"), 0),
+    "frame and series": (lambda: dask_table(people()[list(COLUMNS)], people()["label"]), 0),
+    "coarser frame": (lambda: dask_table(dd.from_pandas(frame(), npartitions=10).repartition(npartitions=5)[[*COLUMNS, "label"]], None), 0),
+    "array": (lambda: dask_table(da.from_array(FEATURES, chunks=(300, 2)), labels()), 0),
+    "stored array": (lambda: dask_table(da.from_array(Stored(), chunks=(300, 5)), labels()), 1),
+    "finer frame": (lambda: dask_table(dd.from_pandas(frame(), npartitions=2).repartition(npartitions=5)).with_target("label"), None),
+    "across chunks": (lambda: dask_table(da.from_array(FEATURES, chunks=(300, 2)).rechunk((700, 5)), labels().rechunk(700)), None),
+    "shuffled through files": (lambda: dask_table(shuffled()).with_target("label"), None),
+    "an alias": (lambda: dask_table(dd.from_pandas(frame(), npartitions=3).partitions[[2, 0, 1]]).with_target("label"), None),
 }
 
 
-@pytest.mark.parametrize("name", SHARED)
-def test_partitions_that_share_tasks_are_those_of_dask(name: str) -> None:
-    table, client = SHARED[name](), Client()
+@pytest.mark.parametrize("name", COLLECTIONS)
+def test_a_pass_is_one_task_a_partition_or_those_of_dask(name: str) -> None:
+    """As two, reads go on while what sums them is still being imported, and partitions pile up."""
+    make, others = COLLECTIONS[name]
+    table, client = make(), Client()
     for executor in (OnCluster(client), table.executor):
         found = list(executor.answers(table.parts, Work(table.read, moments, ())))
         np.testing.assert_allclose(sum(answer.values[0] for answer in found)[:5], FEATURES.sum(axis=0, dtype=np.float64), rtol=1e-9)
         assert sum(answer.seen.records for answer in found) == RECORDS
+        if others is not None:
+            assert [answer.place for answer in found] == list(range(5))
+            assert {answer.size for answer in found} == {300 * len(table.read.columns) * (4 if len(table.read.columns) == 5 else 8)}
+            assert len(client.tasks[0]) == 5 + 1 + others  # one is what is done to all
 
 
 def test_what_features_and_targets_are_made_of_is_computed_once() -> None:
@@ -287,23 +272,11 @@ def worker(status: str, *, executing: int = 0, limit: int | None = 10**9) -> dic
     return {"status": status, "memory_limit": limit, "metrics": {"memory": 9 * 10**8, "task_counts": tasks}}
 
 
-class Asked(Client):
-    """A client whose workers are in a state."""
-
-    def __init__(self, *states: dict[str, Any], future: Callable[[Any], Ended] = Ended) -> None:
-        super().__init__(future=future)
-        self.states = states
-
-    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
-        assert n_workers == -1  # else those of a large cluster are left out
-        return {"workers": {str(at): state for at, state in enumerate(self.states)}}
-
-
 def test_a_pass_on_paused_workers_ends_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_tables, "STANDSTILL", 0.01)
     table = dask_table(people()).with_target("label")
     ended: Iterator[type[Ended]] = iter([Ended, Ended, Never, Never, Never])
-    client = Asked(worker("paused"), worker("running"), future=lambda value: next(ended)(value))
+    client = Client(worker("paused"), worker("running"), future=lambda value: next(ended)(value))
     words = r"1 of 2 workers are paused .*\(0.9 GB of 1 GB\).* 2 of 5 blocks were read, the largest of them holds 6e-06 GB"
     with pytest.raises(LetheError, match=words) as caught:
         list(OnCluster(client).answers(table.parts, Work(table.read, moments, ())))
@@ -311,9 +284,9 @@ def test_a_pass_on_paused_workers_ends_and_says_why(monkeypatch: pytest.MonkeyPa
     assert "memory_limit" in caught.value.remedy
     assert client.cancelled == 3
     with pytest.raises(LetheError, match=r"of no limit\).* 0 of 5 blocks were read, how large blocks are is not known yet"):
-        list(OnCluster(Asked(worker("paused", limit=None), future=Never)).answers(table.parts, Work(table.read, moments, ())))
+        list(OnCluster(Client(worker("paused", limit=None), future=Never)).answers(table.parts, Work(table.read, moments, ())))
     for states in ((), (worker("running"),), (worker("paused", executing=1),), (worker("paused"), worker("running", executing=1))):
-        _refuse_paused(Asked(*states), done=0, blocks=5, largest=0)  # a cluster that goes on is not given up
+        _refuse_paused(Client(*states), done=0, blocks=5, largest=0)  # a cluster that goes on is not given up
 
 
 def test_a_partition_that_killed_its_workers_is_told_with_what_to_do() -> None:

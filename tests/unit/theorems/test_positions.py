@@ -32,28 +32,16 @@ def one_by_one(
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(150))
 def test_each_position_is_the_engine_on_its_own_path(seed: int) -> None:
-    run = random_passes(seed)
-    assert positions.position_mus(*run) == pytest.approx(one_by_one(*run), rel=1e-12)  # 25 roundings, taken in another order
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("seed", range(100))
-def test_with_a_diameter_all_starts_are_found_where_no_step_expands(seed: int) -> None:
-    factors, touches, noise, size = random_passes(seed + 1000)
-    factors = np.minimum(factors, 1.0)
-    diameter = np.random.default_rng(seed).uniform(0.1, 2.0)
-    run = factors, touches, noise, size
-    assert positions.position_mus(*run, diameter) == pytest.approx(one_by_one(*run, diameter), rel=1e-12)
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("seed", range(100))
-def test_with_any_diameter_never_below_the_best_start_and_never_above_no_start(seed: int) -> None:
-    run = random_passes(seed + 2000)
-    diameter = np.random.default_rng(seed).uniform(0.1, 3.0, run[0].size)
-    found = positions.position_mus(*run, diameter)
-    best, none = np.array(one_by_one(*run, diameter)), positions.position_mus(*run)
-    assert (found >= best * (1 - 1e-12)).all()
+    factors, touches, noise, size = random_passes(seed)
+    none = positions.position_mus(factors, touches, noise, size)
+    assert none == pytest.approx(one_by_one(factors, touches, noise, size), rel=1e-12)  # 25 roundings, taken in another order
+    # With a diameter all starts are found where no step expands; otherwise never below the best start, and never above no start.
+    generator = np.random.default_rng(seed)
+    shrinking = np.minimum(factors, 1.0), touches, noise, size, float(generator.uniform(0.1, 2.0))
+    assert positions.position_mus(*shrinking) == pytest.approx(one_by_one(*shrinking), rel=1e-12)
+    bounded = factors, touches, noise, size, generator.uniform(0.1, 3.0, factors.size)
+    found = positions.position_mus(*bounded)
+    assert (found >= np.array(one_by_one(*bounded)) * (1 - 1e-12)).all()
     assert (found <= none).all()
 
 

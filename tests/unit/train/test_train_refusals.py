@@ -20,7 +20,7 @@ from lethe.errors import LetheError
 from lethe.run.regularisers import L2
 from lethe.train import Callback, Checkpoints, Group, Head, PrivacyEngine, ProximalGroup, TrainOptions, fit
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
 FEATURES, LABELS = make_data()
 SAME = torch.Generator()
 FIXED = {"batches": {"design": "cyclic", "size": 5}}  # no first batch is empty
@@ -172,7 +172,6 @@ FITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"seed": 1, "batch_generator": seed(0)}, "seed: given together"),
     ({}, {"seed": 1, "secure": True}, "seed: given together"),
     ({}, {"batch_generator": seed(0), "noise_generator": seed(0)}, "predictable"),
-    ({}, {"noise_generator": 3}, "generator of the noise: got int"),
     ({}, {"secure": True, "noise_generator": seed(1)}, "source of its own"),
     (LAST, {"secure": True}, "only composition"),
     (LAST, {"method": "normalise"}, "no projection"),
@@ -226,7 +225,6 @@ OF_USERS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]
 WORDS: list[tuple[dict[str, Any], str]] = [
     ({"epsilon": NAN}, "epsilon"),
-    ({"delta": INF}, "delta"),
     ({"epochs": 1.5}, "epochs"),
     ({"batch_size": 0}, "batch_size"),
     ({"lr": NAN}, "lr"),
@@ -238,12 +236,10 @@ ENGINES: list[tuple[dict[str, Any], str]] = [
     ({"users": [1] * RECORDS}, UNKNOWN + r"TrainOptions\(users="),
     ({"criterion": CROSS_ENTROPY}, UNKNOWN + r"losses=lambda batch: criterion\(model\(batch\[0\]\)"),
     ({"learning_speed": 3}, UNKNOWN + "it knows model, optimizer"),
-    ({"clip_norm": 0.0}, "clip_norm = 0"),
     ({"losses": None}, "(?s)losses: got NoneType.*losses=lambda batch"),
     ({"epsilon": None}, "epsilon: none was given, and no run"),
     ({"delta": None}, "delta: none was given"),
     ({"epochs": None}, "epochs: none was given"),
-    ({"epochs": 0}, "epochs"),
     ({"data": make_data()}, "batch_size: none was given"),
     ({"run": make_network_run(noise_multiplier=1.0)}, "epsilon: given together with a run"),
     ({"data": loader(batch_size=None, shuffle=False)}, "makes batches of its own"),
@@ -272,8 +268,6 @@ LINEARS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"noise_generator": torch.Generator()}, "together with a generator"),
     ({}, {"seed": None, "noise_generator": SAME, "batch_generator": SAME}, "same state"),
     ({}, {"seed": None, "noise_generator": torch.Generator(), "batch_generator": torch.Generator()}, "same state"),
-    ({}, {"seed": None, "batch_generator": 3}, "batch_generator: got 3"),
-    ({}, {"device": "abacus"}, "device: got 'abacus'"),
     ({}, {"initial": np.zeros((3, 3))}, "initial: got shape"),
     ({}, {"initial": np.full((4, 3), NAN)}, r"initial\[0, 0\]"),
     ({}, {"initial": np.full((4, 3), 1e200)}, "the norm of the iterates has no bound"),
