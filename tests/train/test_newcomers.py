@@ -157,6 +157,10 @@ def test_a_loop_over_epochs_is_the_run_that_opacus_means() -> None:
     assert certificate.epsilon <= 3.0
     planned = lethe.plan(run.replace(noise_multiplier=None), epsilon=3.0, delta=DELTA)
     assert run.noise_multiplier == planned.noise_multiplier
+    numbers = opened().epochs()
+    next(numbers)
+    with pytest.raises(InputError, match=r"(?s)no batch of epoch 0 was used.*engine\.batches"):
+        next(numbers)
 
 
 def test_ten_epochs_are_ten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,13 +221,6 @@ def test_what_is_spent_so_far_is_the_certificate_of_the_steps_taken() -> None:
     seeded = Loop(run)
     seeded.use(next(iter(seeded.loader)))
     assert seeded.engine.epsilon(DELTA, steps_fixed_in_advance=True) == float("inf")
-
-
-def test_an_epoch_without_a_batch_is_refused() -> None:
-    numbers = opened().epochs()
-    next(numbers)
-    with pytest.raises(InputError, match=r"(?s)no batch of epoch 0 was used.*engine\.batches"):
-        next(numbers)
 
 
 def test_names_are_answered_by_a_line() -> None:

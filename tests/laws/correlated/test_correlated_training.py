@@ -17,7 +17,7 @@ from torch import nn
 import lethe
 from lethe.calculus.correlated.matrices import binary_tree
 from lethe.errors import HypothesisError, InputError, LetheError
-from lethe.integrations.logging.description import EpsilonSoFar, settings_of
+from lethe.integrations.logging.run_logger import EpsilonSoFar, settings_of
 from lethe.run.noise import LowerTriangular
 from lethe.theorems.correlated_noise import slot_mus
 from lethe.train import Callback, PrivacyEngine, TrainOptions, fit

@@ -171,15 +171,13 @@ def test_the_printed_weights_of_theorem_4_8_are_no_upper_bound(
     assert corrected.min() >= 1.0
 
 
-WHOLE_ORDERS = np.arange(2, 400)
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("probability", [1e-3, 0.01, 0.1, 0.3, 0.5, 0.75])
 @pytest.mark.parametrize("noise", [0.25, 0.5, 1.0, 2.0, 4.0, 10.0, 100.0])
 def test_with_c_one_the_cost_is_exceeded_at_every_whole_order(probability: float, noise: float) -> None:
     """E10. R' = R / p^2 of Section 4.3 charges p^2 a / (2 sigma^2) at order a. At whole orders the values are exact to 1e-11."""
-    assert np.all(poisson_renyi(probability, [noise], WHOLE_ORDERS)[0] > (1 + 1e-9) * probability**2 * WHOLE_ORDERS / (2 * noise**2))
+    orders = np.arange(2, 400)
+    assert np.all(poisson_renyi(probability, [noise], orders)[0] > (1 + 1e-9) * probability**2 * orders / (2 * noise**2))
 
 
 def delta_at_least(probability: float, noise: np.ndarray, count: int, interval: float) -> float:

@@ -21,11 +21,7 @@ from lethe.heavy_tailed.oracles import ClippedMean
 from lethe.run.fields import MOST_STEPS
 
 GDP = lethe.guarantees.GDP
-
-
 CONVEX = lethe.losses.Convex(smoothness=0.5, gradient_bound=1.0)
-
-
 LOGISTIC = lethe.losses.Logistic(feature_norm=1.0)
 
 

@@ -201,6 +201,14 @@ def guesses(canaries: int, guessed: int, correct: int) -> Guesses:
 
 
 @pytest.mark.parametrize(
+    ("counts", "delta", "epsilon"),
+    [(guesses(1000, 100, 90), 0.0, 1.630823), (guesses(1000, 100, 100), 1e-5, 3.465376), (guesses(1000, 1000, 500), 1e-5, 0.0)],
+)
+def test_epsilons(counts: Guesses, delta: float, epsilon: float) -> None:
+    assert one_run_epsilon(counts, delta=delta, level=0.05) == pytest.approx(epsilon, abs=1e-6)  # six decimals are given
+
+
+@pytest.mark.parametrize(
     ("counts", "mu", "epsilon"),
     [
         (guesses(1000, 100, 90), 0.602504, 2.456405),

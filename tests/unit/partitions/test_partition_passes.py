@@ -83,15 +83,12 @@ def test_additions_lose_nothing_to_a_large_number_among_them() -> None:
     assert total([(np.array([1.0]),), (np.array([1e17]),), (np.array([1.0]),), (np.array([-1e17]),)])[0].tolist() == [2.0]
 
 
-def test_answers_that_come_backwards_and_twice_count_once() -> None:
+def test_answers_that_come_backwards_and_twice_count_once_and_one_that_is_missing_is_an_error() -> None:
     plain = in_blocks(7, "label")
     expected = plain.examined(nothing)[0].sum(sums, 1.0)
     odd, _ = replace(plain, executor=Shuffling()).examined(nothing)
     for one, other in zip(odd.sum(sums, 1.0), expected, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_a_block_without_an_answer_is_an_error() -> None:
     with pytest.raises(LetheError, match="1 of 7 gave no result; nothing was released"):
         replace(in_blocks(7, "label"), executor=Shuffling(lost=1)).examined(nothing)
     assert [one.place for one in once_each(iter([BlockResult(1, None, None), BlockResult(0, None, None)]), [0, 1])] == [0, 1]
