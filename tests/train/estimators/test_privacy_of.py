@@ -173,7 +173,7 @@ class _Learner(TransformerMixin, BaseEstimator):
     ("given", "what", "remedy"),
     [
         (MODEL, "LogisticRegression: it is not fitted", "call fit first"),
-        ([Normalizer(), SCALER], "[1] > private.PrivateStandardScaler: it is not fitted", "call fit first"),
+        ([Normalizer(), SCALER], "[1] > PrivateStandardScaler: it is not fitted", "call fit first"),
         (columns(("n", SCALER, [0])), "ColumnTransformer: it is not fitted", "call fit first"),
         (GridSearchCV(MODEL, {"C": [1.0]}), "every candidate saw the records again", "take PrivateSearch"),
         (OneVsRestClassifier(MODEL), "OneVsRestClassifier: it fits private estimators as often as it likes", "take many classes"),

@@ -78,7 +78,7 @@ def test_secret_batches_do_not_follow_random_state(design: str) -> None:
     """Almost without noise: what fits differ by is the permutation, or the samples, by hundreds of standard deviations."""
     loud = {"epsilon": 1e9, "delta": 1e-5, "options__passes": 1}
     models = [fitted(f"classifier by {design}", **loud) for _ in range(3)]
-    noise = max(float(np.sqrt(np.sum(np.square(model.run_.noise_stds)))) for model in models)
+    noise = max(float(np.sqrt(np.sum(np.square(model.run_.uncorrelated.noise_stds)))) for model in models)
     apart = np.ptp([model.coef_ for model in models], axis=0).max() * models[0].feature_norm_
     assert apart > 20.0 * noise  # of 200 pairs of fits one came as near as 37
     seeded = [fitted(f"classifier by {design}", seed_noise=True, **loud).coef_ for _ in range(2)]
