@@ -14,7 +14,7 @@ from lethe.errors import InputError
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.batches import Poisson
 from lethe.run.losses import Loss, Unknown
-from lethe.run.neighbours import Neighbours
+from lethe.run.participation import Neighbours
 from lethe.run.run import Run
 from lethe.train.data.loaders import as_source, records_of, refuse_own_batches
 from lethe.train.data.users import ids_of, owners_of

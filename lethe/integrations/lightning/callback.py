@@ -19,7 +19,7 @@ from lethe.errors.names import answering
 from lethe.integrations.lightning.refusals import Callback, begin_alike, refuse_optimizers, refuse_trainer
 from lethe.integrations.lightning.steps import Patches, PrivateSteps, StepLosses
 from lethe.integrations.training import LogicalBatch, LogicalBatches, PlannedTraining, RecordedTraining, Target
-from lethe.run.neighbours import Neighbours
+from lethe.run.participation import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine, TrainOptions
 from lethe.train.callbacks.paying import Spender

@@ -20,7 +20,7 @@ from lethe.errors import InputError
 from lethe.integrations.training import LogicalBatch, LogicalBatches, PlannedTraining, RecordedTraining
 from lethe.integrations.transformers.arguments import clip_norm_of, refuse_other_words, sizes_of
 from lethe.integrations.transformers.losses import labels_of, with_decoder_inputs
-from lethe.integrations.transformers.resuming import checkpoints_of
+from lethe.integrations.transformers.records import checkpoints_of
 from lethe.run.run import Run
 from lethe.train.core.tensors import is_shard
 

@@ -204,22 +204,18 @@ def test_a_loader_says_its_records_and_what_of_it_is_ignored_is_said_once(option
     "ids",
     [
         (7, 3, 7, 5),
-        np.array([7, 3, 7, 5], dtype=np.uint8),
         torch.tensor([7, 3, 7, 5]),
+        np.array([7, 3, 7, 5], dtype=np.uint8),
         np.array(["c", "a", "c", "b"]),
         np.array(["c", "a", "c", "b"], dtype=object),
         [2**64 + 1, 0, 2**64 + 1, 2**64],
         [2**63, -1, 2**63, 2**63 - 1],
     ],
 )
-def test_users_stand_in_the_order_of_their_ids(ids: Any) -> None:
+def test_users_stand_in_the_order_of_their_ids_which_may_be_a_column(ids: Any) -> None:
     assert owners_of(ids).tolist() == [2, 0, 2, 1]
-
-
-def test_ids_come_from_records_that_are_mappings_and_from_loaders_of_them() -> None:
-    records = [{"x": 1.0, "who": "b"}, {"x": 2.0, "who": "a"}]
-    loader = torch.utils.data.DataLoader(records)  # pyright: ignore[reportArgumentType]
-    assert ids_of("who", records) == ids_of("who", loader) == ["b", "a"]
+    records = [{"x": 1.0, "who": one} for one in ids]
+    assert ids_of("who", records) == ids_of("who", DataLoader(records)) == list(ids)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="'who' names a column"):
         ids_of("who", [*records, {"x": 3.0}])
     assert ids_of(None, records) is None
