@@ -20,7 +20,7 @@ from lethe.calculus.domains import (
     require_vector,
 )
 from lethe.calculus.normal import log_gaussian_delta
-from lethe.calculus.rounding import exp_above, round_down, round_up
+from lethe.calculus.rounding import above, exp_above, round_down, round_up
 from lethe.calculus.upward_formatting import shown
 
 _TRADEOFF_LEVELS = (0.0, *np.geomspace(1e-4, 60.0, 600).tolist())
@@ -272,6 +272,16 @@ class GDPMixture(Profile):
     def describe(self) -> str:
         """How many components, and their range."""
         return f"mixture of {len(self.mus)} GDPs from {shown(min(self.mus))} to {shown(max(self.mus))}"
+
+
+def gaussian_deltas(guarantee: GDP | GDPMixture, epsilons: FloatArray) -> FloatArray:
+    """Its delta at many levels, rounded up."""
+    if isinstance(guarantee, GDP):
+        return exp_above(log_gaussian_delta(guarantee.mu, epsilons))
+    total = np.zeros(epsilons.shape)
+    for mu, weight in zip(guarantee.mus, guarantee.weights, strict=True):
+        total += weight * exp_above(log_gaussian_delta(mu, epsilons))
+    return above(total, 1e-15 * (2 + len(guarantee.mus)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ Terms = tuple[Term, ...]
 
 
 class Grid(NamedTuple):
-    r"""Points `interval` apart, down from a ceiling for each term; the tilt $\theta$; how far above the threshold sums are looked at."""
+    r"""Points `interval` apart, down from a ceiling for each term; the tilt $\theta$; how far above a threshold sums are looked at."""
 
     tilt: float
     interval: float
@@ -96,7 +96,7 @@ def _tilted(probe: _Probe, threshold: float, intervals: int, room: float, tilt: 
     cut = _Probe(probe.counts, np.maximum(probe.values, lowest[:, None]), probe.ceilings)
     # What lies outside wraps around: from below to above the reach, from above to below the threshold, where nothing is counted.
     length = max(reach + max(cut.reach(tilt, threshold, -1, _BELOW), 0.0), cut.reach(tilt, threshold, 1, _FAR_ABOVE))
-    return Grid(tilt, length / (intervals - 4), reach, tuple(probe.ceilings.tolist()), tuple(lowest.tolist()))
+    return Grid(tilt, length / (intervals - 4), reach if reach < room else math.inf, tuple(probe.ceilings.tolist()), tuple(lowest.tolist()))
 
 
 class _Probe(NamedTuple):
@@ -172,7 +172,7 @@ _MOST_FOLDS, _MOST_PLACES = 2, 2.0**52
 _COARSE = 2**12
 _SHARES = tuple(4.0**-power for power in range(7))
 _TIE = 1e-6
-TOGETHER = 8
+TOGETHER = 12
 """Problems that share what is best for the middle one of them."""
 
 

@@ -25,10 +25,9 @@ from numpy.typing import NDArray
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray
-from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
-from lethe.calculus.normal import log_gaussian_delta
+from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack, gaussian_deltas
 from lethe.calculus.privacy_losses.distributions import LARGEST_LOSS, MOST_INTERVALS, Factor, Losses
-from lethe.calculus.rounding import above, count_above, exp_above
+from lethe.calculus.rounding import above, count_above
 
 _EPS = float(np.finfo(np.float64).eps)
 # What is left of delta eight deviations of a Gaussian loss away.
@@ -56,7 +55,9 @@ def _losses(guarantee: Guarantee, interval: float, tail: float) -> tuple[Losses,
 
 
 def _widest(guarantee: Guarantee, tail: float) -> float:
-    """Beyond it no more than `tail` of delta is left to lose."""
+    """Beyond it no more than `tail` of delta is left to lose, or about that."""
+    if isinstance(guarantee, BallsInBinsGaussian):
+        return min(guarantee.about(tail), LARGEST_LOSS)
     never = guarantee.delta(math.inf)
     return min(profile_epsilon(lambda epsilon: max(guarantee.delta(epsilon) - never, 0.0), tail), LARGEST_LOSS)
 
@@ -102,13 +103,8 @@ def _lower_hull(across: FloatArray, values: FloatArray) -> list[int]:
 
 def _deltas(guarantee: Guarantee, levels: FloatArray) -> FloatArray:
     """`guarantee.delta` at many levels, rounded up; at once where the kind allows it."""
-    if isinstance(guarantee, GDP):
-        return exp_above(log_gaussian_delta(guarantee.mu, levels))
-    if isinstance(guarantee, GDPMixture):
-        total = np.zeros(levels.shape)
-        for mu, weight in zip(guarantee.mus, guarantee.weights, strict=True):
-            total += weight * exp_above(log_gaussian_delta(mu, levels))
-        return above(total, 1e-15 * (2 + len(guarantee.mus)))
+    if isinstance(guarantee, GDP | GDPMixture):
+        return gaussian_deltas(guarantee, levels)
     if isinstance(guarantee, WithSlack):
         return above(_deltas(guarantee.guarantee, levels) + guarantee.slack)
     if isinstance(guarantee, Tightest):
