@@ -87,7 +87,6 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
             source="noise_budget",
             remedy="take the rho with lethe.guarantees.ZCDP(rho).epsilon(delta) <= epsilon for noise_budget, or drop noise_budget.",
         )
-    _refuse_cap(run, target)
     shape = _shape(run)
     # Every guarantee scales with the noise in closed form, so each theorem judges the run once, whatever the number of trials.
     factor: float | None = None
@@ -95,6 +94,7 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
         if verdict.usable and verdict.bound is not None:
             factor = _smaller_factor(verdict.bound.guarantee, target, factor)
     if factor is None:
+        _refuse_cap(run, target)
         raise CalibrationError(
             f"no noise of this shape makes run {run.run_id} meet {target.describe()}: some touch is followed by no noise at all, "
             "or the target is out of reach.",
@@ -126,7 +126,7 @@ def refuse_seeded(run: Run) -> Run:
 
 
 def _refuse_cap(run: Run, target: Guarantee) -> None:
-    """Refuse a target below what a cap on batches costs, whatever the noise."""
+    """Say of a target that no noise meets where it is below what a cap on batches costs."""
     if isinstance(target, ApproxDP):
         require_room(run, target.delta_bound)
     elif (slack := truncation_slack(run)) > 0.0:

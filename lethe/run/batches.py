@@ -72,7 +72,7 @@ class Batches(Specification, ABC):
 
     @property
     def cap(self) -> int | None:
-        """The most records a batch keeps of those that were drawn; None: all."""
+        """The most records a batch keeps, chosen uniformly of those that were drawn; None: all."""
         return None
 
     @property
@@ -191,8 +191,8 @@ class _Varying(_Sized):
     """A design whose batches hold as many records as chance has it, unless they are cut.
 
     Args:
-        truncate_at: the most records a batch keeps, the others being dropped at random; None: all. It is paid for in delta
-            (`lethe.theorems.truncation.truncation_slack`).
+        truncate_at: the most records a batch keeps, chosen uniformly of those that it would hold; None: all. Of Poisson batches whose
+            iterates are all released it is counted within each step, else paid for in delta (`lethe.theorems.truncation`).
     """
 
     truncate_at: int | None = Field(default=None, ge=1, le=MOST_RECORDS)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from exact_losses import DIGITS, Way, exact_delta, loss_at, profile_on_grid
 
-from lethe.calculus.sampled.profiles import added_delta, fixed_size_delta, removed_delta, replaced_delta, step_losses
+from lethe.calculus.sampled.profiles import Step, added_delta, fixed_size_delta, removed_delta, replaced_delta, step_losses
 from lethe.calculus.sampled.renyi import Relation
 
 CASES = [(0.025, 3.0), (0.01, 1.0), (0.5, 2.0), (0.9, 5.0), (0.1, 40.0), (1e-4, 0.8)]
@@ -49,7 +49,7 @@ def profile_of(masses: np.ndarray, unbounded: float, interval: float, epsilon: f
 @pytest.mark.parametrize(("q", "z"), CASES)
 @pytest.mark.parametrize("interval", [1e-4, 1e-3, 0.02])
 def test_discretised_profile_is_never_below_the_exact_one(q: float, z: float, interval: float) -> None:
-    (losses,) = step_losses(q, z, "replace_one", "without_replacement", interval, 1e-23)
+    (losses,) = step_losses([Step(q, z, "replace_one", "without_replacement")], interval, 1e-23)
     masses, unbounded = losses.masses, losses.infinite
     reach = (masses.size // 2) * interval
     rng = np.random.default_rng(7)
@@ -144,7 +144,7 @@ GRIDS: list[tuple[float, float, float]] = [
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize(("q", "z", "interval"), GRIDS)
 def test_losses_dominate_the_step_at_every_order_in_both_directions(q: float, z: float, interval: float, relation: Relation) -> None:
-    losses = step_losses(q, z, relation, "poisson", interval, 1e-23)
+    losses = step_losses([Step(q, z, relation, "poisson")], interval, 1e-23)
     ways: tuple[Way, ...] = ("removed", "added") if relation == "zero_out" else ("replaced",)
     with mpmath.workdps(DIGITS):
         h = mpmath.mpf(interval)

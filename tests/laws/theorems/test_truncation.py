@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from itertools import combinations, product
 from math import comb
@@ -9,21 +10,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
+from lethe.calculus.composition import renyi_at
+from lethe.calculus.sampled.truncated import TruncatedPoisson
 from lethe.errors import InputError
 from lethe.run.run import Neighbours, Run
+from lethe.theorems.sampling import SampledGaussianMechanism
 from lethe.theorems.steps import largest_batch, step_constants
-from lethe.theorems.truncation import require_room, truncation_slack
+from lethe.theorems.truncation import full_batches, require_room, truncation_slack
 
+SAMPLED = SampledGaussianMechanism()
 NOISE = 0.6
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0)
 RELATIONS: tuple[Neighbours, ...] = ("replace_one", "zero_out", "add_or_remove")
-GRID = 1e-6  # what the rectangle rule leaves: grid step / noise is 1/15, and only the kink of (.)_+ is not smooth
+GRID = 1e-5  # what the rectangle rule leaves at the kink of (.)_+: less than h^2/8 of a jump in slope
 
 Law = dict[tuple[float, ...], float]
 
@@ -85,9 +91,10 @@ def last_of(law: Law) -> Law:
 
 def hockey_sticks(first: Law, second: Law, noise: float = NOISE) -> list[float]:
     r"""$\int (p - e^\epsilon q)_+$ at all EPSILONS, in one or two dimensions, by the rectangle rule."""
-    axis, step = np.linspace(-8.0, 8.0, 401, retstep=True)
+    dimension = len(next(iter(first)))
+    axis, step = np.linspace(-8.0, 8.0, {1: 16_001, 2: 1_201}[dimension], retstep=True)
     densities = [_density(law, axis, noise) for law in (first, second)]
-    volume = step ** len(next(iter(first)))
+    volume = step**dimension
     return [float(np.maximum(densities[0] - np.exp(epsilon) * densities[1], 0.0).sum() * volume) for epsilon in EPSILONS]
 
 
@@ -160,6 +167,74 @@ def test_cut_poisson_batches_are_as_private_as_every_theorem_says(relation: Neig
     assert set(claimed) == {"sampled-gaussian", "composition"}
     for pair in pairs(records, relation):
         assert refuted(hockey_sticks(*(poisson_law(values, 1 / records, cap, steps) for values in pair)), claimed) == []
+
+
+def one_step(run: Run) -> list[float]:
+    """What `TruncatedPoisson` says of one step, the worse direction, at all EPSILONS: chords are exact at their ends."""
+    guarantee = SAMPLED.bound(run).guarantee
+    assert isinstance(guarantee, TruncatedPoisson)
+    (factor,) = guarantee.factors() or []
+    ways = factor.losses(0.5, 1e-12)
+    worse = list[float]()
+    for epsilon in EPSILONS:
+        losses = [0.5 * (way.lowest + np.arange(way.masses.size)) for way in ways]
+        deltas = [way.infinite - way.masses @ np.minimum(np.expm1(epsilon - at), 0.0) for way, at in zip(ways, losses, strict=True)]
+        worse.append(float(max(deltas)))
+    return worse
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_gradients_tell_more_of_a_cut_poisson_batch_than_its_pair(relation: Neighbours) -> None:
+    """Every draw and every cut of 2 to 5 records, whatever the others push; both directions, and both sizes of the larger data set."""
+    rng = np.random.default_rng(RELATIONS.index(relation))
+    for _ in range(examples(200)):
+        records, cap = int(rng.integers(2, 6)), int(rng.integers(1, 3))
+        size = int(rng.integers(1, records))
+        run = cut_run(records=records, size=size, cap=cap, neighbours=relation)
+        if full_batches(run) is None:  # never more than the cap
+            continue
+        many = records - int(relation != "add_or_remove" or rng.integers(2))
+        pushes = [np.full(many, -1.0), rng.choice([-1.0, 0.0, 1.0], many), rng.uniform(-1.0, 1.0, many)]
+        for pair in [pair for push in pushes for pair in neighbours(push.tolist(), relation)]:
+            exact = hockey_sticks(*(poisson_law(values, size / records, cap, 1) for values in pair))
+            assert refuted(exact, {"one step": one_step(run)}) == []
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_pair_of_a_cut_poisson_batch_is_attained(relation: Neighbours) -> None:
+    """Nearly every draw fills the batch, and all others push against the record: a bound one per cent smaller is false."""
+    run = cut_run(records=9, size=8, cap=1, neighbours=relation)
+    laws = [[poisson_law(values, 8 / 9, 1, 1) for values in pair] for pair in neighbours([-1.0] * 8, relation)]
+    exact = [max(deltas) for deltas in zip(*(hockey_sticks(*pair) for pair in laws), strict=True)]
+    assert refuted([1.01 * delta for delta in exact], {"one step": one_step(run)}) == ["one step"]
+    axis, step = np.linspace(-8.0, 8.0, 16_001, retstep=True)
+    guarantee = SAMPLED.bound(run).guarantee
+    for order in (1.5, 2.0):
+        densities = [[_density(law, axis, NOISE) for law in pair] for pair in laws]
+        moments = [float((first**order * second ** (1.0 - order)).sum() * step) for first, second in densities]
+        divergence = math.log(max(moments)) / (order - 1.0)
+        said = renyi_at(guarantee, np.array([order]))
+        assert said is not None
+        assert divergence <= said[0] * (1.0 + 1e-6)
+        assert said[0] <= divergence * (1.005 if relation == "add_or_remove" else 1.1)
+
+
+@given(records=st.integers(2, 40), data=st.data())
+def test_the_chances_of_a_full_batch_are_exact_and_rounded_outward(records: int, data: st.DataObject) -> None:
+    size, cap = data.draw(st.integers(1, records - 1)), data.draw(st.integers(1, records + 1))
+    relation = data.draw(st.sampled_from(RELATIONS))
+    found = full_batches(cut_run(records=records, size=size, cap=cap, neighbours=relation))
+    chance, least = Fraction(size, records), records - 1
+    full = tail(least, chance, cap)
+    counts = [least, records] if relation == "add_or_remove" else [least]
+    kept = [
+        sum(comb(m, k) * chance**k * (1 - chance) ** (m - k) * chance * Fraction(cap, k + 1) for k in range(cap, m + 1)) for m in counts
+    ]
+    if found is None:
+        assert full < Fraction(1, 10**280) or max(kept) > full * (1 - Fraction(1, 10**7))
+    else:
+        assert full * (1 - Fraction(1, 10**7)) <= Fraction(found[0]) <= full
+        assert max(kept) <= Fraction(found[0]) * Fraction(found[1]) <= max(kept) * (1 + Fraction(1, 10**7))
 
 
 @pytest.mark.sampled(2)
