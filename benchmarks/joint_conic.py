@@ -17,11 +17,10 @@ import numpy as np
 from scipy import sparse
 
 from lethe.errors import CalibrationError
-from lethe.noise_allocation.joint.cyclic import tracked_shifts
+from lethe.noise_allocation.joint.cyclic import CyclicJoint, Found, JointProblem, finished, tracked_shifts
 from lethe.noise_allocation.joint.energy import DualVariables, feasible, lower_bound
 from lethe.noise_allocation.joint.gaps import Gaps, Integers, gaps_of
-from lethe.noise_allocation.joint.problem import CyclicJoint, Found, JointProblem, finished
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 cvxpy: Any = _cvxpy
 

@@ -15,8 +15,7 @@ from joint_conic import joint_conic
 from rich.console import Console
 from rich.table import Table
 
-from lethe.noise_allocation.joint.cyclic import joint_cyclic
-from lethe.noise_allocation.joint.problem import CyclicJoint, joint_problem
+from lethe.noise_allocation.joint.cyclic import CyclicJoint, joint_cyclic, joint_problem
 from lethe.theorems.shuffled.positions import worst_position
 
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray]

@@ -22,7 +22,7 @@ from rich.table import Table
 
 import lethe
 from lethe.run.batches import Poisson, WithoutReplacement
-from lethe.run.neighbours import Neighbours
+from lethe.run.participation import Neighbours
 
 DELTAS = (1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15)
 

@@ -14,7 +14,7 @@ from functools import partial
 from lethe.accounting.certify import certify
 from lethe.accounting.compare import compare
 from lethe.accounting.plan import plan
-from lethe.accounting.total import total
+from lethe.accounting.totals import total
 from lethe.accounting.verify import verify
 from lethe.calculus import guarantees
 from lethe.certificates.certificate import Certificate

@@ -10,9 +10,8 @@ import math
 import numpy as np
 
 from lethe.calculus.domains import outside, require_count, require_positive
-from lethe.heavy_tailed.moments import clipping_bias
 from lethe.heavy_tailed.oracles import group_size, noise_scale, require_clip, require_groups
-from lethe.heavy_tailed.problem import Problem, require_distance, require_problem
+from lethe.heavy_tailed.problem import Problem, clipping_bias, require_distance, require_problem
 
 
 def printed_bounds(steps: int, step: float, smoothness: float, distance: float, bias: float, variance: float) -> tuple[float, float]:

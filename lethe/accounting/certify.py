@@ -1,11 +1,15 @@
-"""certify: try every theorem on a run, keep the smallest epsilon, record why not the rest."""
+"""certify: try every theorem on a run, or on its beginnings, keep the smallest epsilon, record why not the rest."""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from lethe.calculus.guarantees import NotPrivate
 from lethe.calculus.large_delta import delta_for
@@ -15,9 +19,10 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
 from lethe.certificates.parts import Other, OtherStatus
 from lethe.certificates.records import Recorded, TrainingRecord
+from lethe.documents.shortened import MOST_LINES, thinned
 from lethe.errors import HypothesisError, InputError, LetheError, quoted
 from lethe.errors.names import in_other_words
-from lethe.run import known_fields
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
 from lethe.theorems.registry import ALL, OURS
@@ -36,11 +41,6 @@ class Verdict:
     standing: Standing
     reason: str
     with_fresh_noise: Bound | None = None
-
-    @property
-    def fresh(self) -> Bound | None:
-        """The bound for fresh noise, also of a seeded run, for which it is not proved."""
-        return self.bound if self.with_fresh_noise is None else self.with_fresh_noise
 
     @property
     def usable(self) -> bool:
@@ -66,9 +66,8 @@ def evaluate_theorems(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tup
         failure = first_failure(findings)
         bound = None if failure else theorem.bound(run, findings)
         standing = SOUND if failure else theorem.standing_on(run)
-        verdicts.append(
-            Verdict(theorem=theorem, findings=findings, bound=bound, standing=standing, reason=failure.detail if failure else "")
-        )
+        reason = failure.detail if failure else ""
+        verdicts.append(Verdict(theorem=theorem, findings=findings, bound=bound, standing=standing, reason=reason))
     return tuple(verdicts)
 
 
@@ -82,9 +81,8 @@ def _without_release(fresh: Verdict) -> Verdict:
 def _known(theorems: Sequence[Theorem | str]) -> list[Theorem]:
     """The theorems themselves; names are looked up."""
     named = {theorem.name: theorem for theorem in ALL}
-    given: list[object] = list(theorems) if isinstance(theorems, Sequence) and not isinstance(theorems, str) else [theorems]
     found: list[Theorem] = []
-    for one in given:
+    for one in theorems if isinstance(theorems, Sequence) and not isinstance(theorems, str) else [theorems]:
         theorem = named.get(one) if isinstance(one, str) else one
         if not isinstance(theorem, Theorem):
             close = difflib.get_close_matches(one if isinstance(one, str) else "", named, n=3, cutoff=0.4)
@@ -96,12 +94,6 @@ def _known(theorems: Sequence[Theorem | str]) -> list[Theorem]:
             raise InputError(f"theorems: {theorem.name} is there twice; each name may stand for one theorem only.")
         found.append(theorem)
     return found
-
-
-def require_run(run: object, *, correlated: bool = False) -> Run:
-    """`run` itself, or InputError, if it is a Run all of whose words are known; `correlated`: correlated noise is known to who asks."""
-    remedy = "build one with lethe.Run(...) or lethe.Run.load(path); certify also takes what training returned, or engine.record()."
-    return known_fields.require_run(run, remedy=remedy, correlated=correlated)
 
 
 @in_other_words
@@ -155,18 +147,20 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
     if ranks[own.theorem.name] <= ranks[best.theorem.name] * (1 + _TIE):
         best = own
     assert best.bound is not None
-    others = tuple(
-        _other(verdict, epsilons.get(verdict.theorem.name), epsilons[best.theorem.name]) for verdict in verdicts if verdict is not best
-    )
+    name, findings = best.theorem.name, best.findings
+    if best.with_fresh_noise is not None:
+        hypothetical = not_fresh(f"with fresh noise: epsilon = {shown(ranks[name])} by {name}")
+        findings = tuple(hypothetical if finding.name == FRESH_NOISE else finding for finding in findings)
+    others = (_other(verdict, epsilons.get(verdict.theorem.name), epsilons[name]) for verdict in verdicts if verdict is not best)
     return Certificate(
         run=run,
         delta=delta,
-        epsilon=epsilons[best.theorem.name],
-        theorem=best.theorem.name,
+        epsilon=epsilons[name],
+        theorem=name,
         guarantee=best.bound.guarantee,
         lipschitz=best.bound.lipschitz,
-        findings=_with_epsilon(best, ranks[best.theorem.name]),
-        others=others,
+        findings=findings,
+        others=tuple(others),
         citations=best.theorem.citations,
         under_replace_one=_under_replace_one,
     )
@@ -174,12 +168,11 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
 
 def _under_replace_one(run: Run, delta: float) -> float | None:
     """The epsilon of the same run where another record takes the place of one; None where nothing is proved of it."""
-    try:
+    with suppress(LetheError):
         replacing = run.replace(neighbours="replace_one")
         epsilon = certificate_of(replacing, delta, evaluate_theorems(replacing)).epsilon
-    except LetheError:
-        return None
-    return epsilon if epsilon < math.inf else None
+        return epsilon if epsilon < math.inf else None
+    return None
 
 
 def reasons_of(verdicts: Sequence[Verdict]) -> str:
@@ -190,22 +183,99 @@ def reasons_of(verdicts: Sequence[Verdict]) -> str:
     return "; ".join(f"{reason} ({', '.join(names)})" for reason, names in reasons.items()) + "."
 
 
-def _with_epsilon(verdict: Verdict, epsilon: float) -> tuple[Finding, ...]:
-    """Its findings; of a seeded run with the epsilon that would hold had the noise been fresh."""
-    if verdict.with_fresh_noise is None:
-        return verdict.findings
-    said = not_fresh(f"with fresh noise: epsilon = {shown(epsilon)} by {verdict.theorem.name}")
-    return tuple(said if finding.name == FRESH_NOISE else finding for finding in verdict.findings)
-
-
 def _other(verdict: Verdict, epsilon: float | None, best: float) -> Other:
     status: OtherStatus = "looser"
+    why = "applies, and says the same"
     if epsilon is None:
         status, why = "refused", verdict.reason
     elif verdict.standing.soundness != "sound":
         status, why = verdict.standing.soundness, verdict.standing.why
-    elif epsilon == float("inf"):
-        why = "applies, but gives no bound"
-    else:
-        why = "applies, but looser" if epsilon > best else "applies, and says the same"
+    elif epsilon > best or epsilon == math.inf:
+        why = "applies, but looser" if epsilon < math.inf else "applies, but gives no bound"
     return Other(theorem=verdict.theorem.name, status=status, epsilon=epsilon, why=why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Cumulative:
+    """Epsilons at some steps.
+
+    Args:
+        delta: at which they hold.
+        steps: after how many steps the run is taken to stop, ascending.
+        every_iterate: epsilon of all iterates up to there.
+        last_iterate: epsilon of that iterate alone; inf where some touch has no noise after it yet.
+    """
+
+    delta: float
+    steps: tuple[int, ...]
+    every_iterate: tuple[float, ...]
+    last_iterate: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        return f"Cumulative({len(self.steps)} places up to step {self.steps[-1]}, delta {self.delta:g})"
+
+    def __str__(self) -> str:
+        """Epsilon of all iterates, and of the last one where that is another, after some of the steps."""
+        both = self.every_iterate != self.last_iterate
+        rows = [f"{'steps':>10}  every iterate{'  last iterate' if both else ''}"]
+        for place in thinned(len(self.steps), MOST_LINES - 1):
+            every, last = shown(self.every_iterate[place]), shown(self.last_iterate[place])
+            rows.append(f"{self.steps[place]:>10}  {every:>13}{f'  {last:>12}' if both else ''}")
+        return "\n".join(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; infinity is the text "inf"."""
+        told = [["inf" if value == float("inf") else value for value in values] for values in (self.every_iterate, self.last_iterate)]
+        return {"delta": self.delta, "steps": list(self.steps), "every_iterate": told[0], "last_iterate": told[1]}
+
+
+@in_other_words
+def cumulative_privacy(
+    run: Run,
+    delta: float,
+    *,
+    points: int = 24,
+    allow_large_delta: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Cumulative:
+    """Epsilon of the run's beginning, for some of its steps (whole passes, where noise is at pass ends), the last one among them.
+
+    Args:
+        run: with its noise; fixed in advance.
+        delta: in (0, 1), and below 1/records.
+        points: at how many steps, at least 2.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
+        progress: told (steps done, steps in all).
+    Raises:
+        InputError: an argument out of range, or a run without noise, with noise that was chosen along the way, or with noise correlated
+            by a matrix, which is one for all its steps.
+    """
+    delta = delta_for(require_run(run, correlated=True).records, delta, allow_large_delta=allow_large_delta)
+    if run.noise_budget is not None:
+        raise InputError(
+            "noise_budget: what was spent at a step of a run with a budget filter says nothing of its beginning alone.",
+            remedy="use lethe.calculus.filters.Odometer.",
+        )
+    unit = run.steps_per_pass if run.noise_at == "pass_ends" else 1
+    most = -(-run.total_steps // unit)
+    counts = np.unique(np.linspace(1, most, min(max(2, points), most)).round().astype(np.int64))
+    steps = [min(int(count) * unit, run.total_steps) for count in counts]
+    every, last = list[float](), list[float]()
+    for count in steps:  # of as many records each, for which the delta has been looked at
+        beginning = stopped(run, count)
+        every.append(certify(beginning.replace(release="all"), delta, allow_large_delta=True).epsilon)
+        last.append(certify(beginning.replace(release="last"), delta, allow_large_delta=True).epsilon)
+        if progress is not None:
+            progress(len(every), len(steps))
+    return Cumulative(delta=delta, steps=tuple(steps), every_iterate=tuple(every), last_iterate=tuple(last))
+
+
+def stopped(run: Run, steps: int) -> Run:
+    """The run's first `steps` steps, with the noise and the step sizes they have in the whole run."""
+    if run.noise is not None:  # of one noise multiplier at every step
+        return run.replace(steps=steps, step_size=run.step_sizes[:steps].tolist())
+    entries = int(np.searchsorted(run.noisy_steps, steps))
+    noise = run.noise_multipliers[run.noisy_steps][:entries]
+    if run.noise_at == "pass_ends" and run.noisy_steps[entries - 1] != steps - 1:
+        raise InputError(f"steps: got {steps}; this run has noise at pass ends only, and can be taken to stop there.")
+    return run.replace(steps=steps, step_size=run.step_sizes[:steps].tolist(), noise_multiplier=noise.tolist())

@@ -7,7 +7,7 @@ from typing import overload
 
 import numpy as np
 
-from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
+from lethe.accounting.certify import certificate_of, evaluate_theorems
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, ComparisonRow
@@ -15,7 +15,8 @@ from lethe.certificates.parts import Other
 from lethe.certificates.sweep import OVERS, WHOLE, Over, Sweep, changes_length, moved, own_value
 from lethe.errors import InputError, require_finite
 from lethe.errors.names import in_other_words
-from lethe.run.consistency import MOST_STEPS
+from lethe.run.fields import MOST_STEPS
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.run.schedules import Explicit
 from lethe.theorems.base import Theorem
@@ -109,51 +110,44 @@ def _answers(run: Run, delta: float, theorems: Sequence[Theorem | str]) -> tuple
     verdicts = evaluate_theorems(run, theorems)
     certificate = certificate_of(run, delta, verdicts)
     others = {other.theorem: other for other in certificate.others}
-    return certificate, tuple(_row(verdict, others.get(verdict.theorem.name), certificate.epsilon) for verdict in verdicts)
-
-
-def _row(verdict: Verdict, other: Other | None, best: float) -> ComparisonRow:
-    """`other` is what the certificate says of this theorem, None of the one it used."""
-    theorem = verdict.theorem
-    failing = tuple(finding.name for finding in verdict.findings if finding.status == "fails")
-    return ComparisonRow(
-        theorem=theorem.name,
-        status="used" if other is None else other.status,
-        epsilon=best if other is None else other.epsilon,
-        hypothesis=failing[0] if failing else None,
-        why=_why(other, best, seeded=verdict.with_fresh_noise is not None),
-        also=tuple(dict.fromkeys(name for name in failing[1:] if name != failing[0])),
-        covers=theorem.covers,
-        citations=tuple(citation.key for citation in theorem.citations),
-        ours=theorem.name in {one.name for one in OURS},
-    )
+    rows: list[ComparisonRow] = []
+    for verdict in verdicts:
+        theorem, other = verdict.theorem, others.get(verdict.theorem.name)  # None: the one that was used
+        first, *rest = [finding.name for finding in verdict.findings if finding.status == "fails"] or [None]
+        row = ComparisonRow(
+            theorem=theorem.name,
+            status="used" if other is None else other.status,
+            epsilon=certificate.epsilon if other is None else other.epsilon,
+            hypothesis=first,
+            why=_why(other, certificate.epsilon, seeded=verdict.with_fresh_noise is not None),
+            also=tuple(dict.fromkeys(name for name in rest if name is not None and name != first)),
+            covers=theorem.covers,
+            citations=tuple(citation.key for citation in theorem.citations),
+            ours=theorem.name in {one.name for one in OURS},
+        )
+        rows.append(row)
+    return certificate, tuple(rows)
 
 
 def _why(other: Other | None, best: float, *, seeded: bool) -> str:
     if seeded and (other is None or other.status in ("looser", "dominated")):
         return "it is about noise that nobody can make again; this run's came from a chosen seed or generator"
     if other is None:
-        return (
-            "the smallest epsilon that is proved"
-            if best < float("inf")
-            else "NOT PRIVATE: nothing is proved; it gives no bound, nor does any other"
-        )
-    if other.status == "dominated" and other.epsilon is not None:
-        return f"{other.why}; here {_against(other.epsilon, best)}"
-    if other.status == "looser" and other.epsilon is not None and other.epsilon < float("inf"):
-        same = other.epsilon <= best * (1 + _SAME)
-        return "applies, and says the same" if same else f"applies, but looser: {_against(other.epsilon, best)}"
-    return other.why
-
-
-def _against(epsilon: float, best: float) -> str:
-    if epsilon == float("inf"):
-        return "no bound"
-    if epsilon <= best * (1 + _SAME):
-        return "the same epsilon"
-    if epsilon < 1.1 * best:
-        return f"{100 * (epsilon / best - 1):.2g}% larger"
-    return f"{epsilon / best:.3g} times as large" if best > 0 else "larger than 0"
+        proved = best < float("inf")
+        return "the smallest epsilon that is proved" if proved else "NOT PRIVATE: nothing is proved; it gives no bound, nor does any other"
+    if other.status not in ("looser", "dominated") or other.epsilon is None:
+        return other.why
+    if other.epsilon == float("inf"):
+        against = "no bound"
+    elif other.epsilon <= best * (1 + _SAME):
+        against = "the same epsilon"
+    elif other.epsilon < 1.1 * best:
+        against = f"{100 * (other.epsilon / best - 1):.2g}% larger"
+    else:
+        against = f"{other.epsilon / best:.3g} times as large" if best > 0 else "larger than 0"
+    if other.status == "dominated":
+        return f"{other.why}; here {against}"
+    return {"no bound": other.why, "the same epsilon": "applies, and says the same"}.get(against, f"applies, but looser: {against}")
 
 
 def _rank(row: ComparisonRow) -> tuple[int, float, str, str]:
@@ -163,19 +157,22 @@ def _rank(row: ComparisonRow) -> tuple[int, float, str, str]:
 
 def require_over(over: str) -> Over:
     """`over` itself if it names a quantity that a sweep can vary, or InputError."""
-    for known in OVERS:
-        if over == known:
-            return known
+    if over in OVERS:
+        return over
     hint = " did you mean 'smoothness' or 'weak_convexity'?" if over == "curvature" else ""
-    raise InputError(
-        f"over: got {over!r};{hint} it needs {', '.join(OVERS)}.", remedy=f"add over='{OVERS[0]}', over='{OVERS[1]}' or another of them."
-    )
+    remedy = f"add over='{OVERS[0]}', over='{OVERS[1]}' or another of them."
+    raise InputError(f"over: got {over!r};{hint} it needs {', '.join(OVERS)}.", remedy=remedy)
 
 
 def sweep_values(run: Run, over: Over, delta: float, values: Iterable[float] | None) -> tuple[float, ...]:
     """The values of a sweep, increasing, each once: those of the caller, or else a grid with the run itself among them."""
-    if changes_length(run, over):
-        _refuse_lists(run, over)
+    for name in ("step_size", "noise_multiplier") if changes_length(run, over) else ():
+        if isinstance(schedule := getattr(run, name), Explicit):
+            raise InputError(
+                f"over={over!r}: {name} lists {len(schedule.listed)} values, which do not say how a longer or shorter run goes on.",
+                source=name,
+                remedy="write it as a number or a {schedule: ...}, or vary over='noise'.",
+            )
     if values is None:
         return _grid(run, over, delta)
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -202,21 +199,9 @@ def _require_value(over: Over, value: float) -> float:
         number = require_finite("values: one entry", value, low=0.0, strict=over != "weak_convexity")
     except InputError as error:
         raise InputError(error.what, remedy=_LIKE) from error
-    if over not in WHOLE:
-        return number
-    if number != int(number):
+    if over in WHOLE and number != int(number):
         raise InputError(f"values: got {value!r}; {over} are whole numbers >= 1.", remedy=_LIKE)
-    return int(number)
-
-
-def _refuse_lists(run: Run, over: Over) -> None:
-    for name, schedule in (("step_size", run.step_size), ("noise_multiplier", run.noise_multiplier)):
-        if isinstance(schedule, Explicit):
-            raise InputError(
-                f"over={over!r}: {name} lists {len(schedule.listed)} values, which do not say how a longer or shorter run goes on.",
-                source=name,
-                remedy="write it as a number or a {schedule: ...}, or vary over='noise'.",
-            )
+    return int(number) if over in WHOLE else number
 
 
 def _grid(run: Run, over: Over, delta: float) -> tuple[float, ...]:
@@ -229,7 +214,11 @@ def _grid(run: Run, over: Over, delta: float) -> tuple[float, ...]:
         )
     if over == "batch_size":
         sizes = np.geomspace(max(1.0, own / 10), min(10 * own, run.records), _POINTS)
-        return tuple(sorted(_that_fit(run, {round(size) for size in sizes} | {int(own)})))
+        fitting = {round(size) for size in sizes} | {int(own)}
+        groups = run.batches.groups_of_records
+        if groups > 1:  # the sizes next to them of whose passes each group of records gets as many steps
+            fitting = {max(1, run.records // (groups * max(1, round(run.records / (size * groups))))) for size in fitting}
+        return tuple(sorted(size for size in fitting | {run.batch_size} if run.records // size % groups == 0))
     if over == "delta":
         most = max(own, min(own * 10**_DECADES, _TENTH / run.records))
         deltas = {float(f"{value:.4g}") for value in np.geomspace(own * 10**-_DECADES, most, _POINTS)}
@@ -239,14 +228,6 @@ def _grid(run: Run, over: Over, delta: float) -> tuple[float, ...]:
         return tuple(float(value) for value in np.linspace(0.0, most, _POINTS))
     factors = 3.0 ** np.linspace(-1, 1, _POINTS)
     return tuple(own if factor == 1 else float(f"{own * factor:.4g}") for factor in factors)
-
-
-def _that_fit(run: Run, sizes: set[int]) -> set[int]:
-    """The sizes, or those next to them of whose passes the groups of records, if there are any, get as many steps each."""
-    groups = run.batches.groups_of_records
-    if groups > 1:
-        sizes = {max(1, run.records // (groups * max(1, round(run.records / (size * groups))))) for size in sizes}
-    return {size for size in sizes | {run.batch_size} if run.records // size % groups == 0}
 
 
 def _length_grid(run: Run, over: Over) -> tuple[float, ...]:

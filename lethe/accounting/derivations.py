@@ -37,27 +37,19 @@ from lethe.run.run import Neighbours, Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computed:
-    """A guarantee that was computed from numbers.
-
-    Args:
-        guarantee: with fresh noise.
-        stated: of which releases in it the number is nothing but written, by name.
-        assumed: numbers it is computed from that are guarantees themselves, in words.
-        unseen: of which releases in it nobody here saw the mechanism run, by name: they were read from a file.
-        apart: of which statements in it the parts are said to be on disjoint records, by name.
-    """
+    """A guarantee that was computed from numbers, with fresh noise, and by name the releases in it of which something is not shown."""
 
     guarantee: Guarantee
-    stated: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()
+    stated: tuple[str, ...] = ()  # the number is nothing but written
+    assumed: tuple[str, ...] = ()  # in words: numbers it is computed from that are guarantees themselves
+    unseen: tuple[str, ...] = ()  # nobody here saw the mechanism run: they were read from a file
+    apart: tuple[str, ...] = ()  # the parts are said to be on disjoint records
 
 
 def computed(stated: Statement) -> Computed:
     """What a statement costs with fresh noise, as its derivation says, or what it says itself if none is known here."""
     known = stated.derivation
-    if known is None or known.kind not in (*_RULES, *_JOINING):
+    if known is None or known.kind not in (*_GAUSSIAN, *_RULES, *_JOINING):
         return Computed(guarantee=stated.planned, stated=(stated.name,))
     parameters = known.parameters
     if known.kind in _JOINING:
@@ -114,54 +106,52 @@ _JOINING: dict[str, Callable[[Sequence[tuple[Guarantee, int]]], Guarantee]] = {
 }
 
 
+def _adassp(neighbours: Neighbours, *, norm: float, target_weight: float, eigenvalue_weight: float) -> float:
+    return moments_sensitivity(norm=norm, neighbours=neighbours, target_weight=target_weight, eigenvalue_weight=eigenvalue_weight)
+
+
+def _mean(neighbours: Neighbours, *, norm: float) -> float:
+    return require_swap(neighbours) * norm
+
+
+def _eigenvalue(neighbours: Neighbours, *, norm: float, records: int) -> float:
+    require_swap(neighbours)
+    # A square or a quotient that underflows is not 0.
+    return float(above(square_above(require_positive("norm", norm)) / records, 1e-15))
+
+
+def _output(neighbours: Neighbours, *, loss: dict[str, Any], records: int, regularisation: float) -> float:
+    bound = _linear(loss).row_gradient_bound
+    public: dict[str, Any] = {"records": records, "regularisation": regularisation, "neighbours": neighbours}
+    return output_sensitivity(gradient_bound=bound, tolerance=solver_tolerance(bound, records), **public)
+
+
+def _search(neighbours: Neighbours, *, quantile: float) -> float:
+    """Eight noisy comparisons of a rank, which older statements name."""
+    return round_up(rank_sensitivity(quantile, neighbours) * math.sqrt(8.0), 4e-16)
+
+
+_GAUSSIAN: dict[str, Callable[..., float]] = {
+    "adassp": _adassp,
+    "second moments": moment_sensitivity,
+    "channel moments": channel_sensitivity,
+    "histograms": histogram_sensitivity,
+    "mean of rows": _mean,
+    "means and scales": scaled_moments_sensitivity,
+    "largest eigenvalue": _eigenvalue,
+    "output perturbation": _output,
+    "quantile by noisy search": _search,
+}
+"""Of what is released with Gaussian noise: how far a record moves it."""
+
+
 def _nothing(neighbours: Neighbours) -> Guarantee:
     del neighbours
     return GDP(0.0)
 
 
-def _adassp(neighbours: Neighbours, *, norm: float, target_weight: float, eigenvalue_weight: float, noise_std: float) -> Guarantee:
-    moved = moments_sensitivity(norm=norm, neighbours=neighbours, target_weight=target_weight, eigenvalue_weight=eigenvalue_weight)
-    return gaussian_guarantee(moved, noise_std)
-
-
-def _second_moments(neighbours: Neighbours, *, norm: float, columns: int, noise_std: float) -> Guarantee:
-    return gaussian_guarantee(moment_sensitivity(norm, require_count("columns", columns), neighbours), noise_std)
-
-
-def _channel_moments(
-    neighbours: Neighbours, *, norm: float, positions: int, mean_weight: float, noise_std: float, channels: int = 2
-) -> Guarantee:
-    return gaussian_guarantee(channel_sensitivity(norm, positions, neighbours, mean_weight, channels=channels), noise_std)
-
-
-def _histograms(neighbours: Neighbours, *, columns: int, noise_std: float) -> Guarantee:
-    return gaussian_guarantee(histogram_sensitivity(columns, neighbours), noise_std)
-
-
-def _mean(neighbours: Neighbours, *, norm: float, noise_std: float) -> Guarantee:
-    return gaussian_guarantee(require_swap(neighbours) * norm, noise_std)
-
-
-def _scales(neighbours: Neighbours, *, columns: int, noise_std: float) -> Guarantee:
-    return gaussian_guarantee(scaled_moments_sensitivity(require_count("columns", columns), neighbours), noise_std)
-
-
-def _eigenvalue(neighbours: Neighbours, *, norm: float, records: int, noise_std: float) -> Guarantee:
-    require_swap(neighbours)
-    # A square or a quotient that underflows is not 0.
-    moved = float(above(square_above(require_positive("norm", norm)) / require_count("records", records), 1e-15))
-    return gaussian_guarantee(moved, noise_std)
-
-
 def _objective(neighbours: Neighbours, *, loss: dict[str, Any], **numbers: Any) -> Guarantee:
     return objective_guarantee(_linear(loss), neighbours=neighbours, **numbers)
-
-
-def _output(neighbours: Neighbours, *, loss: dict[str, Any], records: int, regularisation: float, noise_std: float) -> Guarantee:
-    bound = _linear(loss).row_gradient_bound
-    public: dict[str, Any] = {"records": records, "regularisation": regularisation, "neighbours": neighbours}
-    moved = output_sensitivity(gradient_bound=bound, tolerance=solver_tolerance(bound, require_count("records", records)), **public)
-    return gaussian_guarantee(moved, noise_std)
 
 
 def _linear(content: dict[str, Any]) -> LinearLoss:
@@ -174,11 +164,6 @@ def _linear(content: dict[str, Any]) -> LinearLoss:
 def _exponential(neighbours: Neighbours, *, range: float, target: dict[str, Any]) -> Guarantee:
     require_swap(neighbours)
     return guarantee_for(range, guarantee_from_dict(target))
-
-
-def _search(neighbours: Neighbours, *, quantile: float, noise_std: float) -> Guarantee:
-    """Eight noisy comparisons of a rank, which older statements name."""
-    return gaussian_guarantee(round_up(rank_sensitivity(quantile, neighbours) * math.sqrt(8.0), 4e-16), noise_std)
 
 
 def _selection(neighbours: Neighbours, *, one_try: dict[str, Any], repetitions: dict[str, Any], delta: float | None) -> Guarantee:
@@ -201,17 +186,8 @@ def _phases(neighbours: Neighbours, *, phases: list[dict[str, Any]]) -> Guarante
 
 _RULES: dict[str, Callable[..., Guarantee]] = {
     "no data": _nothing,
-    "adassp": _adassp,
-    "second moments": _second_moments,
-    "channel moments": _channel_moments,
-    "histograms": _histograms,
-    "mean of rows": _mean,
-    "means and scales": _scales,
-    "largest eigenvalue": _eigenvalue,
     "objective perturbation": _objective,
-    "output perturbation": _output,
     "quantile by the exponential mechanism": _exponential,
-    "quantile by noisy search": _search,
     "private selection": _selection,
     "run": _run,
     "phases": _phases,
@@ -221,4 +197,11 @@ _RULES: dict[str, Callable[..., Guarantee]] = {
 # A total asks for the same guarantee at several deltas, and composing runs takes seconds.
 @lru_cache(maxsize=64)
 def _once(kind: str, text: str, neighbours: Neighbours) -> Guarantee:
-    return _RULES[kind](neighbours, **json.loads(text))
+    numbers: dict[str, Any] = json.loads(text)
+    if kind in _RULES:
+        return _RULES[kind](neighbours, **numbers)
+    noise = numbers.pop("noise_std")
+    for name in ("columns", "records"):
+        if name in numbers:
+            require_count(name, numbers[name])
+    return gaussian_guarantee(_GAUSSIAN[kind](neighbours=neighbours, **numbers), noise)

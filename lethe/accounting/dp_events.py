@@ -54,13 +54,10 @@ def whole(value: object) -> int | None:
 
 
 def guarantee_of(event: Any, neighbours: Neighbours) -> Guarantee:
-    """The guarantee of one application of a dp_accounting event that composes nothing.
+    """The guarantee of one application of an event that composes nothing, of exactly the types below: a subclass may mean something else.
 
     Noise multipliers are relative to the bound on one record's value, as dp_accounting documents them, so replacing a record moves a
     sum by twice the bound. (Its RDP accountant leaves that factor out.)
-
-    Known are Gaussian, Poisson or without-replacement sampled Gaussian, ZCDp, NoOp and NonPrivate; exactly these types, since a subclass
-    may mean something else.
     """
     kind = cast(type, event.__class__)
     rule = _RULES.get(kind)
@@ -145,13 +142,9 @@ def _zcdp(event: Any, neighbours: Neighbours) -> Guarantee:
     return ZCDP(rho) if offset == 0.0 else RDPCurve(_ORDERS, tuple(round_up(offset + rho * order, 1e-15) for order in _ORDERS))
 
 
-def _constant(guarantee: Guarantee) -> Callable[[Any, Neighbours], Guarantee]:
-    return lambda _, __: guarantee
-
-
 _RULES: dict[type, Callable[[Any, Neighbours], Guarantee]] = {
-    dp_event.NoOpDpEvent: _constant(GDP(0.0)),
-    dp_event.NonPrivateDpEvent: _constant(NotPrivate()),
+    dp_event.NoOpDpEvent: lambda _, __: GDP(0.0),
+    dp_event.NonPrivateDpEvent: lambda _, __: NotPrivate(),
     dp_event.GaussianDpEvent: _gaussian,
     dp_event.PoissonSampledDpEvent: _poisson,
     dp_event.SampledWithoutReplacementDpEvent: _without_replacement,

@@ -63,16 +63,14 @@ class SolutionCertificate:
         if self.with_fresh_noise is not None:
             why = not_fresh(f"with fresh noise: {self.with_fresh_noise.explain()}").detail
             return f"({self.epsilon:.6g}, {self.delta:g})-DP. NOT PRIVATE: {why}"
-        by_phases = f"by phases: epsilon = {self.phases.epsilon(self.delta):.6g}, all iterates released"
-        note = large_delta_note(self.delta, self.records)
-        notes = [] if note is None else [note]
-        if self.certificate is None:
-            only = f"({self.epsilon:.6g}, {self.delta:g})-DP, replace one record, {by_phases}; not one noisy recursion of many passes"
-            return "\n".join([only, *notes])
-        by_last = f"by {self.certificate.theorem}: epsilon = {max(self.certificate.epsilon, self.beside):.6g}, last iterate only"
-        used, other = (by_phases, by_last) if self.basis == "phases" else (by_last, by_phases)
-        lines = [f"({self.epsilon:.6g}, {self.delta:g})-DP, replace one record, {used}; {other}"]
-        return "\n".join([*lines, *notes] if self.basis == "phases" else [*lines, self.certificate.explain()])
+        used = f"by phases: epsilon = {self.phases.epsilon(self.delta):.6g}, all iterates released"
+        other, rest = "not one noisy recursion of many passes", large_delta_note(self.delta, self.records)
+        if self.certificate is not None:
+            other = f"by {self.certificate.theorem}: epsilon = {max(self.certificate.epsilon, self.beside):.6g}, last iterate only"
+            if self.basis != "phases":
+                used, other, rest = other, used, self.certificate.explain()
+        line = f"({self.epsilon:.6g}, {self.delta:g})-DP, replace one record, {used}; {other}"
+        return line if rest is None else f"{line}\n{rest}"
 
 
 def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = None, allow_large_delta: bool = False) -> SolutionCertificate:
@@ -97,11 +95,14 @@ def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = No
         HypothesisError: as `lethe.certify`.
     """
     if not isinstance(solution, Solution):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(
-            f"solution = {type(solution).__name__}; it needs a Solution of lethe.heavy_tailed.", source="the argument solution"
-        )
+        what = f"solution = {type(solution).__name__}; it needs a Solution of lethe.heavy_tailed."
+        raise InputError(what, source="the argument solution")
     if solution.seeded:
-        return _without_release(solution, certify_solution(solution.fresh, delta, loss=loss, allow_large_delta=allow_large_delta))
+        fresh = certify_solution(solution.fresh, delta, loss=loss, allow_large_delta=allow_large_delta)
+        run = None if fresh.certificate is None else fresh.certificate.run.replace(seeded=True)
+        certificate = None if run is None else certify(run, fresh.delta, allow_large_delta=True)
+        held: dict[str, Any] = {"epsilon": math.inf, "beside": math.inf, "phases": solution.guarantee, "certificate": certificate}
+        return replace(fresh, with_fresh_noise=fresh, **held)
     known = Unknown() if loss is None else loss
     if not isinstance(known, Loss):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"loss = {loss!r}; it needs a loss of lethe.run.losses.", source="the argument loss")
@@ -113,10 +114,8 @@ def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = No
         disjoint(list(solution.phases))
         aside = max((phase.guarantee.epsilon(target) for phase in solution.phases[:-1]), default=0.0)
         certificate = certify(solution.run.replace(loss=known), target, allow_large_delta=True)  # looked at above
-    last = None if certificate is None else max(certificate.epsilon, aside)
-    if certificate is None or last is None or last >= by_phases * (1.0 - _ROUNDING):
-        basis, release, epsilon = "phases", "all", by_phases
-    else:
+    basis, release, epsilon = "phases", "all", by_phases
+    if certificate is not None and (last := max(certificate.epsilon, aside)) < by_phases * (1.0 - _ROUNDING):
         basis, release, epsilon = certificate.theorem, certificate.run.release, last
     return SolutionCertificate(
         epsilon=epsilon,
@@ -130,31 +129,19 @@ def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = No
     )
 
 
-def _without_release(solution: Solution, fresh: SolutionCertificate) -> SolutionCertificate:
-    """Of a seeded solution, whose certificate would be `fresh` had its noise been drawn fresh."""
-    run = None if fresh.certificate is None else fresh.certificate.run.replace(seeded=True)
-    return replace(
-        fresh,
-        epsilon=math.inf,
-        phases=solution.guarantee,
-        certificate=None if run is None else certify(run, fresh.delta, allow_large_delta=True),
-        beside=math.inf,
-        with_fresh_noise=fresh,
-    )
-
-
 def phases_derivation(phases: Sequence[Phase]) -> Derivation:
     """The numbers of the phases: of Gaussian means sensitivity and noise, of others the guarantee that is stated of one, or of all."""
-    return derivation("phases", phases=[_numbers(phase) for phase in phases])
-
-
-def _numbers(phase: Phase) -> dict[str, Any]:
-    where: dict[str, Any] = {"first": phase.first, "stop": phase.stop, "touches": phase.touches}
-    if phase.whole is not None:
-        return {**where, "whole": phase.whole.to_dict()}
-    if phase.release.sensitivity is None:
-        return {**where, "each": phase.release.guarantee.to_dict()}
-    return {**where, "sensitivity": float(phase.release.sensitivity), "noise_std": float(phase.release.noise_std)}
+    listed: list[dict[str, Any]] = []
+    for phase in phases:
+        release = phase.release
+        if phase.whole is not None:
+            cost: dict[str, Any] = {"whole": phase.whole.to_dict()}
+        elif release.sensitivity is None:
+            cost = {"each": release.guarantee.to_dict()}
+        else:
+            cost = {"sensitivity": float(release.sensitivity), "noise_std": float(release.noise_std)}
+        listed.append({"first": phase.first, "stop": phase.stop, "touches": phase.touches, **cost})
+    return derivation("phases", phases=listed)
 
 
 def phases_guarantee(phases: Sequence[dict[str, Any]]) -> Guarantee:
@@ -163,23 +150,14 @@ def phases_guarantee(phases: Sequence[dict[str, Any]]) -> Guarantee:
 
 
 def _phase(
-    *,
-    first: int,
-    stop: int,
-    touches: int,
-    sensitivity: float | None = None,
-    noise_std: float | None = None,
-    each: dict[str, Any] | None = None,
-    whole: dict[str, Any] | None = None,
+    *, first: int, stop: int, touches: int, sensitivity: Any = None, noise_std: Any = None, each: Any = None, whole: Any = None
 ) -> Phase:
-    if whole is not None:
-        stated = guarantee_from_dict(whole)
-        release = Release(guarantee=stated, sensitivity=None, noise_std=0.0)
-    elif each is not None:
-        stated, release = None, Release(guarantee=guarantee_from_dict(each), sensitivity=None, noise_std=0.0)
+    stated = None if whole is None else guarantee_from_dict(whole)
+    if stated is not None or each is not None:
+        release = Release(guarantee=stated or guarantee_from_dict(each), sensitivity=None, noise_std=0.0)
     else:
         moved = require_nonnegative("sensitivity", sensitivity, allow_infinity=False)
-        stated, release = None, gaussian_release(moved, require_nonnegative("noise_std", noise_std, allow_infinity=False))
+        release = gaussian_release(moved, require_nonnegative("noise_std", noise_std, allow_infinity=False))
     require_count("touches", touches)
     require_count("stop", stop, low=require_count("first", first, low=0) + 1)
     # How many means there were, and of how many records, is in the sensitivity.

@@ -16,45 +16,28 @@ from lethe.certificates.keys import PublicKey
 from lethe.certificates.statement import KIND, Statement
 from lethe.documents.strict import refuse_other_kind, to_json
 from lethe.errors import InputError, LetheError
-from lethe.run.neighbours import NOUNS, Unit
+from lethe.run.participation import NOUNS, Unit
 from lethe.run.run import Neighbours
 
-PartKind = Literal["certificate", "statement", "guarantee"]
-_NO_RELATION = "says no neighbouring relation"
 MOST_TIMES = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part of a total.
+    """One part of a total: where it is from, what it costs once, and what it rests on."""
 
-    Args:
-        name: where it is from: the file, or what was released.
-        kind: of what.
-        count: how many independent releases like it there are, >= 1.
-        guarantee: of one of them, computed again where anything computes it.
-        computed: whether something did; else it is taken as it is written.
-        declared: what it rests on that nothing proves, a line each.
-        not_private: why nothing is proved; empty where something is.
-        releases: what tells the releases in it from those of other parts; empty for a number that is of no particular release.
-        records: n, where it is known.
-        sealed: whether somebody whose key is believed signed it.
-        unit: of privacy, that the guarantee is about.
-        content: the document that it was read from.
-    """
-
-    name: str
-    kind: PartKind
-    count: int
-    guarantee: Guarantee
-    computed: bool
-    declared: tuple[str, ...]
-    not_private: str = ""
-    releases: frozenset[str] = frozenset()
+    name: str  # the file, or what was released
+    kind: Literal["certificate", "statement", "guarantee"]  # of document: a ledger's entries say it, and ask it
+    count: int  # how many independent releases like it there are, >= 1
+    guarantee: Guarantee  # of one of them, computed again where anything computes it
+    computed: bool  # else it is taken as it is written
+    declared: tuple[str, ...]  # what nothing proves, a line each
+    not_private: str = ""  # why nothing is proved; empty where something is
+    releases: frozenset[str] = frozenset()  # what tells them from those of other parts; empty for a number of no particular release
     records: int | None = None
-    sealed: bool = False
+    sealed: bool = False  # by somebody whose key is believed
     unit: Unit = "record"
-    content: dict[str, Any] = field(repr=False, hash=False, compare=False)
+    content: dict[str, Any] = field(repr=False, hash=False, compare=False)  # the document that it was read from
 
 
 def part_of(
@@ -90,26 +73,19 @@ def part_of(
             return _of_event(item, name or type(item).__name__, count, said, unit or "record"), said
     except LetheError as error:
         raise InputError(f"{name}: {error.what}" if name else error.what, source=error.source, remedy=error.remedy) from error
-    raise InputError(f"parts: got {type(item).__name__}; {_NEEDED}.", remedy=_remedy(item))
-
-
-_NEEDED = (
-    "it needs certificates, statements, totals, guarantees, dp_accounting events, files of them, or pairs of one and how many there are"
-)
-
-
-def _remedy(item: object) -> str:
+    remedy = "give for instance [certificate, 'other.json', (third, 2)]."
     if hasattr(item, "certificate_") or hasattr(item, "statement_"):
-        return "give its certificate_; of a pipeline lethe.estimators.privacy_of(pipeline)."
-    if hasattr(item, "record") or hasattr(item, "run_id"):
-        return "certify it first: lethe.certify(run, delta)."
-    return "give for instance [certificate, 'other.json', (third, 2)]."
+        remedy = "give its certificate_; of a pipeline lethe.estimators.privacy_of(pipeline)."
+    elif hasattr(item, "record") or hasattr(item, "run_id"):
+        remedy = "certify it first: lethe.certify(run, delta)."
+    needed = "certificates, statements, totals, guarantees, dp_accounting events, files of them, or pairs of one and how many there are"
+    raise InputError(f"parts: got {type(item).__name__}; it needs {needed}.", remedy=remedy)
 
 
 def _require_relation(neighbours: Neighbours | None, what: str) -> Neighbours:
     if neighbours is None:
         raise InputError(
-            f"{what} {_NO_RELATION}, and one epsilon means another thing under each.",
+            f"{what} says no neighbouring relation, and one epsilon means another thing under each.",
             remedy="say which it is about: neighbours='replace_one', 'zero_out' or 'add_or_remove' (--neighbours).",
         )
     return neighbours
@@ -159,16 +135,14 @@ def _of_statement(statement: Statement, name: str, count: int) -> Part:
 def _of_guarantee(guarantee: Guarantee, name: str, count: int, neighbours: Neighbours, unit: Unit, *, one_release: bool) -> Part:
     require_relation(guarantee, neighbours)
     content = guarantee.to_dict()
+    about = neighbours if unit == "record" else f"{neighbours} of {NOUNS[unit][1]}"
     return Part(
         name=name,
         kind="guarantee",
         count=count,
         guarantee=guarantee,
         computed=False,
-        declared=(
-            "guarantee: taken as it is written",
-            f"neighbours: {neighbours}{'' if unit == 'record' else f' of {NOUNS[unit][1]}'}, as the caller says",
-        ),
+        declared=("guarantee: taken as it is written", f"neighbours: {about}, as the caller says"),
         releases=frozenset([digest(content)] if one_release else []),
         unit=unit,
         content=content,
@@ -185,9 +159,8 @@ def _of_event(event: Any, name: str, count: int, neighbours: Neighbours, unit: U
                 raise UnknownEvent("counts need to be whole numbers from 1 to 1e15, and events a list")
             parts.append((guarantee_of(leaf, neighbours), times))
         except UnknownEvent as error:
-            raise InputError(
-                f"the event {type(leaf).__name__} cannot be added: {error}.", remedy="give its guarantee, or the certificate of its run."
-            ) from error
+            what = f"the event {type(leaf).__name__} cannot be added: {error}."
+            raise InputError(what, remedy="give its guarantee, or the certificate of its run.") from error
     return _of_guarantee(joined(parts), name, count, neighbours, unit, one_release=False)
 
 
@@ -215,11 +188,9 @@ def _read_saved(content: dict[str, Any], *, source: str, key: PublicKey | None) 
     try:
         return guarantee_from_dict(content)
     except (InputError, TypeError, ValueError, RecursionError) as error:
-        known = "certificate, statement, total or guarantee"
-        reason = f"not a {known}" if kind is None else f"not a {known}: {str(error).splitlines()[0].rstrip('.')}"
-        raise InputError(
-            f"{reason}.", source=source, remedy="give a file written by `lethe certify -o`, `lethe total -o`, or by save of a certificate."
-        ) from error
+        why = "" if kind is None else f": {str(error).splitlines()[0].rstrip('.')}"
+        remedy = "give a file written by `lethe certify -o`, `lethe total -o`, or by save of a certificate."
+        raise InputError(f"not a certificate, statement, total or guarantee{why}.", source=source, remedy=remedy) from error
 
 
 def refuse_repeated(parts: Iterable[Part]) -> None:

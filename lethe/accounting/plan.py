@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
+from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems
 from lethe.calculus.any_guarantee import noise_scaled
 from lethe.calculus.composition import overshoot, require_target
 from lethe.calculus.crossing import smallest
@@ -14,6 +12,7 @@ from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate
 from lethe.errors import CalibrationError, InputError
 from lethe.errors.names import in_other_words
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.theorems.truncation import require_room, truncation_slack
 
@@ -94,7 +93,15 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
         if verdict.usable and verdict.bound is not None:
             factor = _smaller_factor(verdict.bound.guarantee, target, factor)
     if factor is None:
-        _refuse_cap(run, target)
+        if isinstance(target, ApproxDP):
+            require_room(run, target.delta_bound)
+        elif (slack := truncation_slack(run)) > 0.0:  # a target below what a cap on batches costs, whatever the noise
+            raise InputError(
+                f"target: got {target.describe()}; batches cut at {run.batches.cap} records cost {slack:.4g} in delta, "
+                "which no such target has.",
+                source=f"batches.truncate_at = {run.batches.cap}",
+                remedy="give epsilon and delta, or drop truncate_at.",
+            )
         raise CalibrationError(
             f"no noise of this shape makes run {run.run_id} meet {target.describe()}: some touch is followed by no noise at all, "
             "or the target is out of reach.",
@@ -103,15 +110,13 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
         )
     if run.release == "last" and run.precision is None and run.noise is None:
         factor *= 1 + _ROOM_FOR_ROUNDING
-    found = shape.with_noise_scaled(factor)
-    verdicts = evaluate_theorems(found)
     growth = _TOLERANCE
-    while _misses(verdicts, target):  # the scaled run's own rounding, or another choice of windows, can cost the last digits
-        factor *= 1 + growth
+    while True:
+        verdicts = evaluate_theorems(found := shape.with_noise_scaled(factor))
+        if any(verdict.usable and verdict.bound and overshoot(verdict.bound.guarantee, target) <= 1.0 for verdict in verdicts):
+            return found, verdicts
+        factor *= 1 + growth  # the scaled run's own rounding, or another choice of windows, can cost the last digits
         growth *= 2
-        found = shape.with_noise_scaled(factor)
-        verdicts = evaluate_theorems(found)
-    return found, verdicts
 
 
 def refuse_seeded(run: Run) -> Run:
@@ -123,23 +128,6 @@ def refuse_seeded(run: Run) -> Run:
             remedy="set seeded to false (run.replace(seeded=False)), and train without seed or generator.",
         )
     return run
-
-
-def _refuse_cap(run: Run, target: Guarantee) -> None:
-    """Say of a target that no noise meets where it is below what a cap on batches costs."""
-    if isinstance(target, ApproxDP):
-        require_room(run, target.delta_bound)
-    elif (slack := truncation_slack(run)) > 0.0:
-        raise InputError(
-            f"target: got {target.describe()}; batches cut at {run.batches.cap} records cost {slack:.4g} in delta, "
-            "which no such target has.",
-            source=f"batches.truncate_at = {run.batches.cap}",
-            remedy="give epsilon and delta, or drop truncate_at.",
-        )
-
-
-def _misses(verdicts: Sequence[Verdict], target: Guarantee) -> bool:
-    return all(verdict.bound is None or not verdict.usable or overshoot(verdict.bound.guarantee, target) > 1.0 for verdict in verdicts)
 
 
 def _smaller_factor(guarantee: Guarantee, target: Guarantee, known: float | None) -> float | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from lethe.accounting.certify import certificate_of, evaluate_theorems
 from lethe.calculus.any_guarantee import require_relation
@@ -29,14 +28,11 @@ _VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}((a|b|rc)\d{1,3})?(\.(post|dev)\d
 
 
 def recheck(certificate: Certificate) -> Certificate:
-    """Certify the certificate's run again, and compare everything it says: numbers, hypotheses, words and sources.
+    """Certify the certificate's run again, and compare everything it says: the certificate as this version of Lethe writes it.
 
     Its numbers, and which hypotheses hold and how each is known, must be those of the run (and of the seal, where there is one). So must
-    its words if it is of this version of Lethe. Those of another version may differ, and cannot be checked: what is returned then says
-    the same in this version's words.
+    its words if it is of this version of Lethe. Those of another version may differ, and cannot be checked.
 
-    Returns:
-        The certificate as this version of Lethe writes it, to be shown in the place of the one that was given.
     Raises:
         InputError: something it says does not follow from its run, or its seal is broken.
     """
@@ -57,12 +53,8 @@ def recheck(certificate: Certificate) -> Certificate:
 def words_differ(certificate: Certificate, again: Certificate) -> str:
     """A line on a certificate of another version whose words are not this one's; empty where there is nothing to say."""
     differing = _differing_words(certificate, again)
-    if not differing:
-        return ""
-    return (
-        f"written by lethe {certificate.version}, with the same numbers but other {differing}: shown are the words of lethe {__version__}, "
-        "those of the file cannot be checked."
-    )
+    other = f"written by lethe {certificate.version}, with the same numbers but other {differing}"
+    return f"{other}: shown are the words of lethe {__version__}, those of the file cannot be checked." if differing else ""
 
 
 def _certified_again(certificate: Certificate) -> Certificate:
@@ -86,11 +78,8 @@ def _compare_numbers(certificate: Certificate, fresh: Certificate) -> None:
         if delta == certificate.delta and not _close(claimed, certificate.epsilon):
             claimed = certificate.epsilon
         if certificate.theorem != fresh.theorem or not _close(claimed, proved):
-            raise _refused(
-                certificate,
-                f"it claims epsilon = {claimed:g} at delta = {delta:g} by {certificate.theorem}; from its run follows epsilon = {proved:g} "
-                f"by {fresh.theorem}",
-            )
+            claim = f"it claims epsilon = {claimed:g} at delta = {delta:g} by {certificate.theorem}"
+            raise _refused(certificate, f"{claim}; from its run follows epsilon = {proved:g} by {fresh.theorem}")
     if not _same_content(certificate.guarantee.to_dict(), fresh.guarantee.to_dict()):
         raise _refused(certificate, f"the parts of its guarantee are not those of {fresh.theorem} on its run")
     old, new = certificate.lipschitz, fresh.lipschitz
@@ -98,13 +87,10 @@ def _compare_numbers(certificate: Certificate, fresh: Certificate) -> None:
         said, needed = ("none" if one is None else f"{one.constant:.7g}" for one in (old, new))
         raise _refused(certificate, f"it says {said} for the Lipschitz constant of a step; from its run follows {needed}")
     for other, again in zip(certificate.others, fresh.others, strict=True):
-        if (other.status, other.epsilon is None) != (again.status, again.epsilon is None) or not _close(
-            other.epsilon or 0.0, again.epsilon or 0.0
-        ):
-            raise _refused(
-                certificate,
-                f"it says of {other.theorem}: {other.status}, {other.epsilon}; from its run follows {again.status}, {again.epsilon}",
-            )
+        same = (other.status, other.epsilon is None) == (again.status, again.epsilon is None)
+        if not same or not _close(other.epsilon or 0.0, again.epsilon or 0.0):
+            told = f"{other.status}, {other.epsilon}; from its run follows {again.status}, {again.epsilon}"
+            raise _refused(certificate, f"it says of {other.theorem}: {told}")
 
 
 def _compare_findings(certificate: Certificate, fresh: Certificate) -> None:
@@ -112,10 +98,8 @@ def _compare_findings(certificate: Certificate, fresh: Certificate) -> None:
     stated, needed = (tuple(map(_essence, one.findings)) for one in (certificate, fresh))
     if stated == needed:
         return
-    added = [finding for finding in certificate.findings if _essence(finding) not in needed]
-    missing = [finding for finding in fresh.findings if _essence(finding) not in stated]
-    differing = [f"it has {finding.name!r} ({finding.evidence})" for finding in added]
-    differing += [f"it lacks {finding.name!r} ({finding.evidence})" for finding in missing]
+    differing = [f"it has {one.name!r} ({one.evidence})" for one in certificate.findings if _essence(one) not in needed]
+    differing += [f"it lacks {one.name!r} ({one.evidence})" for one in fresh.findings if _essence(one) not in stated]
     why = "; ".join(differing) or "their order or number differs"
     unsealed = "" if certificate.seal is not None else ", and no seal says that the code that trained adds any"
     raise _refused(certificate, f"its hypotheses are not those of {certificate.theorem} on its run: {why}{unsealed}")
@@ -145,12 +129,7 @@ def _essence(finding: Finding) -> tuple[str, str, str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecheckedStatement:
-    """A statement whose numbers follow from its mechanism.
-
-    Args:
-        statement: with the guarantee as this version of Lethe computes it; one with a seal that is believed as it was sealed.
-        computed: its guarantee, and what that rests on.
-    """
+    """A statement whose numbers follow from its mechanism (with a seal that is believed, as it was sealed), and what they rest on."""
 
     statement: Statement
     computed: Computed
@@ -197,11 +176,10 @@ def recheck_statement(statement: Statement) -> RecheckedStatement:
         raise _refused(statement, f"it says {statement.records} records, and a release in it is of {inner}")
     claimed, proved = statement.planned, found.guarantee
     same = _same_content(claimed.to_dict(), proved.to_dict())
-    for delta in (*(() if statement.target_delta is None else (statement.target_delta,)), *_DELTAS):
+    for delta in _DELTAS if statement.target_delta is None else (statement.target_delta, *_DELTAS):
         one, other = claimed.epsilon(delta), proved.epsilon(delta)
         if not _close(one, other) and not (same and math.isclose(one, other, rel_tol=_CONVOLVED)):
-            why = f"it claims epsilon = {claimed.epsilon(delta):g} at delta = {delta:g}; from its numbers follows {proved.epsilon(delta):g}"
-            raise _refused(statement, why)
+            raise _refused(statement, f"it claims epsilon = {one:g} at delta = {delta:g}; from its numbers follows {other:g}")
     if not same:
         raise _refused(statement, "the parts of its guarantee are not those that its mechanism has")
     records = inner if statement.records is None else statement.records
@@ -243,14 +221,12 @@ def _close(one: float, two: float) -> bool:
     return math.isclose(one, two, rel_tol=_SAME, abs_tol=_TINY)
 
 
-def _same_content(one: object, two: object) -> bool:
+def _same_content(one: Any, two: Any) -> bool:
     """Two guarantees as plain data: the same kinds, and the same numbers but for rounding."""
-    if isinstance(one, Mapping) and isinstance(two, Mapping):
-        first, second = cast("Mapping[str, object]", one), cast("Mapping[str, object]", two)
-        return first.keys() == second.keys() and all(_same_content(value, second[key]) for key, value in first.items())
+    if isinstance(one, dict) and isinstance(two, dict):
+        return one.keys() == two.keys() and all(_same_content(value, two[key]) for key, value in one.items())
     if isinstance(one, list | tuple) and isinstance(two, list | tuple):
-        entries, others = cast("list[object]", one), cast("list[object]", two)
-        return len(entries) == len(others) and all(map(_same_content, entries, others))
+        return len(one) == len(two) and all(map(_same_content, one, two))
     if isinstance(one, int | float) and isinstance(two, int | float) and not isinstance(one, bool):
         return _close(one, two)
     return one == two

@@ -1,35 +1,34 @@
-"""Total: what several releases from the same records cost together, and what it rests on."""
+"""total: add up what several releases from the same records cost together, and what that rests on."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from lethe.accounting.parts import MOST_TIMES, Part, digest, part_of, refuse_repeated
 from lethe.calculus.any_guarantee import joined
-from lethe.calculus.domains import require_count, require_nonnegative
+from lethe.calculus.domains import outside, require_count, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note, open_delta
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.claims import Claims
+from lethe.certificates.claims import UNREADABLE, Claims, no_such_document
 from lethe.certificates.keys import PublicKey
 from lethe.certificates.parts import Citation, exactly, read_text, relation_words
 from lethe.documents.shortened import page_in_few_lines
-from lethe.documents.strict import read_document, write_document
+from lethe.documents.strict import read_document
 from lethe.documents.version import __version__
 from lethe.errors import InputError
-from lethe.run.neighbours import NOUNS, Unit
+from lethe.errors.names import in_other_words
+from lethe.run.participation import NOUNS, Unit
 from lethe.run.run import Neighbours
 
 FIXED_BEFORE = (
     "holds if the guarantee of every part was fixed before anything was released; what a part computed may depend on earlier releases. "
     "Not covered: parts, noise or a number of parts chosen after looking at a release; that needs a privacy filter."
 )
-SAME_USERS = "one person is one user, the same in every part, and nothing else about these users was released"
-SAME_RECORDS = "one person is one record, the same in every part, and nothing else about these records was released"
 _GAUSSIAN = Citation(key="dong-2019", text="Dong, Roth, Su 2019, Gaussian differential privacy, arXiv:1905.02383, Corollary 3.3")
 _MIXED = (
     Citation(key="zhu-2022", text="Zhu, Dong, Wang 2022, Optimal accounting of differential privacy via characteristic function, "
@@ -81,7 +80,8 @@ class Total(Claims):
     @property
     def title(self) -> str:
         """What holds of all parts together, in a line."""
-        return f"{self._claim}, {_counted(self.parts)} together."
+        number = sum(part.count for part in self.parts)
+        return f"{self._claim}, {number} release{'' if number == 1 else 's'} together."
 
     @property
     def records(self) -> int | None:
@@ -113,7 +113,8 @@ class Total(Claims):
         for part in self.parts:
             for line in part.declared:
                 by.setdefault(line, []).append(part.name)
-        same = f"the same records: {SAME_RECORDS}" if self.unit == "record" else f"the same users: {SAME_USERS}"
+        one, many = NOUNS[self.unit]
+        same = f"the same {many}: one person is one {one}, the same in every part, and nothing else about these {many} was released"
         return (same, *(f"{', '.join(names)}: {line}" for line, names in by.items()))
 
     @property
@@ -128,20 +129,23 @@ class Total(Claims):
             (
                 part.name,
                 str(part.count),
-                shown(part.guarantee.epsilon(self.delta) if self.delta < 1.0 else 0.0),
+                shown(self._alone(part)),
                 part.guarantee.describe(),
                 "computed" if part.computed else "as written",
             )
             for part in self.parts
         )
 
+    def _alone(self, part: Part) -> float:
+        return part.guarantee.epsilon(self.delta) if self.delta < 1.0 else 0.0
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What has to be known beside the numbers."""
-        large = None if self.records is None else large_delta_note(self.delta, self.records)
-        if self.records is None:
-            large = f"note: no part says of how many records it is: delta = {self.delta:g} needs to be below 1/records."
-        return (*([self.not_private] if self.not_private else []), FIXED_BEFORE, *([] if large is None else [large]))
+        large = f"note: no part says of how many records it is: delta = {self.delta:g} needs to be below 1/records."
+        if self.records is not None:
+            large = large_delta_note(self.delta, self.records)
+        return tuple(filter(None, (self.not_private, FIXED_BEFORE, large)))
 
     def explain(self) -> str:
         """The total as text for a person."""
@@ -153,10 +157,6 @@ class Total(Claims):
         lines += self.notes
         lines += [f"    declared   {line}" for line in self.declared]
         return "\n".join(lines)
-
-    def cite(self) -> str:
-        """The sources, one a line."""
-        return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
 
     def to_dict(self) -> dict[str, Any]:
         """The total as plain data, with the documents of its parts."""
@@ -172,7 +172,7 @@ class Total(Claims):
                 {
                     "name": part.name,
                     "count": part.count,
-                    "epsilon": _plain(part.guarantee.epsilon(self.delta) if self.delta < 1.0 else 0.0),
+                    "epsilon": _plain(self._alone(part)),
                     "computed": part.computed,
                     "document": part.content,
                 }
@@ -207,11 +207,10 @@ class Total(Claims):
             listed = [_read(part, neighbours, unit, key) for part in content["parts"]]
         except InputError as error:
             raise InputError(f"total: {error.what}", source=source or error.source, remedy=error.remedy) from error
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError) as error:
-            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
+        except UNREADABLE as error:
             remedy = "give a file written by `lethe total -o` or Total.save."
-            raise InputError(f"not a total: {reason}.", source=source, remedy=remedy) from error
-        found = composed(listed, neighbours, {asked: said[asked]}, unit=unit, allow_large_delta=True)
+            raise no_such_document(TOTAL, error, source, remedy) from error
+        found = _composed(listed, neighbours, {asked: said[asked]}, unit=unit, allow_large_delta=True)
         for name in ("epsilon", "delta"):
             proved = float(getattr(found, name))
             if not math.isclose(proved, said[name], rel_tol=1e-6, abs_tol=1e-15):
@@ -222,18 +221,75 @@ class Total(Claims):
                 )
         return found
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Total:
-        """Read a total from a file that `save` wrote; `key` as for `from_dict`.
 
-        Raises:
-            InputError: the file cannot be read, holds no total, or one that does not follow from its parts.
-        """
-        return cls.from_dict(read_document(path), source=str(path), key=key)
+@in_other_words
+def total(
+    parts: Sequence[object],
+    delta: float | None = None,
+    *,
+    epsilon: float | None = None,
+    neighbours: Neighbours | None = None,
+    unit: Unit | None = None,
+    key: PublicKey | str | os.PathLike[str] | None = None,
+    allow_large_delta: bool = False,
+) -> Total:
+    """What several releases from the same records cost together.
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the total, with the documents of its parts, to a .json (or .yaml) file, whole or not at all."""
-        write_document(path, self.to_dict())
+    Each certificate and statement is computed again first, as by `verify`, and what does not follow is refused. Refused by name are parts
+    of different neighbouring relations or units of privacy, numbers that say no relation, and a release that is there twice.
+
+    Args:
+        parts: certificates, statements, totals, guarantees, dp_accounting events, or files of them; for several independent releases of
+            one kind a pair (certificate, N).
+        delta: in (0, 1), and below 1/records of every part; or
+        epsilon: >= 0 in its place, and the delta is computed.
+        neighbours: the relation of guarantees and events, which say none; also a check of all others.
+        unit: "record" or "user": of guarantees and events, which say none, "record" where it is left out; also a check of all others.
+        key: the public key, or its PEM file, of the one whose seals are believed; None: this installation's and its team's.
+        allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
+    Returns:
+        A total, whose guarantee is as small as the calculus of `lethe.calculus.any_guarantee.together` makes it.
+    Raises:
+        InputError: a part cannot be added, or an argument is out of its range.
+    Reference: Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10 (adaptive composition of fixed guarantees).
+    """
+    if not isinstance(parts, list | tuple) or not parts:
+        raise outside("parts", parts, "a list of at least one certificate, statement, total, guarantee, event or file")
+    if (delta is None) == (epsilon is None):
+        raise InputError("delta and epsilon: a total needs one of the two.", remedy="give delta=1e-5, or epsilon=1 for the delta at it.")
+    for name, word, words in (("neighbours", neighbours, get_args(Neighbours)), ("unit", unit, get_args(Unit))):
+        if word is not None and word not in words:
+            raise outside(name, word, "one of " + ", ".join(words))
+    believed = key if key is None or isinstance(key, PublicKey) else PublicKey.load(key)
+    listed = [found for item in parts for found in _parts_of(item, neighbours, unit, believed)]
+    wanted = {"delta": delta} if epsilon is None else {"epsilon": epsilon}
+    return _composed(listed, neighbours, wanted, unit=unit, allow_large_delta=allow_large_delta)
+
+
+def _parts_of(item: object, neighbours: Neighbours | None, unit: Unit | None, key: PublicKey | None) -> list[tuple[Part, Neighbours]]:
+    count = 1
+    if isinstance(item, tuple):
+        if len(item) != 2:  # pyright: ignore[reportUnknownArgumentType]
+            raise outside("parts", item, "pairs of a part and how many releases like it there are")
+        item, count = item[0], require_count("the number of releases", item[1], high=MOST_TIMES)  # pyright: ignore[reportUnknownVariableType]
+    name = ""
+    if isinstance(item, str | os.PathLike):
+        name = os.fspath(item)
+        content = read_document(item)
+        if content.get("kind") != TOTAL:
+            return [part_of(content, name=name, count=count, neighbours=neighbours, unit=unit, key=key, one_release=True)]
+        item = Total.from_dict(content, source=name, key=key)
+    if isinstance(item, Total):
+        # What was written into the object may not be what its parts have.
+        again = Total.from_dict(item.to_dict(), source=name or None, key=key)
+        parts = [replace(part, count=part.count * count) for part in again.parts]
+        if name:  # a number of no particular release is one of the file that it is in
+            parts = [
+                replace(part, name=f"{name}: {part.name}", releases=part.releases or frozenset([digest([name, place])]))
+                for place, part in enumerate(parts)
+            ]
+        return [(part, again.neighbours) for part in parts]
+    return [part_of(item, name=name, count=count, neighbours=neighbours, unit=unit, key=key)]
 
 
 def _read(part: dict[str, Any], neighbours: Neighbours, unit: Unit, key: PublicKey | None) -> tuple[Part, Neighbours]:
@@ -244,7 +300,7 @@ def _read(part: dict[str, Any], neighbours: Neighbours, unit: Unit, key: PublicK
     return part_of(part["document"], name=read_text(part["name"]), count=count, neighbours=neighbours, unit=unit, key=key)
 
 
-def composed(
+def _composed(
     listed: Sequence[tuple[Part, Neighbours]],
     neighbours: Neighbours | None,
     wanted: dict[str, Any],
@@ -284,11 +340,6 @@ def _only(by: dict[Any, list[str]], wanted: str | None, what: str, noun: Callabl
         said = "; ".join(f"{', '.join(names)}: {noun(word)}" for word, names in by.items())
         raise InputError(f"the parts are about different {what}, and such epsilons do not add up ({said}).", remedy=remedy)
     return next(iter(by))
-
-
-def _counted(parts: Sequence[Part]) -> str:
-    number = sum(part.count for part in parts)
-    return f"{number} release{'' if number == 1 else 's'}"
 
 
 def _plain(value: float) -> float | str:

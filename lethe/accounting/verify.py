@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lethe.accounting.recheck import recheck, recheck_statement, words_differ
 from lethe.accounting.totals import TOTAL, Total
@@ -25,17 +25,12 @@ from lethe.errors import InputError, require_finite
 from lethe.errors.names import in_other_words
 
 _SOME_DELTA = 1e-5  # where neither a delta nor a number of records is known
+Document = Certificate | Statement | Total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer to one question about a certificate.
-
-    Args:
-        question: in a few words.
-        yes: the answer; whatever is not known is no.
-        why: the reason.
-    """
+    """The answer to one question about a certificate, and why; whatever is not known is no."""
 
     question: str
     yes: bool
@@ -65,7 +60,7 @@ class Verification:
     belongs: Answer | None
     within: Answer | None
     declared: tuple[str, ...]
-    certificate: Certificate | Statement | Total | None
+    certificate: Document | None
     large_delta: bool = False
     note: str = ""
 
@@ -98,14 +93,7 @@ class Verification:
         return {"yes": self.yes, **large, **answers, "declared": list(self.declared), "note": self.note}
 
 
-def sealed_by(seal: Seal[Any] | None, otherwise: str) -> Answer:
-    """Whether a key that is believed sealed it; `otherwise` is what follows where nobody did."""
-    if seal is None:
-        return Answer(question="sealed", yes=False, why=f"by nobody: {otherwise}")
-    return Answer(question="sealed", yes=seal.holds, why=seal.words)
-
-
-def belongs_to(seal: Seal[Any] | None, digest: str, named: str) -> Answer:
+def _belongs_to(seal: Seal[Any] | None, digest: str, named: str) -> Answer:
     """Whether what was sealed released the weights of this digest, which are called `named`."""
     question, record = f"belongs to {named}", None if seal is None else seal.record
     if seal is None or record is None or not record.released:
@@ -118,7 +106,7 @@ def belongs_to(seal: Seal[Any] | None, digest: str, named: str) -> Answer:
     return Answer(question=question, yes=True, why=f"{found}, SHA-256 {digest}")
 
 
-def load(path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Certificate | Statement | Total:
+def load(path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Document:
     """The certificate, statement or total in a file.
 
     Args:
@@ -134,7 +122,7 @@ def load(path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Certi
 
 @in_other_words
 def verify(
-    certificate: Certificate | Statement | Total | str | os.PathLike[str],
+    certificate: Document | str | os.PathLike[str],
     *,
     weights: Any = None,
     key: PublicKey | str | os.PathLike[str] | None = None,
@@ -160,122 +148,90 @@ def verify(
     allowed = require_switch("allow_large_delta", allow_large_delta)
     limit = None if max_epsilon is None else require_finite("max_epsilon", max_epsilon, low=0.0)
     stated = load(certificate, key=believed) if isinstance(certificate, str | os.PathLike) else certificate
-    if isinstance(stated, Total):
-        facts = _of_total(stated, believed)
-    elif isinstance(stated, Statement):
-        facts = _of_statement(stated.trusting(believed))
-    elif isinstance(stated, Certificate):  # pyright: ignore[reportUnnecessaryIsInstance]
-        facts = _of_certificate(stated.trusting(believed))
-    else:
+    if not isinstance(stated, Certificate | Statement | Total):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"certificate: got {type(stated).__name__}; it needs a Certificate or the file of one, a Statement or a Total.")
+    stated = stated if isinstance(stated, Total) else stated.trusting(believed)
+    follows, again, declared = _computed_again(stated, believed)
+    seal = None if isinstance(stated, Total) else stated.seal
+    epsilon, delta, records = _numbers(stated, again)
     # Of an unknown number of records nobody can tell whether delta is small.
-    large = facts.records is None or is_large(facts.delta, facts.records)
+    large = records is None or is_large(delta, records)
+    why = f"epsilon = {shown(epsilon)} at delta = {delta:g}"
+    if records is None:
+        why += "; of how many records nothing says, and delta needs to be below 1/records"
+    elif (note := large_delta_note(delta, records)) is not None:
+        why += f"; {note.removeprefix('note: ')}"
     belongs = within = None
     if weights is not None:
         # Without a seal nothing is looked for in the weights.
-        digest = "" if facts.seal is None else tensors_digest(as_tensors(weights))
-        belongs = belongs_to(facts.seal, digest, Path(weights).name if isinstance(weights, str | os.PathLike) else "these weights")
+        digest = "" if seal is None else tensors_digest(as_tensors(weights))
+        belongs = _belongs_to(seal, digest, Path(weights).name if isinstance(weights, str | os.PathLike) else "these weights")
     if limit is not None:
-        sign, at_most = "<=" if facts.epsilon <= limit else ">", facts.epsilon <= limit
-        within = Answer(question=f"epsilon at most {limit:g}", yes=at_most, why=f"{shown(facts.epsilon)} {sign} {limit:g}")
+        sign, at_most = "<=" if epsilon <= limit else ">", epsilon <= limit
+        within = Answer(question=f"epsilon at most {limit:g}", yes=at_most, why=f"{shown(epsilon)} {sign} {limit:g}")
     return Verification(
-        follows=facts.follows,
-        private=_private(facts, allowed=allowed or not large),
-        sealed=facts.sealed,
+        follows=follows,
+        private=Answer(question="private", yes=epsilon < float("inf") and delta < 1.0 and (allowed or not large), why=why),
+        sealed=_sealed(stated, again),
         belongs=belongs,
         within=within,
-        declared=facts.declared,
-        certificate=facts.again,
+        declared=declared,
+        certificate=again,
         large_delta=large,
-        note=facts.note,
+        note=words_differ(stated, again) if isinstance(stated, Certificate) and isinstance(again, Certificate) else "",
     )
 
 
-class _Facts(NamedTuple):
-    """What the answers are made of: the numbers that hold, what was computed again (None where it does not follow), and the seal."""
-
-    follows: Answer
-    epsilon: float
-    delta: float
-    records: int | None
-    sealed: Answer
-    declared: tuple[str, ...]
-    again: Certificate | Statement | Total | None
-    seal: Seal[Any] | None = None
-    note: str = ""
+_FOLLOWS = {
+    Certificate: ("follows from its run", "its numbers, hypotheses and words are those of its run"),
+    Statement: ("follows from its mechanism", "its guarantee is that of its mechanism with its numbers"),
+    Total: ("follows from its parts", "every part is what its document gives, and so is their composition"),
+}
+_UNSEALED = {Certificate: "its run may have been typed by hand", Statement: "its numbers may have been typed by hand"}
 
 
-def _private(facts: _Facts, *, allowed: bool) -> Answer:
-    why = f"epsilon = {shown(facts.epsilon)} at delta = {facts.delta:g}"
-    if facts.records is None:
-        why += "; of how many records nothing says, and delta needs to be below 1/records"
-    elif (note := large_delta_note(facts.delta, facts.records)) is not None:
-        why += f"; {note.removeprefix('note: ')}"
-    return Answer(question="private", yes=facts.epsilon < float("inf") and facts.delta < 1.0 and allowed, why=why)
-
-
-def _of_certificate(judged: Certificate) -> _Facts:
-    again, why = None, "its numbers, hypotheses and words are those of its run"
+def _computed_again(stated: Document, key: PublicKey | None) -> tuple[Answer, Document | None, tuple[str, ...]]:
+    """Whether its numbers follow; what they follow as, None where they do not; and what it rests on that nothing proves."""
+    question, why = _FOLLOWS[type(stated)]
+    declared, written = stated.declared if isinstance(stated, Total) else _declared(stated.findings), ()
+    again: Document | None = None
     try:
-        again = recheck(judged)
+        if isinstance(stated, Total):
+            again = Total.from_dict(stated.to_dict(), key=key)
+            declared, written = again.declared, again.written
+        elif isinstance(stated, Statement):
+            found = recheck_statement(stated)
+            again, declared, written = found.statement, _declared(found.declared), found.computed.stated
+        else:
+            again = recheck(stated)
+            declared = _declared(again.findings)
     except InputError as error:
         why = error.what
-    return _Facts(
-        follows=Answer(question="follows from its run", yes=again is not None, why=why),
-        epsilon=judged.epsilon,
-        delta=judged.delta,
-        records=judged.run.records,
-        sealed=sealed_by(judged.seal, "its run may have been typed by hand"),
-        declared=_declared((again or judged).findings),
-        again=again,
-        seal=judged.seal,
-        note="" if again is None else words_differ(judged, again),
-    )
+    if written:
+        why = f"nothing computes the guarantee of {', '.join(written)}: it is taken as it is written"
+    return Answer(question=question, yes=again is not None and not written, why=why), again, declared
 
 
-def _of_statement(judged: Statement) -> _Facts:
-    again, why = None, "its guarantee is that of its mechanism with its numbers"
-    try:
-        again = recheck_statement(judged)
-        if again.computed.stated:
-            why = f"nothing computes the guarantee of {', '.join(again.computed.stated)}: it is taken as it is written"
-    except InputError as error:
-        why = error.what
-    stated, delta = judged if again is None else again.statement, judged.target_delta
+def _numbers(stated: Document, again: Document | None) -> tuple[float, float, int | None]:
+    """The epsilon that holds, its delta, and of how many records."""
+    if isinstance(stated, Certificate):
+        return stated.epsilon, stated.delta, stated.run.records
+    if isinstance(stated, Total):
+        return again.epsilon if isinstance(again, Total) else stated.epsilon, stated.delta, stated.records
+    held, delta = again if isinstance(again, Statement) else stated, stated.target_delta
     if delta is None:
-        delta = _SOME_DELTA if stated.records is None else usual_delta(stated.records)
-    return _Facts(
-        follows=Answer(question="follows from its mechanism", yes=again is not None and not again.computed.stated, why=why),
-        epsilon=stated.epsilon(delta),
-        delta=delta,
-        records=stated.records,
-        sealed=sealed_by(judged.seal, "its numbers may have been typed by hand"),
-        declared=_declared(stated.findings if again is None else again.declared),
-        again=None if again is None else stated,
-        seal=judged.seal,
-    )
+        delta = _SOME_DELTA if held.records is None else usual_delta(held.records)
+    return held.epsilon(delta), delta, held.records
 
 
-def _of_total(total: Total, key: PublicKey | None) -> _Facts:
-    again, why = None, "every part is what its document gives, and so is their composition"
-    try:
-        again = Total.from_dict(total.to_dict(), key=key)
-        if again.written:
-            why = f"nothing computes the guarantee of {', '.join(again.written)}: it is taken as it is written"
-    except InputError as error:
-        why = error.what
-    stated = again or total
-    unsealed = [part.name for part in stated.parts if not part.sealed]
-    sealed = "every part by a key that is known" if not unsealed else f"not {', '.join(unsealed)}"
-    return _Facts(
-        follows=Answer(question="follows from its parts", yes=again is not None and not again.written, why=why),
-        epsilon=stated.epsilon,
-        delta=total.delta,
-        records=total.records,
-        sealed=Answer(question="sealed", yes=not unsealed, why=sealed),
-        declared=stated.declared,
-        again=again,
-    )
+def _sealed(stated: Document, again: Document | None) -> Answer:
+    if isinstance(stated, Total):
+        unsealed = [part.name for part in (again if isinstance(again, Total) else stated).parts if not part.sealed]
+        words = f"not {', '.join(unsealed)}" if unsealed else "every part by a key that is known"
+        return Answer(question="sealed", yes=not unsealed, why=words)
+    if stated.seal is None:
+        return Answer(question="sealed", yes=False, why=f"by nobody: {_UNSEALED[type(stated)]}")
+    return Answer(question="sealed", yes=stated.seal.holds, why=stated.seal.words)
 
 
 def _declared(findings: Iterable[Finding]) -> tuple[str, ...]:

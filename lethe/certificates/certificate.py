@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
 from lethe.calculus.any_guarantee import guarantee_from_dict
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import is_large, large_delta_note
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.claims import Claims
+from lethe.certificates.claims import UNREADABLE, Claims, no_such_document
 from lethe.certificates.findings import FRESH_NOISE, Finding, as_said, as_written
 from lethe.certificates.keys import PublicKey
 from lethe.certificates.parts import (
@@ -25,18 +24,15 @@ from lethe.certificates.parts import (
     others_counted,
     others_listed,
     plain_number,
-    read_citation,
-    read_finding,
-    read_other,
-    read_step_constant,
+    read_findings,
+    read_part,
     read_text,
     relation_words,
-    require_known_finding,
 )
 from lethe.certificates.records import TrainingRecord
 from lethe.certificates.seal import Seal, read_seal, seal
 from lethe.documents.shortened import html_table, page_in_few_lines
-from lethe.documents.strict import read_document, refuse_other_kind, write_document
+from lethe.documents.strict import refuse_other_kind
 from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.run.descended import clipped_along_a_line
@@ -166,10 +162,6 @@ class Certificate(Claims):
     def _seeded(self) -> Finding | None:
         return next((finding for finding in self.findings if finding.name == FRESH_NOISE and finding.status == "fails"), None)
 
-    def cite(self) -> str:
-        """The sources of the theorem and of the conversions it used, one a line."""
-        return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
-
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain data that JSON can hold; an infinite epsilon is the text "inf". `large_delta` is there if true, and
         `seal` where there is one.
@@ -183,15 +175,10 @@ class Certificate(Claims):
             "neighbours": self.run.neighbours,
             "release": self.run.release,
             **({} if self.run.unit == "record" else {"unit": self.run.unit}),
-            "lipschitz": None
-            if self.lipschitz is None
-            else {"constant": self.lipschitz.constant, "certificate": self.lipschitz.certificate},
+            "lipschitz": None if self.lipschitz is None else asdict(self.lipschitz),
             "hypotheses": [finding.to_dict() for finding in self.findings],
-            "others": [
-                {"theorem": other.theorem, "status": other.status, "epsilon": plain_number(other.epsilon), "why": other.why}
-                for other in self.others
-            ],
-            "citations": [{"key": citation.key, "text": citation.text} for citation in self.citations],
+            "others": [{**asdict(other), "epsilon": plain_number(other.epsilon)} for other in self.others],
+            "citations": [asdict(citation) for citation in self.citations],
             "run": self.run.to_document(),
             "lethe": self.version,
         }
@@ -212,11 +199,9 @@ class Certificate(Claims):
         try:
             loaded = _parsed(cls, content, key)
             _refuse_contradictions(loaded, content)
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
-            raise InputError(
-                f"not a certificate: {reason}.", source=source, remedy="give a file written by `lethe certify -o` or Certificate.save."
-            ) from error
+        except UNREADABLE as error:
+            remedy = "give a file written by `lethe certify -o` or Certificate.save."
+            raise no_such_document("certificate", error, source, remedy) from error
         return loaded.trusting(key)
 
     def sealed(self, record: TrainingRecord) -> Certificate:
@@ -236,19 +221,6 @@ class Certificate(Claims):
         kept = tuple(one if record is not None and record.vouches_for(one) else as_said(one) for one in written)
         return replace(self, findings=kept, seal=seal)
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Certificate:
-        """Read a certificate from a file that `save` wrote; `key` as for `from_dict`.
-
-        Raises:
-            InputError: the file cannot be read or holds no certificate.
-        """
-        return cls.from_dict(read_document(path), source=str(path), key=key)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the certificate to a .json (or .yaml) file, whole or not at all."""
-        write_document(path, self.to_dict())
-
 
 def _parsed(cls: type[Certificate], content: dict[str, Any], key: PublicKey | None) -> Certificate:
     exactly(content, *_KEYS, besides=("seal", "large_delta", "unit"))
@@ -259,10 +231,10 @@ def _parsed(cls: type[Certificate], content: dict[str, Any], key: PublicKey | No
         epsilon=float(content["epsilon"]),
         theorem=read_text(content["theorem"]),
         guarantee=guarantee_from_dict(content["guarantee"]),
-        lipschitz=None if lipschitz is None else read_step_constant(lipschitz),
-        findings=tuple(read_finding(finding) for finding in content["hypotheses"]),
-        others=tuple(read_other(other) for other in content["others"]),
-        citations=tuple(read_citation(entry) for entry in content["citations"]),
+        lipschitz=None if lipschitz is None else read_part(StepConstant, lipschitz),
+        findings=read_findings(content["hypotheses"]),
+        others=tuple(read_part(Other, other) for other in content["others"]),
+        citations=tuple(read_part(Citation, citation) for citation in content["citations"]),
         version=read_text(content["lethe"]),
         seal=_read_seal(content["seal"], run, key) if "seal" in content else None,
     )
@@ -291,8 +263,6 @@ def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None
             raise ValueError(f"{name} is {content[name]!r}, but its run says {said!r}")
     if content.get("unit", "record") != loaded.run.unit:
         raise ValueError(f"unit is {content.get('unit', 'record')!r}, but its run says {loaded.run.unit!r}")
-    for finding in loaded.findings:
-        require_known_finding(finding)
     for other in loaded.others:
         if other.status not in get_args(OtherStatus):
             raise ValueError(f"the status of {other.theorem!r} is {other.status!r}")

@@ -1,14 +1,21 @@
-"""Claims: what may be asked of anything that has a guarantee for a number of records."""
+"""Claims: what may be asked of anything that has a guarantee for a number of records, and how its file is read and written."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Self, cast
 
 from lethe.calculus.large_delta import delta_for, open_delta
+from lethe.certificates.keys import PublicKey
+from lethe.documents.strict import read_document, write_document
+from lethe.errors import InputError
+
+UNREADABLE = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)
+"""What reading the content of a file of another kind stumbles over."""
 
 
 class Claims:
-    """Epsilon, delta and trade-off of a certificate, a statement or a total, asked in the same words and with the same refusals."""
+    """Epsilon, delta, trade-off, sources and file of a certificate, a statement or a total, with the same refusals."""
 
     __slots__ = ()
 
@@ -31,3 +38,26 @@ class Claims:
     def tradeoff(self: Any, type_one: float) -> float:
         """The least chance of a type II error that a test of one record with this chance of a type I error, in [0, 1], can have."""
         return self.guarantee.tradeoff(type_one)
+
+    def cite(self: Any) -> str:
+        """The sources of what was used, one a line."""
+        return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Self:
+        """Read one from a file that `save` wrote; `key` as for `from_dict`.
+
+        Raises:
+            InputError: the file cannot be read, or `from_dict` refuses what it holds.
+        """
+        return cast(Any, cls).from_dict(read_document(path), source=str(path), key=key)
+
+    def save(self: Any, path: str | os.PathLike[str]) -> None:
+        """Write it to a .json (or .yaml) file, whole or not at all."""
+        write_document(path, self.to_dict())
+
+
+def no_such_document(kind: str, error: Exception, source: str | None, remedy: str) -> InputError:
+    """The error of content that is none of a kind, of what reading it stumbled over."""
+    reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
+    return InputError(f"not a {kind}: {reason}.", source=source, remedy=remedy)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -101,13 +100,11 @@ class Comparison:
     @property
     def title(self) -> str:
         """The run and what is asked of it, in a line."""
-        return _title(self.run, self.delta)
+        return f"run {self.run.run_id}: {self.run.total_steps} steps, {setting_of(self.run, self.delta)}"
 
     def explain(self) -> str:
         """The comparison as text, a line a theorem."""
-        names = max(len(row.theorem) for row in self.rows)
-        lines = [f"{row.theorem:<{names}}  {row.shown():>11}  {row.standing:<11}  {row.reason}" for row in self.rows]
-        return "\n".join([self.title, *self.warnings, *lines, *self.notes])
+        return "\n".join([self.title, *self.warnings, *_listed(self.rows), *self.notes])
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -127,8 +124,7 @@ class Comparison:
         holding = [row for row in self.rows if row.usable]
         lines = [self.title, *self.warnings, *self.notes]
         shown_rows = holding[: MOST_LINES - len(lines) - 1]
-        names = max((len(row.theorem) for row in shown_rows), default=0)
-        lines += [f"{row.theorem:<{names}}  {row.shown():>11}  {row.standing:<11}  {row.reason}" for row in shown_rows]
+        lines += _listed(shown_rows)
         others = [
             (len(holding) - len(shown_rows), "are looser"),
             (sum(row.epsilon is None for row in self.rows), "do not apply"),
@@ -171,8 +167,9 @@ class Comparison:
         }
 
 
-def _title(run: Run, delta: float) -> str:
-    return f"run {run.run_id}: {run.total_steps} steps, {setting_of(run, delta)}"
+def _listed(rows: Sequence[ComparisonRow]) -> list[str]:
+    names = max((len(row.theorem) for row in rows), default=0)
+    return [f"{row.theorem:<{names}}  {row.shown():>11}  {row.standing:<11}  {row.reason}" for row in rows]
 
 
 def setting_of(run: Run, delta: float | None) -> str:
@@ -195,10 +192,8 @@ def frame_of(rows: Iterable[tuple[dict[str, Any], Any]], *, title: str) -> Any:
         import pandas  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:
         raise MissingExtraError("a frame needs pandas, which is not installed.", remedy="pip install pandas; or take to_dict()") from error
-    lines = [
-        {**first, **{name: getattr(row, name) for name in _COLUMNS}, "epsilon": math.nan if row.epsilon is None else row.epsilon}
-        for first, row in rows
-    ]
+    lines = [{**first, **{name: getattr(row, name) for name in _COLUMNS}} for first, row in rows]
     frame: Any = pandas.DataFrame(lines)
+    frame = frame.astype({"epsilon": float})  # of None NaN
     frame.attrs["title"] = title
     return frame

@@ -9,7 +9,6 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -70,22 +69,16 @@ class PublicKey:
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise InputError(f"{path} holds no public key in PEM.", source=str(path), remedy=remedy) from error
         if not isinstance(key, Ed25519PublicKey):
-            raise InputError(f"{path} holds {_kind(key)}; it needs an ed25519 public key.", source=str(path), remedy=remedy)
+            raise InputError(f"{path} holds {type(key).__name__}; it needs an ed25519 public key.", source=str(path), remedy=remedy)
         return cls(key.public_bytes_raw())
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class SigningKey:
-    """A private ed25519 key; its text form shows the public half only.
+    """A private ed25519 key, and where it came from, in words; its text form shows the public half only."""
 
-    Args:
-        private: an ed25519 private key.
-        source: where it came from, in words.
-    """
-
-    __slots__ = ("_private", "source")
-
-    def __init__(self, private: Ed25519PrivateKey, source: str) -> None:
-        self._private, self.source = private, source
+    _private: Ed25519PrivateKey
+    source: str
 
     def __repr__(self) -> str:
         return f"SigningKey({self.public.fingerprint}, {self.source})"
@@ -166,7 +159,7 @@ def _read(path: Path, whose: str) -> SigningKey:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise InputError(f"{path} holds no private key in PEM.", source=whose, remedy=_MAKE_ONE) from error
     if not isinstance(private, Ed25519PrivateKey):
-        raise InputError(f"{path} holds {_kind(private)}; it needs an ed25519 private key.", source=whose, remedy=_MAKE_ONE)
+        raise InputError(f"{path} holds {type(private).__name__}; it needs an ed25519 private key.", source=whose, remedy=_MAKE_ONE)
     return SigningKey(private, whose)
 
 
@@ -176,8 +169,3 @@ def _content(path: str | os.PathLike[str]) -> bytes:
             return stream.read(_MOST_BYTES)
     except (OSError, TypeError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}.", remedy="give the path of a key in PEM.") from error
-
-
-def _kind(key: Any) -> str:
-    name = type(key).__name__.removesuffix("PrivateKey").removesuffix("PublicKey").strip("_")
-    return f"a key of the kind {name}"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Literal, TypeVar, get_args
 
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.findings import ENFORCEABLE, SAID, Evidence, Finding, Status
-from lethe.run.neighbours import NOUNS, Unit
+from lethe.run.participation import NOUNS, Unit
 from lethe.run.run import Neighbours
 
 OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided", "proof-gap", "lower-bound"]
+
+PartT = TypeVar("PartT", bound="Citation | StepConstant | Other | Finding")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,44 +60,30 @@ def exactly(content: dict[str, Any], *names: str, besides: tuple[str, ...] = ())
     return content
 
 
-def read_step_constant(content: dict[str, Any]) -> StepConstant:
-    """A `StepConstant` from the content of a file."""
-    exactly(content, "constant", "certificate")
-    return StepConstant(constant=float(content["constant"]), certificate=read_text(content["certificate"]))
+def read_part(kind: type[PartT], content: dict[str, Any], *besides: str) -> PartT:
+    """A part of a file that is made of texts and numbers: exactly its fields without a default, and maybe those `besides`."""
+    needed = [one.name for one in fields(kind) if one.default is MISSING]
+    exactly(content, *needed, besides=besides)
+    return kind(**{one.name: _read(str(one.type), content[one.name]) for one in fields(kind) if one.name in content})
 
 
-def read_finding(content: dict[str, Any]) -> Finding:
-    """A `Finding` from the content of a file."""
-    exactly(content, "name", "status", "evidence", "detail", besides=("by", "said"))
-    return Finding(**{key: read_text(value) for key, value in content.items()})
+def _read(kind: str, value: Any) -> Any:
+    if "float" not in kind:
+        return read_text(value)
+    return None if value is None and "None" in kind else float(value)  # pyright: ignore[reportArgumentType]
 
 
-def require_known_finding(finding: Finding) -> None:
-    """Refuse a hypothesis of a file that no code of Lethe writes, with a ValueError."""
-    if finding.status not in get_args(Status) or finding.evidence not in get_args(Evidence):
-        raise ValueError(f"the hypothesis {finding.name!r} is neither of the known status nor of known evidence")
-    if finding.by and (finding.by not in ENFORCEABLE or finding.evidence != "enforced"):
-        raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence} by {finding.by!r}, which is not known to enforce any")
-    if finding.said and (finding.said not in SAID or finding.evidence != "declared"):
-        raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence}, and said to be {finding.said!r}")
-
-
-def read_citation(content: dict[str, Any]) -> Citation:
-    """A `Citation` from the content of a file."""
-    exactly(content, "key", "text")
-    return Citation(key=read_text(content["key"]), text=read_text(content["text"]))
-
-
-def read_other(content: dict[str, Any]) -> Other:
-    """An `Other` from the content of a file."""
-    exactly(content, "theorem", "status", "epsilon", "why")
-    epsilon = content["epsilon"]
-    return Other(
-        theorem=read_text(content["theorem"]),
-        status=read_text(content["status"]),
-        epsilon=None if epsilon is None else float(epsilon),
-        why=read_text(content["why"]),
-    )
+def read_findings(content: list[dict[str, Any]]) -> tuple[Finding, ...]:
+    """The hypotheses of a file; a ValueError of one that no code of Lethe writes."""
+    found = tuple(read_part(Finding, one, "by", "said") for one in content)
+    for finding in found:
+        if finding.status not in get_args(Status) or finding.evidence not in get_args(Evidence):
+            raise ValueError(f"the hypothesis {finding.name!r} is neither of the known status nor of known evidence")
+        if finding.by and (finding.by not in ENFORCEABLE or finding.evidence != "enforced"):
+            raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence} by {finding.by!r}, which is not known to enforce any")
+        if finding.said and (finding.said not in SAID or finding.evidence != "declared"):
+            raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence}, and said to be {finding.said!r}")
+    return found
 
 
 def read_text(value: object) -> Any:
@@ -126,22 +114,20 @@ def relation_words(neighbours: Neighbours, unit: Unit) -> str:
 
 
 _HOLDS = ("looser", "dominated")
+_NOT_USED = {
+    "refused": ("does not apply", "do not apply"),
+    "looser": ("is looser", "are looser"),
+    "claims": ("claims what is not proved", "claim what is not proved"),
+}
 
 
 def others_counted(others: Sequence[Other]) -> list[str]:
     """A line such as "8 others do not apply or are looser (--all)", or none where there are no others."""
     if not others:
         return []
-    said = {"refused": False, "looser": False, "claims": False}
-    for other in others:
-        said["looser" if other.status in _HOLDS else other.status if other.status == "refused" else "claims"] = True
     one = len(others) == 1
-    words = {
-        "refused": "does not apply" if one else "do not apply",
-        "looser": "is looser" if one else "are looser",
-        "claims": "claims what is not proved" if one else "claim what is not proved",
-    }
-    found = [words[name] for name, there in said.items() if there]
+    kinds = {"looser" if other.status in _HOLDS else "refused" if other.status == "refused" else "claims" for other in others}
+    found = [words[0 if one else 1] for kind, words in _NOT_USED.items() if kind in kinds]
     return [f"{len(others)} other{'' if one else 's'} {' or '.join(found)} (--all, or explain(every=True))"]
 
 

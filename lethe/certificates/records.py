@@ -17,6 +17,7 @@ RELEASE_TYPE = "urn:lethe-dp:release-record:v1"
 T = TypeVar("T")
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+_PART = "a part of its statement"
 
 
 class Released(NamedTuple):
@@ -38,31 +39,31 @@ def _attestation(released: Sequence[Released], predicate_type: str, predicate: d
 
 def _read_attestation(content: object, predicate_type: str, keys: set[str]) -> tuple[tuple[Released, ...], dict[str, Any]]:
     """What `_attestation` wrote, with exactly these keys of the predicate: what was released, and the predicate."""
-    _require_keys(content, {"_type", "subject", "predicateType", "predicate"})
+    require_keys(_PART, content, {"_type", "subject", "predicateType", "predicate"})
     assert isinstance(content, Mapping)
     if (content["_type"], content["predicateType"]) != (STATEMENT_TYPE, predicate_type):
         raise InputError(f"it states {content['predicateType']!r}; it needs {predicate_type}.")
-    _require_keys(content["predicate"], keys)
+    require_keys(_PART, content["predicate"], keys)
     return tuple(_released(one) for one in _as(list, content["subject"])), dict(content["predicate"])
 
 
-def _require_keys(content: object, keys: set[str]) -> None:
-    """Refuse a part of a statement that is no mapping with exactly these keys."""
+def require_keys(what: str, content: object, keys: set[str]) -> None:
+    """Refuse a part of a seal that is no mapping with exactly these keys."""
     if not isinstance(content, Mapping) or set(content) != keys:
         got = sorted(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
-        raise InputError(f"a part of its statement is {got}; it needs {sorted(keys)}.")
+        raise InputError(f"{what} is {got}; it needs {sorted(keys)}.")
 
 
 def _as(kind: type[T], value: object) -> T:
     if not isinstance(value, kind):
-        raise InputError(f"a part of its statement is {type(value).__name__}; it needs {kind.__name__}.")
+        raise InputError(f"{_PART} is {type(value).__name__}; it needs {kind.__name__}.")
     return value
 
 
 def _released(content: object) -> Released:
-    _require_keys(content, {"name", "digest"})
+    require_keys(_PART, content, {"name", "digest"})
     assert isinstance(content, Mapping)
-    _require_keys(content["digest"], {"sha256"})
+    require_keys(_PART, content["digest"], {"sha256"})
     return Released(_as(str, content["name"]), _as(str, content["digest"]["sha256"]))
 
 
@@ -187,7 +188,7 @@ class Recorded(Protocol):
 
 def _claims(content: object) -> tuple[HypothesisClaim, ...]:
     for one in _as(list, content):
-        _require_keys(one, {"name", "detail"})
+        require_keys(_PART, one, {"name", "detail"})
     return tuple(HypothesisClaim(_as(str, one["name"]), _as(str, one["detail"])) for one in _as(list, content))
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
 from lethe.calculus.any_guarantee import guarantee_from_dict, require_relation
@@ -15,7 +14,7 @@ from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import Guarantee, NotPrivate
 from lethe.calculus.large_delta import is_large, large_delta_note, open_delta
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.claims import Claims
+from lethe.certificates.claims import UNREADABLE, Claims, no_such_document
 from lethe.certificates.derivation import Derivation, derivation_lines
 from lethe.certificates.findings import FRESH_NOISE, Finding, as_told, first_failure, not_fresh
 from lethe.certificates.keys import PublicKey
@@ -24,22 +23,22 @@ from lethe.certificates.parts import (
     Citation,
     exactly,
     plain_number,
-    read_citation,
-    read_finding,
+    read_findings,
+    read_part,
     read_text,
     relation_words,
-    require_known_finding,
 )
 from lethe.certificates.records import ReleaseRecord
 from lethe.certificates.seal import Seal, read_seal, seal
 from lethe.documents.shortened import page_in_few_lines
-from lethe.documents.strict import read_document, to_json, write_document
+from lethe.documents.strict import to_json
 from lethe.documents.version import __version__
-from lethe.errors import HypothesisError, InputError
-from lethe.run.neighbours import Unit
+from lethe.errors import HypothesisError
+from lethe.run.participation import Unit
 from lethe.run.run import Neighbours
 
 KIND = "statement"
+_REMEDY = "give a file written by Statement.save."
 _KEYS = ("kind", "name", "guarantee", "neighbours", "findings", "citations", "derivation", "records", "release_id", "lethe")
 _BESIDES = ("epsilon", "delta", "seeded", "with_fresh_noise", "unit")
 
@@ -93,10 +92,9 @@ class Statement(Claims):
     def __post_init__(self) -> None:
         if not isinstance(self.guarantee, Guarantee):
             raise outside("guarantee", self.guarantee, "a guarantee of lethe.calculus")
-        if self.neighbours not in get_args(Neighbours):
-            raise outside("neighbours", self.neighbours, "one of " + ", ".join(get_args(Neighbours)))
-        if self.unit not in get_args(Unit):
-            raise outside("unit", self.unit, "one of " + ", ".join(get_args(Unit)))
+        for name, said, known in (("neighbours", self.neighbours, get_args(Neighbours)), ("unit", self.unit, get_args(Unit))):
+            if said not in known:
+                raise outside(name, said, "one of " + ", ".join(known))
         require_relation(self.guarantee, self.neighbours)
         if self.target_delta is not None:
             open_delta(self.target_delta)
@@ -194,10 +192,6 @@ class Statement(Claims):
         cost = self.guarantee.describe() if delta is None else f"({shown(self.epsilon(delta))}, {delta:g})-DP"
         return f"{cost}, {relation_words(self.neighbours, self.unit)}, all that was released"
 
-    def cite(self) -> str:
-        """The sources of what was used, one a line."""
-        return "\n".join(f"[{citation.key}] {citation.text}" for citation in self.citations)
-
     def to_dict(self) -> dict[str, Any]:
         """The statement as plain data, for a file."""
         asked = {} if self.target_delta is None else {"epsilon": plain_number(self.epsilon(self.target_delta)), "delta": self.target_delta}
@@ -209,7 +203,7 @@ class Statement(Claims):
             "neighbours": self.neighbours,
             **({} if self.unit == "record" else {"unit": self.unit}),
             "findings": [finding.to_dict() for finding in self.findings],
-            "citations": [{"key": citation.key, "text": citation.text} for citation in self.citations],
+            "citations": [asdict(citation) for citation in self.citations],
             "derivation": None if self.derivation is None else self.derivation.to_dict(),
             "records": self.records,
             "release_id": self.release_id,
@@ -235,7 +229,7 @@ class Statement(Claims):
         try:
             return stated._under(_read_seal(content["seal"], key)) if "seal" in content else stated.as_read()
         except RecursionError as error:
-            raise _no_statement(error, source) from error
+            raise no_such_document(KIND, error, source, _REMEDY) from error
 
     @classmethod
     def sealed(cls, record: ReleaseRecord) -> Statement:
@@ -258,19 +252,6 @@ class Statement(Claims):
         assert told.seal is not None
         return replace(told.seal.record.stated, seal=told.seal) if told.seal.holds and told.seal.record is not None else told
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Statement:
-        """Read a statement from a file that `save` wrote; `key` as for `from_dict`.
-
-        Raises:
-            InputError: the file cannot be read or holds no statement.
-        """
-        return cls.from_dict(read_document(path), source=str(path), key=key)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the statement to a .json (or .yaml) file, whole or not at all."""
-        write_document(path, self.to_dict())
-
     def as_read(self) -> Statement:
         """What a reader of its file may believe who believes no seal: nothing in it is enforced, but by the word of the file."""
         inner = self.derivation
@@ -283,13 +264,8 @@ def _read(content: dict[str, Any], *besides: str, source: str | None = None) -> 
     """The statement of a file as it tells itself, which nobody may believe yet; a seal in it is not looked at."""
     try:
         return _parsed(content, *besides)
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError, HypothesisError) as error:
-        raise _no_statement(error, source) from error
-
-
-def _no_statement(error: Exception, source: str | None) -> InputError:
-    reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
-    return InputError(f"not a statement: {reason}.", source=source, remedy="give a file written by Statement.save.")
+    except (*UNREADABLE, HypothesisError) as error:
+        raise no_such_document(KIND, error, source, _REMEDY) from error
 
 
 def _read_seal(content: object, key: PublicKey | None) -> Seal[ReleaseRecord]:
@@ -312,16 +288,13 @@ def _parsed(content: dict[str, Any], *besides: str) -> Statement:
     stated = guarantee_from_dict(content["guarantee"])
     if seeded and not isinstance(stated, NotPrivate):
         raise ValueError(f"it is seeded, and claims {stated.describe()}")
-    findings = tuple(read_finding(finding) for finding in content["findings"])
-    for finding in findings:
-        require_known_finding(finding)
     found = Statement(
         name=read_text(content["name"]),
         guarantee=stated if planned is None else guarantee_from_dict(planned),
         neighbours=read_text(content["neighbours"]),
         unit=read_text(content.get("unit", "record")),
-        findings=findings,
-        citations=tuple(read_citation(entry) for entry in content["citations"]),
+        findings=read_findings(content["findings"]),
+        citations=tuple(read_part(Citation, citation) for citation in content["citations"]),
         seeded=seeded,
         derivation=None if known is None else Derivation.from_dict(known, _parsed),
         records=records,

@@ -14,7 +14,7 @@ from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.run.schedules import as_schedule
-from lethe.run.schedules.base import Schedule
+from lethe.run.schedules.shapes import Schedule
 
 Over = Literal["steps", "passes", "noise", "step_size", "batch_size", "smoothness", "weak_convexity", "delta"]
 OVERS: tuple[Over, ...] = get_args(Over)
@@ -29,11 +29,6 @@ _WORDS: dict[str, str] = {
     "weak_convexity": "weak convexity",
 }
 _FACTORS = {"noise": "noise, times that of the run", "step_size": "step size, times that of the run"}
-
-
-def axis_of(run: Run, over: Over) -> str:
-    """The quantity in words; of a list or a schedule the factor on it."""
-    return _FACTORS[over] if over in _FACTORS and isinstance(_scaled(run, over), Schedule) else _WORDS.get(over, over)
 
 
 def own_value(run: Run, over: Over, delta: float) -> float | None:
@@ -106,8 +101,9 @@ class Sweep:
 
     @property
     def axis(self) -> str:
-        """The varied quantity, in words."""
-        return axis_of(self.run, self.over)
+        """The varied quantity, in words; of a list or a schedule the factor on it."""
+        factor = self.over in _FACTORS and isinstance(_scaled(self.run, self.over), Schedule)
+        return _FACTORS[self.over] if factor else _WORDS.get(self.over, self.over)
 
     @property
     def own(self) -> float | None:

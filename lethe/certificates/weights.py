@@ -140,10 +140,9 @@ def _npz(file: Path) -> Tensors:
 
 
 def _pt(file: Path) -> Mapping[str, RawTensor]:
+    torch = _torch()
     try:
-        state = _torch().load(file, map_location="cpu", weights_only=True)
-    except MissingExtraError:
-        raise
+        state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever PyTorch's reader stumbles over, the file is at fault
         raise _unreadable(file, error) from error
     if not isinstance(state, Mapping):

@@ -12,7 +12,7 @@ from lethe.cli.console import SHUT, AsJson, KeyFile, Quiet, file_option, print_j
 from lethe.documents.strict import read_document, write_bytes
 from lethe.errors import InputError, LedgerError
 from lethe.report.sections.evidence import account_blocks, accounts_document
-from lethe.report.tables import terminal
+from lethe.report.tables import reservations_csv, terminal
 
 app = typer.Typer(no_args_is_help=True, help="Reserve, release, settle: what a data set has left of its privacy budget, for a team.")
 
@@ -209,8 +209,6 @@ def export(
     """
     accounts = _accounts(place, name, delta)
     if output.suffix.lower() == ".csv":
-        from lethe.report.files import reservations_csv
-
         written = reservations_csv(accounts)
     else:
         from lethe.report.formats import html  # needs jinja2, which is optional

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from lethe.accounting.recheck import recheck, recheck_statement, words_differ
-from lethe.accounting.total import total as total_of
+from lethe.accounting.totals import total as total_of
 from lethe.accounting.verify import load
 from lethe.accounting.verify import verify as verify_certificate
 from lethe.certificates.certificate import Certificate
@@ -37,7 +37,7 @@ from lethe.report.sections.build import answers_table, document_of
 from lethe.report.sections.evidence import total_blocks
 from lethe.report.subject import subject_of, with_extras
 from lethe.report.tables import terminal
-from lethe.report.writing import FORMATS, content, write_report
+from lethe.report.writing import FORMATS, content, written
 
 _DECLARED = "declared, and proved by nothing: "
 
@@ -184,7 +184,7 @@ def report(
         found = subject_of(subject, delta=delta, key=believed, allow_large_delta=allow_large_delta, weights=weights)
         found = with_extras(found, show_private=private)
         if output is not None:
-            write_report(found, output)
+            write_bytes(output, written(found, output.suffix.lower()).encode())
     if as_json:
         print_json(content(document_of(found)))
     else:

@@ -11,9 +11,9 @@ import typer
 from rich.text import Text
 
 from lethe.accounting.certify import certify as certify_run
+from lethe.accounting.certify import cumulative_privacy
 from lethe.accounting.compare import THEOREM_NAMES, require_over
 from lethe.accounting.compare import compare as compare_theorems
-from lethe.accounting.cumulative import cumulative_privacy
 from lethe.accounting.plan import plan_with_certificate
 from lethe.certificates.comparison import Comparison
 from lethe.certificates.sweep import OVERS
@@ -39,7 +39,7 @@ from lethe.errors import InputError
 from lethe.noise_allocation.allocate import SCHEDULES, Schedule, allocate
 from lethe.noise_allocation.candidates import plot_content
 from lethe.report.sections.evidence import comparison_blocks
-from lethe.report.tables import allocation_table, sweep_tables, terminal
+from lethe.report.tables import allocation_table, comparison_files, sweep_tables, terminal
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 
@@ -102,10 +102,8 @@ def compare(
         raise InputError(
             "--values needs --over steps, passes or noise (or another quantity of --help).", remedy="add --over, such as --over steps."
         )
-    files = None
     if output is not None:
         require_new_folder(output)
-        from lethe.report.files import comparison_files as files  # plots need the optional matplotlib
     loaded, numbers = Run.load(run), None if values is None else _numbers(values)
     names = THEOREM_NAMES if theorems is None else [name.strip() for name in theorems.split(",")]
     try:
@@ -119,8 +117,8 @@ def compare(
     except InputError as error:
         remedy = _as_options(error.remedy or "see `lethe compare --help`.")
         raise InputError(_as_options(error.what), source=error.source, remedy=remedy) from error
-    if output is not None and files is not None:
-        write_folder(output, files(result))
+    if output is not None:
+        write_folder(output, comparison_files(result))
     if as_json:
         print_json(result.to_dict())
         return

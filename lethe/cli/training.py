@@ -192,7 +192,7 @@ def audit(
             from lethe.report.formats import html
             from lethe.report.model import Picture
 
-            picture = Picture("Claim and audits: epsilon against delta; the table has the numbers.", outcome.page.says, svg(figure))
+            picture = Picture(f"{outcome.page.says}.", svg(figure))
             write_bytes(report, html(audit_document(outcome.page, outcome.explained(), picture)).encode())
     if output is not None:
         outcome.page.save(output)

@@ -19,7 +19,7 @@ from lethe.certificates.statement import Statement
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.base import require_swap
 from lethe.run.in_force import known_in_force, spender_in_force
-from lethe.run.neighbours import Unit
+from lethe.run.participation import Unit
 from lethe.run.run import Neighbours
 
 # Of the target, when the joint cost misses the total: by rounding at first, then by a composition that is looser than Gaussian.
@@ -74,10 +74,7 @@ class PrivacyBudget:
         return joined([(one, 1) for one in (*(one.planned for one in self.spent), guarantee)])
 
     def settle(self, guarantee_at: Callable[[ApproxDP], Guarantee]) -> ApproxDP:
-        r"""A target $(\epsilon', \delta)$ for one more mechanism with which everything together meets the total: evaluated, not assumed.
-
-        `guarantee_at` says what the mechanism would cost if calibrated to a target; it looks at no data.
-        """
+        r"""A target $(\epsilon', \delta)$ for one more mechanism, of the cost `guarantee_at` it, with which all meets the total."""
         left = self.mu
         epsilon = min(GDP(left).epsilon(self.delta), self.epsilon) if self.spent else self.epsilon
         for trial in range(_TRIALS):
@@ -101,10 +98,7 @@ class PrivacyBudget:
 
 @dataclass(frozen=True, slots=True)
 class LedgerAddress:
-    """What `ledger` of an estimator becomes when it is pickled: where the ledger is, and on whose behalf is spent, without a password.
-
-    So a model can be loaded where there is no ledger; a fit there opens the ledger, and is refused if it cannot.
-    """
+    """What `ledger` of an estimator becomes when it is pickled, without a password: where it is not there, a fit opens it or is refused."""
 
     spending: bytes  # the pickled `lethe.ledger.Spending`
 
@@ -132,20 +126,12 @@ def sent_along(ledger: Any) -> Any:
 
 
 def _pays(spender: Any) -> bool:
-    """Whether it is a `lethe.ledger.Spending`, or has its methods."""
-    return all(hasattr(spender, method) for method in ("reserve_release", "start_release", "settle_release"))
-
-
-def is_paid(ledger: Any) -> bool:
-    """Whether something pays for a fit with this parameter `ledger`."""
-    return ledger is not None or known_in_force() is not None
+    """Whether it is a `lethe.ledger.Spending`, or has its method."""
+    return hasattr(spender, "begin_release")
 
 
 def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Callable[[Statement], None] | None:
-    """Reserve and start a fit, and return what settles it with the statement of what was released; None where nothing pays for it.
-
-    Where it cost more than was reserved it stays counted. What it will release is asked only where something pays.
-    """
+    """Reserve and start a fit, and return what settles it with its statement; None where nothing pays. What cost more stays counted."""
     spender = spender_in_force() if ledger is None else ledger
     if spender is None:
         return None
@@ -164,19 +150,7 @@ def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Call
             remedy="leave seed_noise out, or the ledger, and release nothing of it.",
         )
     release = planned()
-    number = spender.reserve_release(release, most=release.target_delta)
-    spender.start_release(number)
-    return lambda stated: spender.settle_release(number, stated)
-
-
-def refuse_unpaid(ledger: Any, name: str) -> None:
-    """Refuse a fit that something was to pay for and that never asked it to: of a class of one's own, `name`, that calls no `_pay`."""
-    if ledger is not None or spender_in_force() is not None:
-        raise InputError(
-            f"ledger: {name} drew noise and reserved nothing before; what it released is not counted.",
-            source=f"the method fit of {name}",
-            remedy="call self._pay(...) in it before the first release; and reserve by hand what this fit cost, if anybody saw it.",
-        )
+    return spender.begin_release(release, most=release.target_delta).settle
 
 
 def planned_statement(

@@ -17,7 +17,7 @@ from sklearn.utils import Tags, check_random_state
 
 from lethe.calculus.domains import require_switch
 from lethe.calculus.guarantees import Guarantee
-from lethe.calculus.large_delta import delta_for, usual_delta
+from lethe.calculus.large_delta import delta_for, large_delta_note, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.records import ReleaseRecord, TrainingRecord
@@ -25,17 +25,31 @@ from lethe.certificates.statement import Statement
 from lethe.documents.shortened import html_table
 from lethe.errors import InputError
 from lethe.errors.names import answering, respelt, unknown_argument
-from lethe.estimators.budget import PrivacyBudget, paid, planned_statement, refuse_unpaid, sent_along
+from lethe.estimators.budget import PrivacyBudget, paid, planned_statement, sent_along
 from lethe.estimators.choice.mechanism import RandomSources
 from lethe.estimators.choice.runs import certified
 from lethe.estimators.options import EstimatorOptions, answers, options_of
-from lethe.estimators.report import OWN_FIT, privacy_report
 from lethe.mechanisms.base import joint
-from lethe.run.neighbours import NOUNS, Unit
+from lethe.run.in_force import spender_in_force
+from lethe.run.participation import NOUNS, Unit
 from lethe.run.run import Neighbours
 from lethe.train.core.generators import fresh_generator, seeded_generators
 
 _NESTED = "options__"
+_RELATIONS = {"replace_one": "one record replaced by another", "zero_out": "one record's contribution set to zero"}
+NOT_COVERED = (
+    "how parameters given by hand were chosen, if that looked at the data",
+    "what earlier steps, or you, did to rows or targets with numbers read off the records: of a pipeline ask privacy_of(pipeline)",
+    "other fits on the same records: GridSearchCV, cross_val_score and bagging fit again and again, and each fit costs as much",
+    "(a ledger, lethe.ledger.spending, counts them all, privacy_of([...]) those listed; PrivateSearch pays for a choice among candidates)",
+    "scores and predictions published of the training data; predictions for other data are covered",
+    "the rounding of floating-point numbers, a statistical (not cryptographic) generator, and how long training took",
+)
+OWN_FIT = (
+    "That is about this fit alone, given the rows it was called with; of a pipeline ask privacy_of(pipeline).",
+    "Not in it: earlier steps, or you, who learned from the records to make those rows (a StandardScaler's mean, say).",
+)
+"""Lines below the headline of an estimator's own report."""
 Made = TypeVar("Made")
 
 
@@ -152,10 +166,7 @@ class PrivateEstimator(BaseEstimator):
         return state
 
     def _pay(self, planned: Callable[[], Guarantee], budget: PrivacyBudget, records: int, *, unit: Unit = "record") -> None:
-        """Reserve what this fit will cost, where something pays; to be called when nothing of a record was released.
-
-        `planned` is the guarantee of all that it will release together, from public facts alone; it is asked for only where something pays.
-        """
+        """Reserve what this fit will cost, `planned` of all its releases, where something pays; before any of a record."""
 
         def stated() -> Statement:
             named = f"a fit of {type(self).__name__}"
@@ -210,10 +221,14 @@ class PrivateEstimator(BaseEstimator):
         if self.seed_noise:
             total = replace(total, seeded=True)
         settle = vars(self).pop("_settle", None)
-        if settle is None:
-            refuse_unpaid(self.ledger, type(self).__name__)
-        else:
+        if settle is not None:
             settle(total)
+        elif self.ledger is not None or spender_in_force() is not None:
+            raise InputError(  # of a class of one's own
+                f"ledger: {(name := type(self).__name__)} drew noise and reserved nothing before; what it released is not counted.",
+                source=f"the method fit of {name}",
+                remedy="call self._pay(...) in it before the first release; and reserve by hand what this fit cost, if anybody saw it.",
+            )
         self.statement_ = self.certificate_ = total
         self.delta_, self.n_samples_seen_ = budget.delta, records
         self.epsilon_ = total.epsilon(budget.delta)
@@ -221,12 +236,8 @@ class PrivateEstimator(BaseEstimator):
 
 
 def randomness(random_state: Any, seed_noise: Any, records: int, *, stored_order: bool = False) -> RandomSources:
-    """Draw the public order from `random_state`, and noise and secret draws from fresh entropy unless `seed_noise` is True.
-
-    Permutations and samples that a certificate calls secret count as noise here: who knows a seed knows them. So `random_state` alone
-    makes nothing `seeded`, be it a number or a generator: what comes from it is public. With `seed_noise` all is, and of a table in its
-    stored order the noise is the same all the same.
-    """
+    """Draw the public order from `random_state`, and noise and secret draws from fresh entropy unless `seed_noise` is True."""
+    # Permutations and samples that a certificate calls secret count as noise: who knows a seed knows them.
     if require_switch("seed_noise", seed_noise) and random_state is None:
         raise InputError(
             "seed_noise = True without a random_state: there is nothing to seed the noise with.",
@@ -251,3 +262,39 @@ def randomness(random_state: Any, seed_noise: Any, records: int, *, stored_order
     batches, noise = seeded_generators(seeds[0], (cpu, cpu))
     early, late = (np.random.default_rng(seed) for seed in seeds[1:])
     return RandomSources(order, norm=early, batches=batches, noise=noise, mechanism=late, seeded=True)
+
+
+def privacy_report(
+    total: Statement,
+    parts: Sequence[Statement],
+    *,
+    delta: float,
+    records: int | None = None,
+    why: Sequence[str] = (),
+    free: Sequence[str] = (),
+    public: Sequence[str],
+    scope: Sequence[str] = (),
+) -> str:
+    """The headline and lines on its scope, the parts, why this mechanism, what learned nothing (free), and what is taken as public."""
+    one, several = NOUNS[total.unit]
+    relation = _RELATIONS.get(total.neighbours, total.neighbours).replace("record", one)
+    note = None if records is None else large_delta_note(delta, records)
+    headline = f"({shown(total.epsilon(delta))}, {delta:g})-DP for {relation}; "
+    rests = [f"{finding.evidence:<8}  {finding.name}: {finding.words}" for finding in total.findings if finding.status == "holds"]
+    released = [f"{part.name}: epsilon {shown(part.epsilon(delta))} alone; {part.guarantee.describe()}" for part in parts]
+    lines = [
+        f"{headline}the number of {several}{'' if records is None else f', {records},'} is public.",
+        *scope,
+        *([] if note is None else [note]),
+        *(f"NOT PRIVATE: {finding.detail}." for finding in total.findings if finding.status == "fails"),
+    ]
+    for title, section in (
+        ("What was released", released),
+        ("Why this mechanism (predicted from public facts only)", [line.strip() for line in why]),
+        ("What learned nothing from records", free),
+        ("What it rests on", rests),
+        ("Taken as public", public),
+        ("Not covered", NOT_COVERED),
+    ):
+        lines += ["", f"{title}:", *(f"    {line}" for line in section)] if section else []
+    return "\n".join(lines)

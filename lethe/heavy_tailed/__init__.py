@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from lethe.errors.names import refuse_old_name
-from lethe.heavy_tailed.moments import Moments
 from lethe.heavy_tailed.multi_pass import multi_pass, practical_oracle
-from lethe.heavy_tailed.problem import Problem
+from lethe.heavy_tailed.problem import Moments, Problem
 from lethe.heavy_tailed.sets import BallDomain
 
 __all__ = ["BallDomain", "Moments", "Problem", "multi_pass", "practical_oracle"]

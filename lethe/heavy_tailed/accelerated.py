@@ -12,9 +12,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import require_count, require_nonnegative, require_positive
-from lethe.errors import InputError
-from lethe.heavy_tailed.batches import NoisyBatches
+from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
+from lethe.heavy_tailed.multi_pass import NoisyBatches
 from lethe.heavy_tailed.oracles import MeanOracle, noise_scale
 from lethe.heavy_tailed.problem import Problem, Records, require_distance
 from lethe.heavy_tailed.settings import Basis, Plan, best_plan, clamp, gradient_errors
@@ -65,11 +64,7 @@ def accelerated(
 def _inverse_step(step: float, smoothness: float) -> float:
     inverse = require_positive("step", step)
     if inverse < 2.0 * smoothness * (1.0 - 1e-12):
-        raise InputError(
-            f"step = {inverse:g}; it is an inverse step size and needs at least 2 smoothness = {2.0 * smoothness:g}.",
-            source="the arguments step and smoothness",
-            remedy="give a larger step",
-        )
+        raise outside("step", inverse, f"an inverse step size of at least 2 smoothness = {2.0 * smoothness:g}")
     return inverse
 
 

@@ -1,23 +1,108 @@
-"""Clipped gradient descent with several passes over the data: the solver to try first in practice."""
+"""Noisy mean gradients of disjoint batches, and clipped gradient descent with several passes over them: the solver to try first."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import require_count, require_vector
+from lethe.calculus.domains import outside, require_count, require_vector
+from lethe.calculus.noise_generators import noise_generator
 from lethe.errors import InputError
-from lethe.heavy_tailed.batches import NoisyBatches
-from lethe.heavy_tailed.oracles import ClippedMean, MeanOracle
-from lethe.heavy_tailed.problem import Problem, Records, count_records, require_problem
-from lethe.heavy_tailed.sets import Array, BallDomain, BoxDomain, WholeSpace
-from lethe.heavy_tailed.solution import Solution
+from lethe.heavy_tailed.oracles import ClippedMean, MeanOracle, clip_rows
+from lethe.heavy_tailed.problem import Problem, Records, count_records, require_problem, some_records
+from lethe.heavy_tailed.sets import Array, BallDomain, BoxDomain, WholeSpace, require_point
+from lethe.heavy_tailed.solution import Phase, Solution
 from lethe.run.batches import Cyclic, Full
 from lethe.run.precision import UNIT_ROUNDOFF, Precision
 from lethe.run.regularisers import Ball, Box
 from lethe.run.run import Run
+
+_NUMBERS_AT_ONCE = 2**18
+
+
+class NoisyBatches:
+    r"""T consecutive batches of $s = \lfloor n/T\rfloor$ records, each used once a pass; the last records, fewer than T, are never used.
+
+    Args:
+        problem, records, start, oracle, generator: as `multi_pass`.
+        batches: T.
+        batch_size: s, where it is not that.
+        passes: how many times each batch is used.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        records: Records,
+        oracle: MeanOracle,
+        start: object,
+        generator: np.random.Generator | None,
+        *,
+        batches: int,
+        batch_size: int | None = None,
+        passes: int = 1,
+    ) -> None:
+        self.start, self.records = start_of(problem, start, records)
+        self.batches, self.passes = require_count("steps", batches), require_count("passes", passes)
+        self.batch_size = self.records // self.batches if batch_size is None else batch_size
+        if self.batch_size == 0:
+            raise InputError(
+                f"{batches} batches of {self.records} records; each batch needs a record of its own.",
+                source="the number of steps",
+                remedy="take fewer steps, or a solver that passes over the data more than once",
+            )
+        if not isinstance(oracle, MeanOracle):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise outside("oracle", oracle, "a mean oracle, such as ClippedMean(clip_norm=..., rho=...)")
+        self.oracle = oracle.for_records(self.records).shared(self.passes)
+        self._problem, self._all, self._generator, self._noise = problem, records, generator, noise_generator(generator)
+
+    def gradient(self, point: Array, step: int) -> Array:
+        """The noisy mean gradient of batch `step` (modulo T) at a point; of a large batch the gradients are never all in memory at once."""
+        problem, oracle, first = self._problem, self.oracle, step % self.batches * self.batch_size
+        block = slice(first, first + self.batch_size)
+        if self.batch_size <= rows_at_once(problem.dimension) or type(oracle) is not ClippedMean:
+            return oracle.mean(problem.gradients(point, some_records(self._all, block)), self._noise)
+        total = np.zeros(problem.dimension)
+        for part in pieces(block, problem.dimension):
+            total += clip_rows(problem.gradients(point, some_records(self._all, part)), oracle.clip_norm).sum(axis=0)
+        return oracle.noisy(total / self.batch_size, self.batch_size, self._noise)
+
+    def solution(self, point: Array, method: str, *, run: Any = None, **facts: float) -> Solution:
+        """Of a solver that used every batch in every pass and ended at `point`, shape (d,); `facts`: diagnostics beyond the usual ones."""
+        release = self.oracle.release(self.batch_size, len(point))
+        phase = Phase(
+            first=0,
+            stop=self.batches * self.batch_size,
+            batch_size=self.batch_size,
+            steps=self.batches * self.passes,
+            touches=self.passes,
+            release=release,
+            clip_norm=self.oracle.clip_level,
+        )
+        facts |= {"batch_size": phase.batch_size, "records_used": phase.stop, "noise_std": release.noise_std}
+        return Solution(parameters=point, phases=(phase,), method=method, diagnostics=facts, run=run, seeded=self._generator is not None)
+
+
+def start_of(problem: Problem, start: object, records: Records) -> tuple[Array, int]:
+    """The starting point, shape (d,), None: 0, projected on the problem's domain; and the number of records."""
+    require_problem(problem)
+    point = np.zeros(problem.dimension) if start is None else require_point("start", start, problem.dimension)
+    return problem.domain.project(point), count_records(records)
+
+
+def rows_at_once(dimension: int) -> int:
+    """How many rows of gradients are computed together."""
+    return max(_NUMBERS_AT_ONCE // dimension, 64)
+
+
+def pieces(block: slice, dimension: int) -> list[slice]:
+    """A block in pieces of `rows_at_once`."""
+    size = rows_at_once(dimension)
+    return [slice(first, min(first + size, block.stop)) for first in range(block.start, block.stop, size)]
+
 
 PRACTICAL_PASSES = 30
 
@@ -62,11 +147,7 @@ def multi_pass(
         The solution, with one phase.
     """
     count = count_records(records)
-    size = count if batch_size is None else require_count("batch_size", batch_size)
-    if size > count:
-        raise InputError(
-            f"batch_size = {size}; there are {count} records.", source="the argument batch_size", remedy="take a smaller batch, or None"
-        )
+    size = count if batch_size is None else require_count("batch_size", batch_size, high=count)
     noisy = NoisyBatches(problem, records, oracle, start, generator, batches=count // size, batch_size=size, passes=passes)
     point, lengths = noisy.start, _step_sizes(problem, step_size, noisy.passes * noisy.batches)
     for step, length in enumerate(lengths):
@@ -85,11 +166,7 @@ def _step_sizes(problem: Problem, values: ArrayLike | None, steps: int) -> Array
     single = np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0)
     lengths = require_vector("step_size", [values] if single else values, low=0.0, strict=True)
     if len(lengths) not in (1, steps):
-        raise InputError(
-            f"step_size: {len(lengths)} numbers; it needs one, or {steps}.",
-            source="the argument step_size",
-            remedy="give one for each step",
-        )
+        raise outside("step_size", f"{len(lengths)} numbers", f"one number, or {steps}: one for each step")
     return np.broadcast_to(lengths, (steps,))
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
-from lethe.heavy_tailed.batches import NoisyBatches
+from lethe.heavy_tailed.multi_pass import NoisyBatches
 from lethe.heavy_tailed.oracles import MeanOracle
 from lethe.heavy_tailed.problem import Problem, Records, require_distance
 from lethe.heavy_tailed.sets import Array

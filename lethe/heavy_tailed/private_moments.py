@@ -15,10 +15,9 @@ from scipy.stats import binom, norm
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.calculus.noise_generators import noise_generator
 from lethe.errors import InputError
-from lethe.heavy_tailed.batches import pieces
-from lethe.heavy_tailed.moments import Moments
+from lethe.heavy_tailed.multi_pass import pieces
 from lethe.heavy_tailed.oracles import noise_for, require_rho, scaled_rows
-from lethe.heavy_tailed.problem import Problem, Records, count_records, require_problem, some_records
+from lethe.heavy_tailed.problem import Moments, Problem, Records, count_records, require_problem, some_records
 from lethe.heavy_tailed.sets import Array, require_point
 from lethe.heavy_tailed.solution import Phase, Solution, beside, gaussian_release
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
 from lethe.errors.names import in_other_words
-from lethe.heavy_tailed.batches import NoisyBatches
+from lethe.heavy_tailed.multi_pass import NoisyBatches
 from lethe.heavy_tailed.oracles import MeanOracle, noise_scale
 from lethe.heavy_tailed.problem import Problem, Records
 from lethe.heavy_tailed.sets import Array, BallDomain, BoxDomain, ConvexSet, WholeSpace

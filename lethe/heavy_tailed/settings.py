@@ -15,20 +15,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from lethe.calculus.domains import require_count, require_positive
-from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias
 from lethe.heavy_tailed.oracles import MOST_CLIP, ClippedMean, noise_for, noise_scale, require_rho
-from lethe.heavy_tailed.problem import Problem
+from lethe.heavy_tailed.problem import Problem, clipping_bias, printed_clipping_bias
 
 Basis = Literal["theory", "optimised", "practical"]
 
 
 class GradientErrors(NamedTuple):
-    r"""How wrong one noisy clipped mean of s gradients is.
-
-    Args:
-        bias: B, a bound of the norm of the bias.
-        variance: $\Sigma^2 = d\sigma^2 + r_2^2/s$, a bound of the variance summed over coordinates.
-    """
+    r"""How wrong one noisy clipped mean of s gradients is: the norm of its bias at most B, its variance at most $d\sigma^2 + r_2^2/s$."""
 
     bias: float
     variance: float

@@ -22,17 +22,11 @@ from lethe.run.run import Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The privacy cost of one noisy mean of a batch for a record in it that is replaced.
-
-    Args:
-        guarantee: of this one mean.
-        sensitivity: how far replacing one record moves what noise is added to, loss per parameter; None where the noise is not Gaussian.
-        noise_std: standard deviation of the noise in each coordinate, same unit.
-    """
+    """The privacy cost of one noisy mean of a batch for a record in it that is replaced."""
 
     guarantee: Guarantee
-    sensitivity: float | None
-    noise_std: float
+    sensitivity: float | None  # how far it moves what noise is added to, loss per parameter; None where the noise is not Gaussian
+    noise_std: float  # in each coordinate, same unit
 
 
 def gaussian_release(sensitivity: float, noise_std: float) -> Release:

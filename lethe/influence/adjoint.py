@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from lethe.run.losses import Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.regularisers import Ball
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.train.linear.gradients import residuals_of
 
 
@@ -64,15 +63,14 @@ def adjoint_influence(run: Run, data: AuxiliaryData, *, repeats: int, seed: int,
 
 
 def _influence_along(problem: LinearProblem, path: Trajectory, directions: int, generator: torch.Generator) -> Array:
-    r"""An unbiased estimate of $\frac12\mathrm{tr}\,\nabla^2_{\nu_t} f(x_T)$ for every step t of one path, shape (T,).
-
-    `plus` and `minus` are random vectors with $\mathbb{E}[g_+g_+^\top] - \mathbb{E}[g_-g_-^\top] = \Phi_t$, the Hessian of the final loss
-    in step t's parameters after the noise and before the proximal step.
-    """
+    r"""An unbiased estimate of $\frac12\mathrm{tr}\,\nabla^2_{\nu_t} f(x_T)$ for every step t of one path, shape (T,)."""
+    # The mean of the products of `plus` less that of `minus` is the Hessian of the final loss after the noise, before the proximal step.
     rows, targets = problem.rows, problem.column
     scores = rows @ path.before[-1]
     curvature = _curvature(problem.loss, scores, targets)
-    plus = rows.T @ curvature.root(_normal((directions, *scores.shape), generator)) / math.sqrt(len(rows))
+    plus = (
+        rows.T @ curvature.root(torch.randn((directions, *scores.shape), generator=generator, dtype=torch.float64)) / math.sqrt(len(rows))
+    )
     minus = torch.zeros_like(plus)
     gradient = rows.T @ residuals_of(problem.loss, scores, targets) / len(rows)
     weights = np.empty(problem.run.total_steps)
@@ -110,26 +108,21 @@ class _StepBack:
         turned = self._factors * (scores - self._units * (self._units * scores).sum(dim=-1, keepdim=True))
         return vectors - self._share * (self._rows.T @ self._curvature.product(turned))
 
-    def bend_roots(self, gradient: Tensor, directions: int, generator: torch.Generator) -> tuple[Any, Any]:
-        """Random roots of the two parts of the third derivative along `gradient`, of unclipped records; zeros where it is 0."""
+    def bend_roots(self, gradient: Tensor, directions: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Random roots of the two parts of the third derivative along `gradient`, of unclipped records."""
         direction = self._unclipped * (self._rows @ gradient)
-        noise = _normal((2, directions, *direction.shape), generator)
-        if self._curvature.bend_roots is None:
-            return 0.0, 0.0
+        noise = torch.randn((2, directions, *direction.shape), generator=generator, dtype=torch.float64)
         plus, minus = (math.sqrt(self._share) * (self._rows.T @ root) for root in self._curvature.bend_roots(direction, noise))
         return plus, minus
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Curvature:
-    r"""The second derivative S of each record's loss in its scores, times directions, and $Rz$ for noise z, with $RR^\top = S$.
+    """Of each record's loss in its scores."""
 
-    `bend_roots` are such roots of both parts of the third derivative along a direction, times the two halves of the noise; None: it is 0.
-    """
-
-    product: Callable[[Tensor], Tensor]
-    root: Callable[[Tensor], Tensor]
-    bend_roots: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+    product: Callable[[Tensor], Tensor]  # the second derivative S times directions
+    root: Callable[[Tensor], Tensor]  # $Rz$ for noise z, with $RR^\\top = S$
+    bend_roots: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # such roots of both parts of the third derivative along a direction
 
 
 def _curvature(loss: LinearLoss, scores: Tensor, targets: Tensor) -> _Curvature:
@@ -137,31 +130,29 @@ def _curvature(loss: LinearLoss, scores: Tensor, targets: Tensor) -> _Curvature:
         case Softmax():
             return _softmax(torch.softmax(scores, dim=-1))
         case Logistic():
-            return _logistic(torch.sigmoid(scores))
+            chances = torch.sigmoid(scores)
+            second = chances * (1 - chances)
+            return _diagonal(second, second * (1 - 2 * chances))
         case _:
             curvatures = loss.curvatures(scores.numpy(), targets.to(torch.float64).squeeze(1).numpy())
             if curvatures.terms or not loss.quadratic_pieces:
                 raise left_to_retraining(f"loss.kind: got {loss.kind}; its third derivative is not known here.", "run.loss")
             diagonal = torch.from_numpy(curvatures.diagonal).to(scores)
-            return _Curvature(lambda directions: diagonal * directions, lambda noise: diagonal.sqrt() * noise)
+            return _diagonal(diagonal, torch.zeros_like(diagonal))
 
 
-def _logistic(chances: Tensor) -> _Curvature:
-    r"""$S = p(1-p)$, $T = p(1-p)(1-2p)\,s$ with $p = \mathrm{sigmoid}$ of the score, split by sign."""
-    second = chances * (1 - chances)
+def _diagonal(second: Tensor, third: Tensor) -> _Curvature:
+    """Of scores that do not bend one another."""
 
     def bend_roots(direction: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        bend = second * (1 - 2 * chances) * direction
+        bend = third * direction
         return bend.clamp(min=0).sqrt() * noise[0], (-bend).clamp(min=0).sqrt() * noise[1]
 
     return _Curvature(lambda directions: second * directions, lambda noise: second.sqrt() * noise, bend_roots)
 
 
 def _softmax(chances: Tensor) -> _Curvature:
-    r"""$S = \mathrm{diag}(p) - pp^\top$, the covariance of a random class c, and $T = \mathbb{E}[a_c (e_c - p)(e_c - p)^\top]$.
-
-    Here $p = \mathrm{softmax}$ of the scores and $a = s - p\cdot s$ for the direction $s$; T is split by the sign of $a_c$.
-    """
+    r"""$S = \mathrm{diag}(p) - pp^\top$ and $T = \sum_c p_ca_c (e_c - p)(e_c - p)^\top$, $a = s - p\cdot s$, split by the sign of $a_c$."""
 
     def product(directions: Tensor) -> Tensor:
         return chances * (directions - (chances * directions).sum(dim=-1, keepdim=True))
@@ -185,7 +176,3 @@ def _prox_slope(problem: LinearProblem, parameters: Tensor, step_size: float) ->
         point = parameters.detach().requires_grad_()
         (slope,) = torch.autograd.grad(problem.prox(point, step_size).sum(), point)
     return slope
-
-
-def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.randn(shape, generator=generator, dtype=torch.float64)

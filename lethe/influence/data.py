@@ -15,15 +15,14 @@ import numpy.typing as npt
 from pydantic import Field
 from scipy import stats
 
-from lethe.calculus.domains import require_count
 from lethe.documents.specification import Specification
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.losses import LeastSquares
 from lethe.run.losses.linear import require_linear_loss
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
 from lethe.run.schedules.influence import Basis, Influence
+from lethe.run.schedules.shapes import Array
 from lethe.train.linear.models import numbers
 
 
@@ -95,7 +94,6 @@ class PublicData:
         statement: why these data are public, in words; it goes into whatever is estimated from them. Records of the people whom the
             certificate protects are not public, a held-out part of them included.
         classes: the public number of classes, for softmax regression.
-        seed: of the choice of records when m differs from the run's n.
     """
 
     basis: ClassVar[Literal["public"]] = "public"
@@ -103,11 +101,9 @@ class PublicData:
     targets: Array
     statement: str = field(kw_only=True)
     classes: int | None = field(default=None, kw_only=True)
-    seed: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         require_statement(self.statement)
-        require_count("seed", self.seed, low=0)
         features, targets = numbers("features", self.features), numbers("targets", self.targets)
         if features.ndim != 2 or 0 in features.shape or targets.shape != (len(features),):
             raise InputError(
@@ -127,10 +123,10 @@ class PublicData:
 
         Repeated records make an estimate for a larger data set than there is; they do not make it a better one.
         """
-        random = np.random.default_rng(self.seed)
+        random = np.random.default_rng(0)
         copies, rest = divmod(run.records, len(self.features))
-        chosen = np.concatenate([np.tile(np.arange(len(self.features)), copies), random.permutation(len(self.features))[:rest]])
-        chosen = random.permutation(chosen)
+        every = np.arange(len(self.features))
+        chosen = random.permutation(np.concatenate([np.tile(every, copies), random.permutation(len(every))[:rest]]))
         return FittedRecords(features=self.features[chosen], targets=self.targets[chosen], classes=self.classes)
 
 
@@ -160,18 +156,14 @@ def require_public(run: object, data: object, *kinds: type) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimate:
-    r"""The influence of noise, measured: $q_t = \partial\,\mathbb{E} f(x_T) / \partial\tau_t^2$ at some of the steps $t = 1..T$.
-
-    `probes` are the steps that were measured, counted from 1, increasing; `weights` $q_t$ there, in loss per unit of noise variance (per
-    coordinate, parameter units), with standard errors, 0 where the value is exact; `basis` and `detail` say from what and how.
-    """
+    r"""The influence of noise, measured: $q_t = \partial\,\mathbb{E} f(x_T) / \partial\tau_t^2$ at some of the steps $t = 1..T$."""
 
     steps: int
-    probes: npt.NDArray[np.intp]
-    weights: Array
-    errors: Array
+    probes: npt.NDArray[np.intp]  # steps that were measured, counted from 1, increasing
+    weights: Array  # $q_t$ there, in loss per unit of noise variance (per coordinate, parameter units)
+    errors: Array  # standard errors, 0 where the value is exact
     basis: Basis
-    detail: str
+    detail: str  # from what and how
 
     @classmethod
     def of_samples(cls, samples: list[Array], *, steps: int, probes: npt.NDArray[np.intp], basis: Basis, detail: str) -> Estimate:

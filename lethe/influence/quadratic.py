@@ -11,11 +11,11 @@ from lethe.calculus.domains import require_vector
 from lethe.errors import InputError
 from lethe.influence.data import AuxiliaryData, Estimate, PublicData, SyntheticData, require_public, require_statement
 from lethe.influence.retraining import left_to_retraining, prepared_rows, refuse_pass_averages
-from lethe.run.losses.linear import LinearLoss, require_linear_loss
+from lethe.run.losses.linear import require_linear_loss
 from lethe.run.participation import Participation
 from lethe.run.regularisers import L2
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,19 +94,15 @@ def _sums_to_the_end(terms: Array) -> Array:
 
 
 def _eigenvalues(run: Run, data: AuxiliaryData) -> Array:
+    """Of the mean loss: those of the rows' second moments, times those of l'' in scores of 0 (of numbers without truncation)."""
     loss, records = require_linear_loss(run.loss), data.records(run)
     rows = prepared_rows(records.features, loss).numpy()
-    values = np.linalg.svd(rows, compute_uv=False) ** 2 / len(rows)
-    return np.outer(values, _score_eigenvalues(loss.for_classes(records.classes))).ravel()
-
-
-def _score_eigenvalues(loss: LinearLoss) -> Array:
-    """Of l'' in scores of 0, those that are not 0 for every record: k - 1 times 1/k for softmax; of numbers without truncation."""
-    if loss.numeric_targets:
-        return np.array([loss.curvature_bound])
-    (curvature,) = loss.curvatures(np.zeros((1, loss.outputs)), np.zeros(1)).dense()
-    values = np.linalg.eigvalsh(curvature)[-loss.curvature_rank :].astype(np.float64)
-    if values.max() <= 0.0:
+    loss = loss.for_classes(records.classes)
+    of_scores = np.array([loss.curvature_bound])
+    if not loss.numeric_targets:
+        (curvature,) = loss.curvatures(np.zeros((1, loss.outputs)), np.zeros(1)).dense()
+        of_scores = np.linalg.eigvalsh(curvature)[-loss.curvature_rank :].astype(np.float64)  # k - 1 times 1/k for softmax
+    if of_scores.max() <= 0.0:
         what = f"loss.kind: got {loss.kind}, which has no curvature where training begins; no quadratic stands for it."
         raise left_to_retraining(what, "run.loss")
-    return values
+    return np.outer(np.linalg.svd(rows, compute_uv=False) ** 2 / len(rows), of_scores).ravel()

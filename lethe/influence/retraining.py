@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,9 @@ from lethe.influence.data import AuxiliaryData, Estimate, PublicData, SyntheticD
 from lethe.run.descended import gradients_by
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.train.core.generators import seeded_generators
+from lethe.train.core.iterates import refuse_overflow
 from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.linear.gradients import LinearModel, losses_of, refuse_other_clipping
@@ -30,18 +31,12 @@ _RISE = 1.0  # u_t as a share of v_t
 _ALL_OF, _OTHERWISE = 32, 16  # so many steps are all measured; else so many of them
 
 
-class Train(Protocol):
-    """A training that can be repeated exactly, of whatever model, on data that are not private."""
+Train = Callable[[Array, int], float]
+"""A training that can be repeated exactly, of whatever model, on data that are not private: (noise_stds, seed) -> the final loss.
 
-    def __call__(self, noise_stds: Array, seed: int) -> float:
-        """Train once and return the final loss.
-
-        Args:
-            noise_stds: shape (T,), parameter units, signed: step t must add noise_stds[t] times standard normal numbers that depend on
-                the seed and on t only, not on noise_stds. Draw them at steps without noise too.
-            seed: of these numbers, the batches and whatever else is random.
-        """
-        ...
+`noise_stds`, shape (T,), are in parameter units and signed: step t must add noise_stds[t] times standard normal numbers that depend on the
+seed and on t only. Draw them at steps without noise too. The seed is of these numbers, the batches and whatever else is random.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,19 +46,16 @@ class PublicTrainer:
     Args:
         train: as `Train` says.
         statement: which data it trains on and why these are public or made up.
-        basis: "public" or "synthetic".
     """
 
+    basis: ClassVar[Literal["public"]] = "public"
     train: Train
     statement: str
-    basis: Literal["public", "synthetic"] = "public"
 
     def __post_init__(self) -> None:
         require_statement(self.statement)
         if not callable(self.train):
             raise InputError(f"train: got {self.train!r}; it needs a function of (noise_stds, seed).")
-        if self.basis not in ("public", "synthetic"):
-            raise InputError(f"basis: got {self.basis!r}; it needs public or synthetic.")
 
     @property
     def origin(self) -> str:
@@ -100,11 +92,7 @@ def retraining_influence(
             source="run.noise_multiplier",
             remedy="set it, or let `plan` find a constant one first.",
         )
-    with np.errstate(over="ignore", under="ignore"):
-        rises = _RISE * np.where(planned > 0, planned**2, (planned[planned > 0] ** 2).mean())
-    if not (rises.min() > 0 and rises.max() < math.inf):
-        what = f"noise: variances would rise by {rises.min():g} to {rises.max():g}; they need finite numbers > 0."
-        raise InputError(what, source="run.noise_stds", remedy="scale the problem so that noise is nearer to 1.")
+    rises = _RISE * np.where(planned > 0, planned**2, (planned[planned > 0] ** 2).mean())
     train = data.train if isinstance(data, PublicTrainer) else linear_problem(run, data).train
     seeds = repeat_seeds(seed, repeats)
     if isinstance(data, PublicTrainer):
@@ -115,7 +103,7 @@ def retraining_influence(
                 source="PublicTrainer.train",
                 remedy="derive all randomness from the seed, and use deterministic arithmetic.",
             )
-    samples = [_one_repeat(train, planned, steps, rises[steps - 1], number) for number in seeds]
+    samples = [_one_repeat(train, planned, steps, rises, number) for number in seeds]
     detail = f"{repeats} paired retrainings at {len(steps)} of {run.total_steps} steps on {data.origin}"
     return Estimate.of_samples(samples, steps=run.total_steps, probes=steps, basis=data.basis, detail=detail)
 
@@ -140,18 +128,16 @@ def choose_probes(steps: int, wanted: int | Sequence[int] | None = None) -> npt.
 def _one_repeat(train: Train, planned: Array, steps: npt.NDArray[np.intp], rises: Array, seed: int) -> Array:
     """The weight at each probe from one seed, shape (probes,)."""
 
-    def loss(step: int, noise_std: float) -> float:
-        changed = planned.copy()
-        changed[step - 1] = noise_std
-        return _finite(train, changed, seed)
+    def loss(place: int, noise_std: float) -> float:
+        return _finite(train, np.where(np.arange(len(planned)) == place, noise_std, planned), seed)
 
-    common, weights = _finite(train, planned, seed), np.empty(len(steps))
-    for index, step in enumerate(steps):
-        low = float(planned[step - 1])
-        high = math.sqrt(low**2 + rises[index])
-        mirrored = loss(step, -low) if low > 0 else common
-        weights[index] = (loss(step, high) + loss(step, -high) - common - mirrored) / (2 * rises[index])
-    return weights
+    common, weights = _finite(train, planned, seed), list[float]()
+    for place in (steps - 1).tolist():
+        low, rise = float(planned[place]), float(rises[place])
+        high = math.sqrt(low**2 + rise)
+        mirrored = loss(place, -low) if low > 0 else common
+        weights.append((loss(place, high) + loss(place, -high) - common - mirrored) / (2 * rise))
+    return np.array(weights)
 
 
 def _finite(train: Train, noise_stds: Array, seed: int) -> float:
@@ -171,11 +157,10 @@ class Trajectory(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinearProblem:
-    """A run, the linear model that its loss names, and data to train it on.
+    """A run, the linear model that its loss names, and data to train it on: rows as the trainer prepares them, targets of shape (n, 1).
 
     The loop is that of `fit`; what differs is where noise comes from. Each step draws its normal numbers whether it uses them or not,
     so they depend on the seed and the step alone, not on which other steps are noisy, and a negative noise_std mirrors them.
-    Rows are as the trainer prepares them, shape (n, d), targets of shape (n, 1), and the loss knows the number of its classes.
     """
 
     run: Run
@@ -185,16 +170,13 @@ class LinearProblem:
     prox: Proximal
 
     def train(self, noise_stds: Array, seed: int) -> float:
-        """The mean loss after the last step, without the regulariser, where step t adds noise_stds[t] times standard normal numbers.
-
-        Noise is in parameter units and signed; a LetheError says that training overflowed.
-        """
+        """The mean loss after the last step, without the regulariser: a `Train`."""
         last = self._descend(noise_stds, seed, self._batches(seed), self.prox)
         return float(losses_of(self.loss, self.rows @ last, self.column).mean())
 
     def path(self, noise_stds: Array, seed: int) -> Trajectory:
         """All iterates of the training."""
-        unproximated, before = list[torch.Tensor](), [self._start]
+        unproximated, before = list[torch.Tensor](), [torch.zeros(self.rows.shape[1], self.loss.outputs, dtype=torch.float64)]
 
         def noted(parameters: torch.Tensor, step_size: float) -> torch.Tensor:
             unproximated.append(parameters)
@@ -205,15 +187,12 @@ class LinearProblem:
         self._descend(noise_stds, seed, batches, noted)
         return Trajectory(batches=batches, before=before, unproximated=unproximated)
 
-    @property
-    def _start(self) -> torch.Tensor:
-        return torch.zeros(self.rows.shape[1], self.loss.outputs, dtype=self.rows.dtype)
-
     def _batches(self, seed: int) -> list[Batch]:
         return list(draw_batches(self.run, seeded_generators(seed, (_CPU, _CPU))[0]))
 
     def _descend(self, noise_stds: Array, seed: int, batches: list[Batch], prox: Proximal) -> torch.Tensor:
-        run, start, generator = self.run, self._start, seeded_generators(seed, (_CPU, _CPU))[1]
+        run, generator = self.run, seeded_generators(seed, (_CPU, _CPU))[1]
+        start = torch.zeros(self.rows.shape[1], self.loss.outputs, dtype=torch.float64)
         model = LinearModel(self.loss, self.rows, self.column, clip_norm=run.clip_norm, method=gradients_by(run))
 
         def add_noise(tensors: Sequence[torch.Tensor], noise_std: float) -> None:
@@ -223,12 +202,7 @@ class LinearProblem:
             return float(noise_stds[step - 1])
 
         last = descend(run, start, model.clipped_gradient_sum, batches, add_noise, noise_of_step=of_step, prox=prox)
-        if not bool(torch.isfinite(last).all()):
-            raise LetheError(
-                "training overflowed on the auxiliary data: it did not end in finite numbers.",
-                source=f"step_size up to {run.step_sizes.max():g}",
-                remedy="take smaller steps or less noise.",
-            )
+        refuse_overflow([last], run)
         return last
 
 

@@ -16,7 +16,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.records import TrainingRecord
 from lethe.errors import InputError
 from lethe.run.known_fields import refuse_users, require_run
-from lethe.run.neighbours import Neighbours
+from lethe.run.participation import Neighbours
 from lethe.run.run import Run
 from lethe.train import PrivacyEngine
 from lethe.train.data.users import owners_of

@@ -16,7 +16,7 @@ from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError
 from lethe.ledger.chain import Entry
 from lethe.ledger.prices import COST_BITS, SLACK_BITS, Filter, Price, units_below
-from lethe.run.neighbours import NOUNS, Neighbours, Unit
+from lethe.run.participation import NOUNS, Neighbours, Unit
 
 # A budget of rho = 1 is spent by ten releases of 0.1 although 0.1 is no binary number; the guarantee pays for this.
 _TOLERANCE = Fraction(1, 10**12)

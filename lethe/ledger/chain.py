@@ -1,13 +1,15 @@
-"""The chain: entries that are only ever added, each with the digest of the one before and of its own content."""
+"""The chain: entries that are only ever added, each with the digest of the one before and of its own content; and texts in them."""
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lethe.errors import LedgerError
+from lethe.errors import InputError, LedgerError, quoted
 from lethe.ledger.prices import Price
 
 Kind = Literal["data_set", "spender", "reservation", "start", "release", "void"]
@@ -62,3 +64,41 @@ def damaged(seq: int | None, why: str) -> LedgerError:
         source="the database",
         remedy="release nothing on its word; take the last copy that verifies, and find out who wrote to the database.",
     )
+
+
+def require_text(what: str, value: object, *, most: int = 2000, empty: bool = False) -> str:
+    """A line of at most so many printable letters, without the blanks at its ends: nothing that could hide in a terminal or a page."""
+    if not isinstance(value, str) or not value.isprintable() or len(value) > most or not (empty or value.strip()):
+        raise _refusal(what, value, f"a line of {'at most' if empty else '1 to'} {most} printable letters")
+    return value.strip()
+
+
+def require_name(what: str, value: object) -> str:
+    """A name of 1 to 200 letters; errors as `require_text`."""
+    return require_text(what, value, most=200)
+
+
+def require_digest(what: str, value: object) -> str:
+    """A SHA-256 in 64 hexadecimal digits, or nothing; errors as `require_text`."""
+    if not isinstance(value, str) or not re.fullmatch(r"([0-9a-f]{64})?", value):
+        raise _refusal(what, value, "the 64 hexadecimal digits of a SHA-256")
+    return value
+
+
+def require_number(value: object) -> int:
+    """The number of a reservation; errors as `require_text`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**62:
+        raise _refusal("reservation", value, "a Reservation or its number")
+    return value
+
+
+def spender_of(by: str | None) -> str:
+    """Who spends: the name, or the user of this process."""
+    try:
+        return require_name("by", getpass.getuser() if by is None else by)
+    except (OSError, KeyError) as error:
+        raise InputError("by: nobody is named, and this process has no user.", source="by", remedy="say who: by='team A'.") from error
+
+
+def _refusal(what: str, value: object, needed: str) -> InputError:
+    return InputError(f"{what}: got {quoted(value)[:80]}; it needs {needed}.", source=what)

@@ -27,11 +27,7 @@ _REMEDIES = (
     ("permission denied", "may not be used by this account", "ask whoever keeps the ledger for the right to."),
     ("row-level security", "refuses this to this account", "write under the account's own name (by=), about its own reservations."),
     ("disk is full|no space left", "has no room left", "make room on the disk, and try again."),
-    (
-        "unable to open",
-        "cannot be opened",
-        "give it, or a copy, in a folder that this account may write.",
-    ),
+    ("unable to open", "cannot be opened", "give it, or a copy, in a folder that this account may write."),
     ("locked|lock timeout", "is locked by another writer", "try again; if it lasts, look for a process that hangs."),
     ("not a database", "is no SQLite database", "give the path of a ledger, or a new file with make=True."),
     ("malformed|decode", "is damaged", "take the last copy that verifies."),  # the second: text that is no UTF-8

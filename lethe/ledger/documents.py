@@ -8,6 +8,7 @@ from typing import Any
 from lethe.accounting.parts import Part, part_of
 from lethe.calculus.rounding import round_down
 from lethe.certificates.keys import PublicKey
+from lethe.certificates.statement import KIND
 from lethe.errors import BudgetExceededError, InputError
 from lethe.ledger.accounts import Reservation
 from lethe.ledger.budgets import DataSet
@@ -38,12 +39,18 @@ def recorded(part: Part) -> dict[str, Any]:
     """What an entry says of it."""
     return {
         "what": part.name,
-        "kind": part.kind,
+        "kind": _kind(part),
         "computed": part.computed,
         "guarantee": part.guarantee.describe(),
         "declared": list(part.declared),
         "document": part.content,
     }
+
+
+def _kind(part: Part) -> str:
+    if "run" in part.content:
+        return "certificate"
+    return "statement" if part.content.get("kind") == KIND else "guarantee"
 
 
 def priced(part: Part, terms: DataSet, slack: float) -> Price:
@@ -83,7 +90,7 @@ def room_for_rounding(part: Part) -> float:
 
 def releases_of(part: Part, artefact: str) -> list[str]:
     """What tells a release from others: digests of what was released. A run tells nothing: it may be trained every night."""
-    own = part.releases if part.kind == "statement" or part.sealed else frozenset[str]()
+    own = part.releases if _kind(part) == "statement" or part.sealed else frozenset[str]()
     return sorted({*own, *([artefact] if artefact else [])})
 
 

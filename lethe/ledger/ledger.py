@@ -18,15 +18,14 @@ from lethe.certificates.keys import PublicKey
 from lethe.errors import InputError
 from lethe.ledger.accounts import Reservation, State
 from lethe.ledger.budgets import Budget, DataSet
-from lethe.ledger.chain import FIRST, Entry, Kind, canonical
+from lethe.ledger.chain import FIRST, Entry, Kind, canonical, require_digest, require_name, require_text, spender_of
 from lethe.ledger.database import Database
 from lethe.ledger.documents import more_than_reserved, presented, priced, recorded, releases_of, room_for_rounding, too_much
 from lethe.ledger.prices import FREE, Price, units_above
 from lethe.ledger.reading import ReadLedger, reservation_of, terms_of
 from lethe.ledger.schema import make_or_upgrade, require_newest
 from lethe.ledger.tables import RELEASED, SPENDERS, exists, last_entry, write
-from lethe.ledger.texts import require_digest, require_name, require_text, spender_of
-from lethe.run.neighbours import Neighbours, Unit
+from lethe.run.participation import Neighbours, Unit
 
 # Clocks of two machines differ by so much; more than that is somebody's mistake.
 _SECONDS_BACK = 1.0
@@ -188,8 +187,6 @@ class Ledger(ReadLedger):
             **recorded(part),
         }
         with self._writing() as connection:
-            if terms_of(connection, terms.name) != terms:
-                raise InputError(f"{data_set}: its entry changed while it was read.", source="the database", remedy="verify the ledger.")
             if terms.closed and not exists(connection, SPENDERS, data_set=terms.name, name=who):
                 raise InputError(
                     f"{who!r} may not reserve from {terms.name}.", source="by", remedy="be admitted by whoever keeps the ledger."

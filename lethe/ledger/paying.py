@@ -125,8 +125,8 @@ class Spending:
         if number != self.reservation:
             self.ledger.void(number, reason=reason, by=self.by)
 
-    def reserve_release(self, planned: Any, *, most: float | None = None) -> int:
-        """Reserve what a release that is no run will cost, at the smallest price that is known; its number.
+    def begin_release(self, planned: Any, *, most: float | None = None) -> PaidRelease:
+        """Reserve what a release that is no run will cost, at the smallest known price, and say that its noise is about to be drawn.
 
         Args:
             planned: its statement, or its guarantee.
@@ -143,26 +143,14 @@ class Spending:
         slack = self.slack or needed_slack(part, terms, most)
         # The statement of the release is computed again from its own numbers; a cover of it may come out other in the sixth digit.
         margin = 0.0 if has_exact_price(part.guarantee, terms.budget.kind) else _MARGIN
-        return self.ledger.reserve(self.data_set, planned, by=self.by, why=self.why, slack=slack, margin=margin).number
-
-    def start_release(self, number: int) -> None:
-        """Say that its noise is about to be drawn; what cannot be started is given back."""
+        number = self.ledger.reserve(self.data_set, planned, by=self.by, why=self.why, slack=slack, margin=margin).number
         try:
             self.ledger.start(number)
         except BaseException:
             with suppress(LetheError):
                 self.ledger.void(number, reason="its start could not be written, and nothing was begun", by=self.by)
             raise
-
-    def settle_release(self, number: int, stated: Any, *, artefact: str = "") -> None:
-        """Settle with what was released.
-
-        Args:
-            number: of the reservation.
-            stated: its statement, or its guarantee.
-            artefact: SHA-256 of what was released; empty: not said.
-        """
-        self.ledger.settle(number, stated, artefact=artefact, by=self.by, why=self.why)
+        return PaidRelease(self, number)
 
     @contextmanager
     def release(self, planned: Any) -> Iterator[PaidRelease]:
@@ -180,9 +168,7 @@ class Spending:
             BudgetExceededError: it does not fit; the block is not entered.
             InputError, LedgerError: as `Ledger.reserve`.
         """
-        number = self.reserve_release(planned)
-        self.start_release(number)
-        yield PaidRelease(self, number)
+        yield self.begin_release(planned)
 
     def _certificate(self, run: Run) -> Certificate:
         stated, usual = self.ledger.terms(self.data_set).budget.delta, usual_delta(run.records)
@@ -209,16 +195,12 @@ class PaidRelease:
     number: int
 
     def settle(self, stated: Any, *, artefact: str = "") -> None:
-        """Settle it with what was released.
+        """Settle it with what was released: its statement, guarantee, certificate or dp_accounting event, and its SHA-256, if it is known.
 
-        Args:
-            stated: its statement, its guarantee, its certificate or its dp_accounting event.
-            artefact: SHA-256 of what was released; empty: not said.
         Raises:
-            BudgetExceededError: it cost more than was reserved; it stays counted as reserved.
-            InputError, LedgerError: as `Ledger.settle`.
+            BudgetExceededError, InputError, LedgerError: as `Ledger.settle`; what cost more stays counted as reserved.
         """
-        self.spender.settle_release(self.number, stated, artefact=artefact)
+        self.spender.ledger.settle(self.number, stated, artefact=artefact, by=self.spender.by, why=self.spender.why)
 
 
 @contextmanager

@@ -23,8 +23,8 @@ def _versions() -> ScriptDirectory:
     return ScriptDirectory(_FOLDERS[0], version_locations=_FOLDERS)
 
 
-def _newest() -> str:
-    return str(_versions().get_current_head())
+def _known(version: str) -> bool:
+    return version in {script.revision for script in _versions().walk_revisions()}
 
 
 def make_or_upgrade(connection: Connection) -> None:
@@ -36,7 +36,7 @@ def make_or_upgrade(connection: Connection) -> None:
             source=_SOURCE,
             remedy="give a database of its own.",
         )
-    if names and _version(connection) not in {script.revision for script in _versions().walk_revisions()}:
+    if names and not _known(_version(connection)):
         require_newest(connection)
     steps = EnvironmentContext(Config(), _versions(), fn=lambda version, _: _versions()._upgrade_revs("head", version))  # pyright: ignore[reportArgumentType]
     with steps:
@@ -48,18 +48,13 @@ def require_newest(connection: Connection) -> None:
     """Refuse a database that is no ledger of this version."""
     if _TABLE not in inspect(connection).get_table_names():
         raise InputError("the database is no ledger.", source=_SOURCE, remedy="make one: `lethe ledger create`, or make=True.")
-    version = _version(connection)
-    if version == _newest():
+    version, newest = _version(connection), str(_versions().get_current_head())
+    if version == newest:
         return
-    known = version in {script.revision for script in _versions().walk_revisions()}
-    raise LedgerError(
-        f"the ledger's schema is of version {version}"
-        + (f"; this Lethe writes {_newest()}." if known else f", which this Lethe does not know; it knows {_newest()}."),
-        source=_TABLE,
-        remedy="open it once with make=True, which brings it to this version; keep a copy."
-        if known
-        else "install the version of Lethe that wrote it, or a newer one; nothing was written.",
-    )
+    said, remedy = "; this Lethe writes", "open it once with make=True, which brings it to this version; keep a copy."
+    if not _known(version):
+        said, remedy = ", which this Lethe does not know; it knows", "install the version of Lethe that wrote it, or a newer one."
+    raise LedgerError(f"the ledger's schema is of version {version}{said} {newest}.", source=_TABLE, remedy=remedy)
 
 
 def _version(connection: Connection) -> str:

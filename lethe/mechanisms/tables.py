@@ -14,7 +14,7 @@ from lethe.errors import InputError
 from lethe.mechanisms.base import Array, require_swap
 from lethe.partitions.block import Block, Values
 from lethe.partitions.table import ExaminedTable
-from lethe.run.losses.targets import real_targets
+from lethe.run.losses.linear import real_targets
 
 Table = Values | ExaminedTable
 _BLOCK = 2**20  # entries: 8 MiB

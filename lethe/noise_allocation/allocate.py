@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
+from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems
 from lethe.accounting.plan import as_target, planned, refuse_seeded
 from lethe.calculus.composition import overshoot
 from lethe.calculus.conversions import gdp_mu
@@ -21,6 +21,7 @@ from lethe.errors import CalibrationError, InputError, require_finite
 from lethe.errors.names import in_other_words
 from lethe.noise_allocation.candidates import Allocation, Candidate, other_designs
 from lethe.noise_allocation.noise_shapes import SHAPES, Shape, harm_of, influence_of_curvature, shaped, with_fewer_bands
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.accounting.cumulative import Cumulative
+from lethe.accounting.certify import Cumulative
 from lethe.calculus.large_delta import is_large
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.documents.shortened import few_lines
 from lethe.noise_allocation.noise_shapes import Shape
 from lethe.run.batches import Cyclic, Poisson
-from lethe.run.noise.base import growths
+from lethe.run.noise.strategies import growths
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 UNITS = "Noise: the standard deviation that all noise together gives a coordinate of the last model, in parameter units."
 

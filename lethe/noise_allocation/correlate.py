@@ -17,7 +17,7 @@ from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.noise import BandedToeplitz, BufferedToeplitz, LowerTriangular
-from lethe.run.noise.base import CorrelatedNoise
+from lethe.run.noise.strategies import CorrelatedNoise
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
@@ -108,27 +108,20 @@ def _toeplitz(run: Run, momentum: float, influence: Influence | None) -> FloatAr
 
 
 def _kept_dense(path: str | os.PathLike[str], steps: int, slots: int, *, workload: FloatArray, bands: int | None) -> LowerTriangular:
-    """`dense`, written to a file; of a folder it is the file that an earlier search for the same thing has left.
-
-    What is found is used as it is: a certificate is one on the matrix that the file holds, whatever that is.
-    """
+    """`dense`, written to a file; of a folder the file that an earlier search has left, whose matrix is certified, whatever it is."""
     file = Path(path)
     if file.is_dir():
-        file = file / f"strategy-{_name(steps, slots, workload, bands)}.npy"
+        asked = {
+            "lethe": __version__,
+            "steps": steps,
+            "slots": slots,
+            "bands": bands,
+            "shape": list(workload.shape),
+            "workload": hashlib.sha256(workload.astype("<f8").tobytes()).hexdigest(),
+        }
+        file = file / f"strategy-{hashlib.sha256(to_json(asked, indent=None).encode()).hexdigest()[:32]}.npy"
         if file.exists():
             noise = LowerTriangular.at(file)
             noise.strategy(steps)  # refuses one for another number of steps
             return noise
     return LowerTriangular.saved(dense(steps, slots, workload=workload, bands=bands), file)
-
-
-def _name(steps: int, slots: int, workload: FloatArray, bands: int | None) -> str:
-    asked = {
-        "lethe": __version__,
-        "steps": steps,
-        "slots": slots,
-        "bands": bands,
-        "shape": list(workload.shape),
-        "workload": hashlib.sha256(workload.astype("<f8").tobytes()).hexdigest(),
-    }
-    return hashlib.sha256(to_json(asked, indent=None).encode()).hexdigest()[:32]

@@ -14,15 +14,14 @@ import numpy as np
 from lethe.calculus.correlated.sensitivity import output_square, sensitivity
 from lethe.errors import InputError
 from lethe.noise_allocation.correlate import correlate
-from lethe.noise_allocation.joint.cyclic import joint_cyclic
-from lethe.noise_allocation.joint.position import joint_passes, joint_schedule, joint_schedule_reset
-from lethe.noise_allocation.joint.problem import joint_problem
+from lethe.noise_allocation.joint.cyclic import joint_cyclic, joint_problem
+from lethe.noise_allocation.joint.position import joint_passes, joint_schedule
 from lethe.run.known_fields import require_run
 from lethe.run.participation import BatchSizes, Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 from lethe.run.schedules.allocation import optimal_schedule
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.theorems.shuffled.positions import as_passes, worst_position
 from lethe.theorems.steps import Steps, step_constants
 
@@ -115,7 +114,9 @@ def _composed(run: Run, weights: Array) -> Array:
     """Lemma 4.4 in each slot of a pass, where the touches of one record stand; noise at pass ends pays for the pass before it."""
     noisy = run.noisy_steps
     if run.noise_at == "pass_ends":
-        return np.sqrt(optimal_schedule(weights[noisy], 1.0, _pass_touches(run)).variances)
+        # The largest touch of each pass, as it stands at the pass's end if no step expands.
+        touches = np.maximum.reduceat(run.sensitivities, np.append(0, noisy[:-1] + 1))
+        return np.sqrt(optimal_schedule(weights[noisy], 1.0, touches).variances)
     slots = run.steps_per_pass if run.batches.repeats else 1
     variances = np.empty(run.total_steps)
     for slot in range(min(slots, run.total_steps)):
@@ -149,12 +150,6 @@ def _at_pass_ends(run: Run) -> Run:
     if run.steps_per_pass == 1 or np.delete(run.noise_multipliers, ends).any():
         return run
     return run.replace(noise_at="pass_ends", noise_multiplier=run.noise_multipliers[ends].tolist())
-
-
-def _pass_touches(run: Run) -> Array:
-    """The largest touch of each pass, as it stands at the pass's end if no step expands."""
-    starts = np.append(0, run.noisy_steps[:-1] + 1)
-    return np.maximum.reduceat(run.sensitivities, starts)
 
 
 def _joint(run: Run, weights: Array, mu: float, floor: float) -> Array:
@@ -199,9 +194,8 @@ def _one_slot(weights: Array, lipschitz: Array, touches: Array, diameter: Array 
     """One record touched at every step: closed form, unless there is a floor."""
     if floors.any():
         return joint_cyclic(joint_problem(weights, lipschitz, touches, 1, mu=mu, floor=floors, diameter=diameter)).noise_stds
-    if diameter is None:
-        return np.sqrt(joint_schedule(weights, touches, lipschitz, mu * mu).variances)
-    return np.sqrt(joint_schedule_reset(weights, touches, lipschitz, diameter, mu * mu).variances)
+    bound = np.inf if diameter is None else diameter
+    return np.sqrt(joint_schedule(weights, touches, lipschitz, mu * mu, diameter=bound).variances)
 
 
 def _joint_steps(run: Run) -> Steps:
@@ -233,14 +227,16 @@ def correlated(run: Run, influence: Influence) -> Run:
     plain = run.replace(noise_multiplier=1.0)
     steps, slots = plain.total_steps, plain.batches.period(plain.records) or 1
     if steps > _LONGEST:
-        searched, fading = plain.replace(step_size=1.0, steps=_LONGEST), _end_of(influence, steps)
+        last = np.maximum(influence.values(steps)[-_LONGEST:], np.finfo(np.float64).tiny)
+        searched, fading = plain.replace(step_size=1.0, steps=_LONGEST), Influence(weights=tuple(last.tolist()), basis=influence.basis)
     else:
         searched, fading = plain.replace(step_size=1.0), influence
     noises = [correlate(searched, influence=fading).noise]
     if slots > _LONG_PASS and plain.batches.participation is not Participation.DRAW_IN_PUBLIC_GROUP:  # else few bands alone are amplified
         noises.append(correlate(searched, "buffered_toeplitz", influence=fading).noise)
     found = [plain.replace(noise=noise) for noise in noises]
-    return min(found, key=lambda one: _at_equal_privacy(one, influence))
+    sensitivities = [sensitivity(noise.strategy(steps), slots) for noise in noises if noise is not None]
+    return min(zip(found, sensitivities, strict=True), key=lambda pair: harm_of(pair[0], influence) * pair[1] ** 2)[0]
 
 
 def with_fewer_bands(run: Run, influence: Influence) -> list[Run]:
@@ -253,13 +249,3 @@ def with_fewer_bands(run: Run, influence: Influence) -> list[Run]:
     tried = [bands for halved in range(1, _HALVED + 1) if 2 <= (bands := plain.steps_per_pass >> halved) <= most]
     noises = [correlate(plain.replace(step_size=1.0), bands=bands, influence=influence).noise for bands in tried]
     return [plain.replace(noise=noise) for noise in noises]
-
-
-def _end_of(influence: Influence, steps: int) -> Influence:
-    last = influence.values(steps)[-_LONGEST:]
-    return Influence(weights=tuple(np.maximum(last, np.finfo(np.float64).tiny).tolist()), basis=influence.basis)
-
-
-def _at_equal_privacy(run: Run, influence: Influence) -> float:
-    assert run.noise is not None
-    return harm_of(run, influence) * sensitivity(run.noise.strategy(run.total_steps), run.batches.period(run.records) or 1) ** 2

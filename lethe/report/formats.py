@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import yaml
 
 from lethe.errors import MissingExtraError
-from lethe.report.model import COLOURS, Document, Picture, Table
+from lethe.report.model import COLOURS, Document, Picture
 
 try:
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -74,11 +74,7 @@ def latex(document: Document) -> str:
     In plain ASCII and without packages. What it rests on may be long, and a tabular runs off the end of a page: only the table of the
     settings, which has a dozen rows, is one.
     """
-    guarantee, rests = document.section("guarantee"), document.section("hypotheses")
-    tables = [block for block in rests.blocks if isinstance(block, Table) and block.rows]  # a list without entries is an error
-    glance = tuple(guarantee.data["glance"].items())
-    fields: dict[str, Any] = {"sentence": guarantee.data["sentence"], "glance": glance, "tables": tables, "void": rests.data["void_if"]}
-    return _rendered("report.tex.j2", document=document, **fields)
+    return _rendered("report.tex.j2", document=document)
 
 
 WRITERS: dict[str, Callable[[Document], str]] = {".html": html, ".md": markdown, ".tex": latex}

@@ -90,12 +90,17 @@ class Panel(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A plot, with what is to be seen for whoever does not see it; drawn only where the format can show it, or an SVG."""
+    """A plot, drawn only where the format can show it, or an SVG; and what is to be seen, for whoever does not see it."""
 
-    alt: str
     caption: str
     plot: Panel | str
     height: float = 3.1  # inches, of 4.6 across: words stay readable on a telephone
+
+    @property
+    def alt(self) -> str:
+        """The same in words: the axes, what is drawn, and where the numbers are."""
+        axes = "" if isinstance(self.plot, str) else f" Across: {self.plot.settings['xlabel']}. Up: {self.plot.settings['ylabel']}."
+        return f"Line plot.{axes} {self.caption} The table has the numbers."
 
 
 Block = str | Items | Facts | Table | Picture | Code | Notice | Heading

@@ -39,6 +39,7 @@ _ABOVE = 1e12  # of the largest that is drawn
 _ARROW = 0.035  # of the width of the axes
 _MARKS_UP_TO = 60  # more points than this are drawn as a line
 _BELOW: dict[str, Any] = {"loc": "outside lower center", "fontsize": "small"}
+_ON_TOP = {"clip_on": False, "zorder": 4}
 _AT_THE_EDGE = ("axes fraction", "data")  # a part of the width, and a place among the lines
 
 
@@ -50,10 +51,9 @@ def demo_plot(content: dict[str, Any]) -> bytes:
     for place, row in enumerate(rows):
         colour = "#b0b0b0" if row["epsilon"] == "inf" else "#2a6f97"
         series.append(Series([0, row["accuracy_mean"]], [place] * 2, {"color": colour, "linewidth": 24, "solid_capstyle": "butt"}))
-        marks = {"marker": "|", "linestyle": "none", "color": "black", "markersize": 11}
-        series.append(Series(row["accuracies"], [place] * len(row["accuracies"]), marks))
-        words = f" {row['accuracy_mean']:.3f}"
-        notes.append({"text": words, "xy": (0.0, place), "color": "white", "va": "center", "fontweight": "bold"})
+        series.append(Series(row["accuracies"], [place] * len(row["accuracies"]), _marker("black", "|", 11, True)))
+        look = {"color": "white", "va": "center", "fontweight": "bold"}
+        notes.append({"text": f" {row['accuracy_mean']:.3f}", "xy": (0.0, place), **look})
     settings = {
         "yticks": range(len(rows)),
         "yticklabels": [f"({row['letter']}) {row['label']}" for row in rows],
@@ -181,8 +181,12 @@ def _window(epsilons: Iterable[float | str | None], proved: Iterable[float | str
 
 def _dot(status: str) -> dict[str, Any]:
     colour, marker, _ = _STATUSES[status]
-    fill, size = colour if status in _GUARANTEES else "white", 9 if status == "used" else 7
-    return {"color": colour, "marker": marker, "linestyle": "none", "markerfacecolor": fill, "markersize": size, "markeredgewidth": 1.5}
+    return _marker(colour, marker, 9 if status == "used" else 7, status in _GUARANTEES)
+
+
+def _marker(colour: str, marker: str, size: float, filled: bool) -> dict[str, Any]:
+    fill = colour if filled else "white"
+    return {"color": colour, "marker": marker, "linestyle": "", "markerfacecolor": fill, "markersize": size, "markeredgewidth": 1.5}
 
 
 def _looks(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -256,7 +260,7 @@ def audit_figure(page: AuditPage, curve: Sequence[tuple[float, float]] = ()) -> 
         else:
             heights.append(claim.epsilon)
             label = f"claimed: epsilon ≤ {shown(claim.epsilon)} at delta = {claim.delta:g}"
-            series.append(Series([claim.delta], [claim.epsilon], _point(_BLUE, "v"), label))
+            series.append(Series([claim.delta], [claim.epsilon], _marker(_BLUE, "v", 10, True) | _ON_TOP, label))
             if not known:  # what holds at a delta holds at every larger one
                 series.append(Series([claim.delta, right], [claim.epsilon] * 2, {"color": _BLUE, "linestyle": ":"}))
     for result in page.audits:
@@ -266,7 +270,7 @@ def audit_figure(page: AuditPage, curve: Sequence[tuple[float, float]] = ()) -> 
         level = "" if result.level is None else f", wrong at most {wrong}"
         family = "" if result.family is None else f" on {result.family}"
         point = [(result.delta, result.epsilon)] if result in found else []
-        look = {**_point(colour, marker), "markerfacecolor": colour if result.kind == "certified" else "none"}
+        look = _marker(colour, marker, 10, result.kind == "certified") | _ON_TOP
         series.append(Series.through(point, look, f"{kind}{family}: epsilon {epsilon} at delta = {delta}{level} ({adversary})"))
         if result in found and result.kind != "point_estimate":  # what is too much at a delta is too much at every smaller one
             series.append(Series([left, result.delta], [result.epsilon] * 2, {"color": colour, "linestyle": ":"}))
@@ -274,10 +278,6 @@ def audit_figure(page: AuditPage, curve: Sequence[tuple[float, float]] = ()) -> 
     figure = plotted([Panel(series, settings, log=log, notes=notes, legend=_BELOW)], (8.5, 5.6))
     figure.suptitle(f"{page.subject}\n{page.says}", fontsize="small", color=_CROSSED if page.failed else "black")
     return figure
-
-
-def _point(colour: str, marker: str) -> dict[str, Any]:
-    return {"color": colour, "marker": marker, "linestyle": "none", "markersize": 10, "clip_on": False, "zorder": 4}
 
 
 def budget_figure(accounts: Sequence[dict[str, Any]]) -> Figure:

@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from lethe.accounting.certify import certify
-from lethe.accounting.recheck import recheck, recheck_statement
 from lethe.accounting.totals import Total
 from lethe.accounting.verify import Answer, load, verify
 from lethe.audit.page import AuditPage
@@ -29,7 +28,7 @@ from lethe.certificates.statement import Statement
 from lethe.documents.specification import Specification
 from lethe.documents.strict import DOCUMENTS, as_path, read_document
 from lethe.errors import InputError
-from lethe.run.neighbours import NOUNS
+from lethe.run.participation import NOUNS
 from lethe.run.run import Run
 
 _SOME_DELTA = 1e-5  # where neither a delta nor a number of records is known
@@ -80,8 +79,19 @@ class Subject:
 
     what: str  # was trained or released, in words
     proof: Certificate | Statement | Total  # as this version of Lethe writes it: of a run, of a release that is none, or of several
+    run: Run | None  # None of a release that is none
+    theorem: str  # that it is proved by; "" of a release that is no run
+    stated: Run | Statement | Total  # what says whom it protects: neighbours, unit, and the number of records, where it is known
     delta: float  # asked for
+    epsilon: float  # proved at it; inf: nothing is
+    private: bool  # whether anything is proved
+    large_delta: bool  # whether delta is 1/records or more
+    release: str  # what may be seen: "last", "all", or "released" of what is no run
+    seal: Seal[Any] | None  # believed or not; None of a total, whose parts have theirs
+    sealed: bool  # whether a key that is believed vouches for all of it
     findings: tuple[Finding, ...]  # the hypotheses
+    failing: tuple[Finding, ...]  # those that fail
+    fresh_noise: bool  # whether the code that trained made it so that nobody can foresee the noise
     answers: tuple[Answer, ...] = ()  # what was verified when the report was made
     note: str = ""  # on words of another version
     audits: tuple[AuditPage, ...] = ()  # of the same training
@@ -91,66 +101,9 @@ class Subject:
     commands: tuple[str, ...] = ()  # to be typed to repeat and to check it
     digests: tuple[tuple[str, str], ...] = ()  # (what, SHA-256)
 
-    @property
-    def certificate(self) -> Certificate | None:
-        """Of a run; None of a release that is none."""
-        return self.proof if isinstance(self.proof, Certificate) else None
-
-    @property
-    def run(self) -> Run | None:
-        """The run, where there is one."""
-        return None if self.certificate is None else self.certificate.run
-
-    @property
-    def stated(self) -> Run | Statement | Total:
-        """What says whom it protects: neighbours, unit, and the number of records."""
-        return self.proof.run if isinstance(self.proof, Certificate) else self.proof
-
-    @property
-    def epsilon(self) -> float:
-        """Proved at the delta asked for; inf: nothing is."""
-        return self.proof.epsilon(self.delta) if isinstance(self.proof, Statement) else self.proof.epsilon
-
-    @property
-    def private(self) -> bool:
-        """Whether anything is proved."""
-        return self.epsilon < math.inf
-
-    @property
-    def release(self) -> str:
-        """What may be seen: "last", "all", or "released" of what is no run."""
-        return "released" if self.run is None else self.run.release
-
-    @property
-    def seal(self) -> Seal[Any] | None:
-        """Of the training or of the release, believed or not; None of a total, whose parts have theirs."""
-        return None if isinstance(self.proof, Total) else self.proof.seal
-
-    @property
-    def sealed(self) -> bool:
-        """Whether a key that is believed vouches for the training, or for all of several releases."""
-        if isinstance(self.proof, Total):
-            return all(part.sealed for part in self.proof.parts)
-        return self.seal is not None and self.seal.holds
-
-    @property
-    def large_delta(self) -> bool:
-        """Whether delta is 1/records or more."""
-        return self.stated.records is not None and is_large(self.delta, self.stated.records)
-
     def known(self, evidence: str) -> tuple[Finding, ...]:
         """The hypotheses that hold and are known in that way."""
         return tuple(one for one in self.findings if one.status == "holds" and one.evidence == evidence)
-
-    @property
-    def fresh_noise(self) -> bool:
-        """Whether the code that trained made it so that nobody can foresee the noise."""
-        return any(one.name == FRESH_NOISE and one.evidence == "enforced" for one in self.findings)
-
-    @property
-    def failing(self) -> tuple[Finding, ...]:
-        """The hypotheses that fail."""
-        return tuple(one for one in self.findings if one.status == "fails")
 
     def matches(self, page: AuditPage) -> bool:
         """Whether an audit held its trainings against this very claim."""
@@ -197,40 +150,51 @@ def subject_of(
         )
     # Whether a large delta is meant was asked where the certificate was made; the report says it on top.
     found = verify(value, weights=weights, key=key, allow_large_delta=True)
-    return _of(found.certificate or _refused(value, key), found.answers, delta, found.declared, found.note)
-
-
-def _refused(value: Certificate | Statement | Total, key: PublicKey | None) -> Certificate | Statement | Total:
-    """Raise what says why it does not follow."""
-    if isinstance(value, Total):
-        return Total.from_dict(value.to_dict(), key=key)
-    judged = value.trusting(key)
-    return recheck(judged) if isinstance(judged, Certificate) else recheck_statement(judged).statement
+    if found.certificate is None:
+        raise InputError(found.follows.why, remedy="do not rely on it; ask for it, or certify the run, again.")
+    return _of(found.certificate, found.answers, delta, found.declared, found.note)
 
 
 def _of(
     proof: Certificate | Statement | Total, answers: tuple[Answer, ...], delta: float | None, declared: Iterable[str] = (), note: str = ""
 ) -> Subject:
+    run, seal = proof.run if isinstance(proof, Certificate) else None, None if isinstance(proof, Total) else proof.seal
+    # A file may leave out what it rests on; what was computed again says all of it.
+    words = (line.partition(": ") for line in declared)
+    findings = tuple(holds(name, detail, evidence="declared") for name, _, detail in words)
     if isinstance(proof, Certificate):
-        what = "a model with an unknown loss" if proof.run.loss.kind == "unknown" else proof.run.loss.summary
-        digests, findings = [("run (the first 8 digits of its SHA-256)", proof.run.run_id)], proof.findings
+        what, delta, epsilon, findings = proof.run.loss.summary, proof.delta, proof.epsilon, proof.findings
+        what = "a model with an unknown loss" if proof.run.loss.kind == "unknown" else what
+    elif isinstance(proof, Statement):
+        usual = _SOME_DELTA if proof.records is None else usual_delta(proof.records)
+        what, delta = proof.name, next(one for one in (delta, proof.target_delta, usual) if one is not None)
+        findings, epsilon = (*findings, *(one for one in proof.findings if one.evidence != "declared")), proof.epsilon(delta)
     else:
-        # A file may leave out what it rests on; what was computed again says all of it.
-        words = (line.partition(": ") for line in declared)
-        rest = (one for one in (proof.findings if isinstance(proof, Statement) else ()) if one.evidence != "declared")
-        digests, findings = [], (*(holds(name, detail, evidence="declared") for name, _, detail in words), *rest)
-        what = proof.name if isinstance(proof, Statement) else f"{len(proof.parts)} releases from the same {NOUNS[proof.unit][1]}"
-    seal = None if isinstance(proof, Total) else proof.seal
+        what, delta, epsilon = f"{len(proof.parts)} releases from the same {NOUNS[proof.unit][1]}", proof.delta, proof.epsilon
+    digests = [] if run is None else [("run (the first 8 digits of its SHA-256)", run.run_id)]
     if seal is not None and seal.record is not None and seal.signer is not None:
         digests += [(f"released weights: {one.name} (SHA-256 of the numbers)", one.sha256) for one in seal.record.released]
         digests.append(("key of the seal", seal.signer.fingerprint))
-    if not isinstance(proof, Statement):
-        delta = proof.delta
-    elif delta is None:
-        usual = _SOME_DELTA if proof.records is None else usual_delta(proof.records)
-        delta = usual if proof.target_delta is None else proof.target_delta
-    proof.guarantee.epsilon(delta)  # refuses a delta out of range
-    return Subject(what=what, proof=proof, delta=delta, findings=findings, answers=answers, note=note, digests=tuple(digests))
+    return Subject(
+        what=what,
+        proof=proof,
+        run=run,
+        theorem=proof.theorem if isinstance(proof, Certificate) else "",
+        stated=proof.run if isinstance(proof, Certificate) else proof,
+        delta=delta,
+        epsilon=epsilon,
+        private=epsilon < math.inf,
+        large_delta=proof.records is not None and is_large(delta, proof.records),
+        release="released" if run is None else run.release,
+        seal=seal,
+        sealed=all(part.sealed for part in proof.parts) if isinstance(proof, Total) else seal is not None and seal.holds,
+        findings=findings,
+        failing=tuple(one for one in findings if one.status == "fails"),
+        fresh_noise=any(one.name == FRESH_NOISE and one.evidence == "enforced" for one in findings),
+        answers=answers,
+        note=note,
+        digests=tuple(digests),
+    )
 
 
 def with_extras(subject: Subject, **extras: Any) -> Subject:

@@ -7,7 +7,7 @@ import re
 from decimal import ROUND_CEILING, Decimal
 
 from lethe.calculus.upward_formatting import shown
-from lethe.run.neighbours import NOUNS, Unit
+from lethe.run.participation import NOUNS, Unit
 
 RELATIONS = {
     "replace_one": "one record is replaced by any other one; the number of records is public",
@@ -54,14 +54,14 @@ def of_unit(words: str, unit: Unit) -> str:
     return re.sub(r"\brecord(s?)\b", rf"{NOUNS[unit][0]}\1", words)
 
 
-def percent(probability: float, digits: int = 3) -> str:
+def percent(probability: float) -> str:
     """A probability, rounded up, such as "57.3 %"."""
     if probability >= 1.0:
         return "100 %"
     scaled = Decimal(repr(probability)) * 100
-    places = max(0, digits - 1 - scaled.adjusted()) if scaled else 0
+    places = max(0, 2 - scaled.adjusted()) if scaled else 0
     rounded = scaled.quantize(Decimal(1).scaleb(-min(places, 12)), rounding=ROUND_CEILING)
-    return f"{float(rounded):.{digits}g} %" if rounded < 100 else "100 %"
+    return f"{float(rounded):.3g} %" if rounded < 100 else "100 %"
 
 
 def factor(epsilon: float) -> str:
@@ -77,11 +77,6 @@ def factor(epsilon: float) -> str:
 def times(many: int, thing: str, things: str) -> str:
     """A count with its noun of one or of several, such as "1 pass" or "2 passes"."""
     return f"{many:,} {thing if many == 1 else things}"
-
-
-def number(value: float) -> str:
-    """Any number that is no bound."""
-    return f"{value:.6g}"
 
 
 def proved_by(theorem: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lethe.audit.page import AuditPage
+from lethe.calculus.domains import require_switch
 from lethe.certificates.keys import PublicKey
 from lethe.documents.strict import as_path, require_place, to_json, write_bytes
 from lethe.documents.version import __version__
@@ -52,20 +53,14 @@ def write(
         MissingExtraError: jinja2 or matplotlib is not installed.
     """
     require_place(path, *FORMATS)
-    if not isinstance(private, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"private: got {private!r}; it needs True or False.")
+    require_switch("private", private)
     pages = tuple(audits)
     for page in pages:
         if not isinstance(page, AuditPage):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"audits: one is {type(page).__name__}; it needs an AuditPage.", remedy="load it with AuditPage.load.")
     found = subject_of(subject, delta=delta, key=key, allow_large_delta=allow_large_delta, weights=weights)
-    write_report(with_extras(found, audits=pages, curves=as_curves(curves), show_private=private), path)
-
-
-def write_report(subject: Subject, path: str | os.PathLike[str]) -> None:
-    """Write the report of what was read already; see `write`."""
-    require_place(path, *FORMATS)
-    write_bytes(path, written(subject, as_path(path).suffix.lower()).encode())
+    found = with_extras(found, audits=pages, curves=as_curves(curves), show_private=private)
+    write_bytes(path, written(found, as_path(path).suffix.lower()).encode())
 
 
 def written(subject: Subject, suffix: str) -> str:

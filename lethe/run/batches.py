@@ -15,8 +15,7 @@ from pydantic import Field
 
 from lethe.documents.specification import MOST_WHOLE, Specification, from_tagged, names_itself
 from lethe.errors import InputError
-from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER, Neighbours
-from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation, unknown_participation
+from lethe.run.participation import ANY_NUMBER, KNOWN_SIZES, OF_ONE_NUMBER, BatchSizes, Neighbours, Participation, unknown_participation
 
 __all__ = [
     "BallsInBins",
@@ -188,13 +187,9 @@ class _Sized(Batches):
 
 
 class _Varying(_Sized):
-    """A design whose batches hold as many records as chance has it, unless they are cut.
+    """A design whose batches hold as many records as chance has it, unless they are cut."""
 
-    Args:
-        truncate_at: the most records a batch keeps, chosen uniformly of those that it would hold; None: all. Of Poisson batches whose
-            iterates are all released it is counted within each step, else paid for in delta (`lethe.theorems.truncation`).
-    """
-
+    # The most records a batch keeps, chosen uniformly; None: all. What it costs: theorems.truncation.
     truncate_at: int | None = Field(default=None, ge=1, le=MOST_RECORDS)
 
     @property

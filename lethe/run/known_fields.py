@@ -6,13 +6,12 @@ states a participation of its own, is refused by name, by every theorem, trainer
 
 from __future__ import annotations
 
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from lethe.errors import InputError
 from lethe.run.fields import ClipMethod, NoiseAt, Release
-from lethe.run.neighbours import Neighbours, Unit
 from lethe.run.noise import NOISES, refuse_correlated
-from lethe.run.participation import BatchSizes, Participation, said
+from lethe.run.participation import BatchSizes, Neighbours, Participation, Unit, said
 from lethe.run.run import Run
 
 _WORDS: dict[str, tuple[str, ...]] = {
@@ -24,42 +23,33 @@ _WORDS: dict[str, tuple[str, ...]] = {
 }
 
 
-class UnknownField(NamedTuple):
-    """A field of a Run, such as "batches.design", its value, with what is unknown of it, and the values that are known."""
-
-    name: str
-    got: str
-    needed: str
-
-
-def unknown_field(run: Run) -> UnknownField | None:
-    """The first field of `run` whose value is not known; None: all are."""
+def unknown_field(run: Run) -> tuple[str, str, str] | None:
+    """The first field of `run` whose value is not known: its name, value, and the values that are known. None: all are known."""
     batches = run.batches
     for kind, fact, value in ((Participation, "participation", batches.participation), (BatchSizes, "batch sizes", batches.sizes)):
         if not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]  # a class from outside may state anything
             known = " or ".join(member.value for member in kind)
-            return UnknownField("batches.design", f"{batches.design}, whose {fact} {said(value)} nothing here knows", known)
+            return "batches.design", f"{batches.design}, whose {fact} {said(value)} nothing here knows", known
     if run.noise is not None and type(run.noise) not in NOISES.values():
-        return UnknownField("noise", repr(run.noise), f"null or {' or '.join(NOISES)}")
+        return "noise", repr(run.noise), f"null or {' or '.join(NOISES)}"
     for name, words in _WORDS.items():
         if getattr(run, name) not in words:
-            return UnknownField(name, repr(getattr(run, name)), " or ".join(words))
+            return name, repr(getattr(run, name)), " or ".join(words)
     return None
 
 
-def require_run(run: object, *, source: str | None = None, remedy: str | None = None, correlated: bool = False) -> Run:
+def require_run(run: object, *, source: str | None = None, correlated: bool = False) -> Run:
     """`run` itself, if it is a Run whose design, release, relation, clip method and unit are known, and whose noise is independent.
 
-    `correlated`: who asks knows correlated noise, and it may be any that is known. `source` and `remedy` are of the error for what is no
-    Run.
+    `correlated`: who asks knows correlated noise, and it may be any that is known. `source` is of the error for what is no Run.
     """
     if not isinstance(run, Run):
+        remedy = "build one with lethe.Run(...) or lethe.Run.load(path), or take the run of what training returned."
         raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.", source=source, remedy=remedy)
     unknown = unknown_field(run)
     if unknown is not None:
-        raise InputError(
-            f"{unknown.name}: got {unknown.got}; it needs {unknown.needed}.", source=f"run.{unknown.name}", remedy="take one that is known."
-        )
+        name, got, needed = unknown
+        raise InputError(f"{name}: got {got}; it needs {needed}.", source=f"run.{name}", remedy="take one that is known.")
     if not correlated:
         refuse_correlated(run.noise)
     return run

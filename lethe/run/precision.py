@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lethe.documents.specification import Specification
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24}
 """The largest relative error of one rounding to the nearest number of a type."""

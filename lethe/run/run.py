@@ -13,17 +13,16 @@ from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 from lethe.documents.specification import Missing, StoredSpecification
 from lethe.documents.strict import to_json
 from lethe.errors import InputError, require_finite
-from lethe.run import consistency, fields
+from lethe.run import fields
 from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.run.fields import RELEASE, SHORTENING, ClipGroups, ClipMethod, NoiseAt, Release
 from lethe.run.losses import Loss, Unknown, parse_loss
-from lethe.run.neighbours import Neighbours, Unit, apart, usual
 from lethe.run.noise import CorrelatedNoise, parse_noise, refuse_correlated, refuse_correlating
-from lethe.run.participation import Participation
+from lethe.run.participation import Neighbours, Participation, Unit, apart, usual
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.regularisers import Regulariser, parse_regulariser
 from lethe.run.schedules import as_schedule, parse_schedule
-from lethe.run.schedules.base import Array, Schedule, read_only
+from lethe.run.schedules.shapes import Array, Schedule, read_only
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 
@@ -97,11 +96,11 @@ class Run(StoredSpecification):
 
     @model_validator(mode="after")
     def _consistent(self) -> Run:
-        consistency.refuse_batches(self.batches, self.records, self.neighbours)
-        consistency.refuse_length(self.passes, self.steps, self.total_steps)
-        consistency.refuse_gradients(self.clip_norm, self.loss, self.regularisers)
+        fields.refuse_batches(self.batches, self.records, self.neighbours)
+        fields.refuse_length(self.passes, self.steps, self.total_steps)
+        fields.refuse_gradients(self.clip_norm, self.loss, self.regularisers)
         fields.refuse_clipping(self.clip_norm, self.clip_method, self.clip_groups, self.loss, self.unit)
-        consistency.refuse_standstill(self._expanded("step_size", self.step_size, self.total_steps))
+        fields.refuse_standstill(self._expanded("step_size", self.step_size, self.total_steps))
         if self.noise_multiplier is not None:
             self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)
         if self.noise is None:
@@ -113,7 +112,7 @@ class Run(StoredSpecification):
             fields.refuse_no_weight(self._expanded("pass_weights", self.pass_weights, self.steps_per_pass))
         if self.noise_budget is not None:
             fields.refuse_filtering(self.batches, self.noise_at, release=self.release, averaged=self.pass_weights is not None)
-        consistency.refuse_relation(self.loss, self.neighbours, differences_only=self.bounds_differences_only)
+        fields.refuse_relation(self.loss, self.neighbours, differences_only=self.bounds_differences_only)
         return self
 
     # Written out because the cached arrays live beside the fields, and arrays have no truth value to compare by.
@@ -311,12 +310,12 @@ class Run(StoredSpecification):
         return fields.run_document(self._fields_by_name())
 
     def _in_range(self) -> None:
-        steps, noise = consistency.STEP_RANGES, consistency.NOISE_RANGES
+        steps, noise = fields.STEP_RANGES, fields.NOISE_RANGES
         ranges = steps if self.noise_multiplier is None else {**steps, **noise}
         for quantity, limits in ranges.items():
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 values: Array = getattr(self, quantity)
-            consistency.refuse_out_of_range(limits, values if quantity in steps else values[self.noise_multipliers > 0])
+            fields.refuse_out_of_range(limits, values if quantity in steps else values[self.noise_multipliers > 0])
 
     def _fields(self) -> tuple[Any, ...]:
         return tuple(self._fields_by_name().values())
@@ -330,4 +329,4 @@ class Run(StoredSpecification):
 
     def _expanded(self, name: str, value: float | Schedule, count: int) -> Array:
         unit = "pass" if name == "noise_multiplier" and self.noise_at == "pass_ends" else "step"
-        return consistency.expanded(name, value, count, unit="step of a pass" if name == "pass_weights" else unit)
+        return fields.expanded(name, value, count, unit="step of a pass" if name == "pass_weights" else unit)

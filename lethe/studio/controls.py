@@ -8,7 +8,7 @@ from typing import NamedTuple, get_args
 from lethe.run.batches import DESIGNS
 from lethe.run.fields import NoiseAt, Release
 from lethe.run.losses import LOSSES
-from lethe.run.neighbours import Neighbours, Unit
+from lethe.run.participation import Neighbours, Unit
 
 
 class Control(NamedTuple):

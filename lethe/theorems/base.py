@@ -28,13 +28,10 @@ from lethe.theorems.truncation import examine_cap, full_batches, truncation_slac
 def _unknown(run: Run, theorem: Theorem) -> Iterator[Finding]:
     """What the theorem knows nothing of: a value of a field, batches of such sizes, noise of another kind, groups of records."""
     design = run.batches.design
-    if (word := unknown_field(run)) is not None:
-        yield fails(
-            word.name,
-            f"it needs {word.name} to be {word.needed}; it is {word.got}",
-            source=word.name,
-            remedy="take one that is known; nothing is known of what this one reveals.",
-        )
+    if (unknown := unknown_field(run)) is not None:
+        name, got, needed = unknown
+        remedy = "take one that is known; nothing is known of what this one reveals."
+        yield fails(name, f"it needs {name} to be {needed}; it is {got}", source=name, remedy=remedy)
     elif run.batches.sizes not in theorem.sizes:
         yield fails(
             "batches",

@@ -14,7 +14,7 @@ from lethe.certificates.findings import Finding, fails, holds
 from lethe.certificates.parts import Citation
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.theorems.base import Bound, Clipping, Covers, Theorem
 from lethe.theorems.citations import cite
 from lethe.theorems.requirements import each_gradient_bounded, gradient_bound

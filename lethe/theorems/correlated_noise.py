@@ -15,10 +15,10 @@ from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import above
 from lethe.certificates.findings import Finding, fails, holds
 from lethe.certificates.parts import Citation
-from lethe.run.noise.base import CorrelatedNoise
+from lethe.run.noise.strategies import CorrelatedNoise
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Clipping, Covers, Theorem
 from lethe.theorems.citations import cite

@@ -19,7 +19,7 @@ from lethe.certificates.parts import Citation
 from lethe.run.losses import Holder
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.theorems.base import Bound, Clipping, Theorem, arithmetic
 from lethe.theorems.citations import cite
 from lethe.theorems.lipschitz import ridge_contraction

@@ -15,7 +15,7 @@ from lethe.run.batches import Batches
 from lethe.run.descended import descended_curvature
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Clipping, Theorem, arithmetic
 from lethe.theorems.citations import cite

@@ -12,7 +12,7 @@ from lethe.certificates.parts import StepConstant
 from lethe.run.descended import clipped_along_a_line, descended_curvature, descended_name, descends_envelope, gradient_error
 from lethe.run.participation import BatchSizes, Participation, unknown_participation, unknown_sizes
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step, ridge_contraction
 from lethe.theorems.shift import engine as shift
 from lethe.theorems.shuffled.positions import as_passes

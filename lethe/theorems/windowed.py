@@ -13,7 +13,7 @@ from lethe.certificates.findings import Finding, fails, holds
 from lethe.certificates.parts import Citation
 from lethe.run.participation import Participation
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Clipping, Theorem, arithmetic
 from lethe.theorems.citations import cite

@@ -1,4 +1,4 @@
-r"""The excess risk of a run: a proved bound of how far its last iterate stays above the minimum, or the reason why there is none."""
+r"""The excess risk of a run: a proved bound of how far its last iterate stays above the minimum, or why there is none."""
 
 from __future__ import annotations
 
@@ -19,18 +19,14 @@ _EPS = 2.0**-52
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RiskBound:
-    r"""A bound of $E F(x_T) - \min F$, F the mean loss plus the ridge, over the noise, for the data and the start there were.
-
-    `value`, in loss units, rounded up (inf says nothing), is what is left of the initial gap, `unlearned`, and what the noise adds.
-    All findings, the hypotheses, hold.
-    """
+    r"""A bound of $E F(x_T) - \min F$, F the mean loss plus the ridge, over the noise, for the data and the start there were."""
 
     run: Run
-    value: float
+    value: float  # in loss units, rounded up; inf says nothing
     initial_gap: float
-    unlearned: float
-    noise: float
-    findings: tuple[Finding, ...]
+    unlearned: float  # what is left of the initial gap
+    noise: float  # what the noise adds
+    findings: tuple[Finding, ...]  # the hypotheses, which all hold
 
     @property
     def worthwhile(self) -> bool:
@@ -82,9 +78,11 @@ def excess_risk_bound(
     convexity = 0.0 if known is None else float(sum(strengths, -Fraction(known[0])))
     steep = require_positive("pl_constant", pl_constant) if pl_constant is not None else convexity if convexity > 0.0 else None
     smooth = require_positive("smoothness", smoothness) if smoothness is not None else None if known is None else known[1]
-    findings = _hypotheses(run, smooth, evidence if smoothness is None else "declared")
-    if smooth is not None:
-        findings += [_pl_constant(run, steep, smooth, stated=pl_constant is not None), _steps(run, smooth)]
+    smooth_by = evidence if smoothness is None else "declared"
+    findings = [
+        *_hypotheses(run, smooth, smooth_by),
+        *([] if smooth is None else _of_curvature(run, steep, smooth, pl_constant is not None)),
+    ]
     findings.append(holds("dimension", f"noise in {size} parameters", evidence="declared"))
     findings.append(holds("initial gap", f"the start is at most {gap:g} above the minimum", evidence="declared"))
     require_all(findings, f"no bound of the excess risk for run {run.run_id}")
@@ -159,36 +157,35 @@ def _either(holding: bool, finding: Finding, otherwise: str, *, source: str, rem
     return finding if holding else fails(finding.name, otherwise, source=source, remedy=remedy)
 
 
-def _pl_constant(run: Run, steep: float | None, smooth: float, stated: bool) -> Finding:
+def _of_curvature(run: Run, steep: float | None, smooth: float, stated: bool) -> list[Finding]:
+    r"""A PL constant, and $\lambda/(1 + \lambda\kappa) \le 2/(M + \kappa)$, or $\lambda(M - \kappa) \le 2$, at every step, exactly."""
+    ridge, curvature = run.strong_convexity, run.loss.curvature
     if steep is None:
-        return fails(
+        pl_constant = fails(
             "PL constant",
             "it needs an objective whose squared gradient grows with the gap (strongly convex or PL); no constant is known",
             source=f"loss.kind = {run.loss.kind}, regulariser, pl_constant = None",
             remedy="add regulariser: {kind: ridge, strength: ...} to a convex loss, or give pl_constant.",
         )
-    ridge, curvature = run.strong_convexity, run.loss.curvature
-    parts = [f"curvature of the {run.loss.summary}"] if curvature is not None and curvature[0] != 0.0 else []
-    parts += [f"ridge {ridge:g}"] if ridge > 0.0 else []
-    why = "squared gradients are at least twice it times the gap" if stated else "strong convexity, from the " + " and the ".join(parts)
-    return _either(
-        steep <= smooth + ridge,
-        holds_by_declaration("PL constant", f"{steep:.6g}: {why}", evidence="declared" if stated else run.loss.evidence),
-        f"it needs a PL constant of at most the smoothness {smooth + ridge:g} of the objective; it is {steep:g}",
-        source=f"pl_constant = {steep:g}",
-        remedy="check both: no function is steeper than it is smooth.",
-    )
-
-
-def _steps(run: Run, smooth: float) -> Finding:
-    r"""$\lambda/(1 + \lambda\kappa) \le 2/(M + \kappa)$, which is $\lambda(M - \kappa) \le 2$, at every step, decided exactly."""
-    excess = Fraction(smooth) - Fraction(run.strong_convexity)
+    else:
+        parts = [f"curvature of the {run.loss.summary}"] if curvature is not None and curvature[0] != 0.0 else []
+        parts += [f"ridge {ridge:g}"] if ridge > 0.0 else []
+        why = "squared gradients are at least twice it times the gap" if stated else "strong convexity, from the " + " and the ".join(parts)
+        pl_constant = _either(
+            steep <= smooth + ridge,
+            holds_by_declaration("PL constant", f"{steep:.6g}: {why}", evidence="declared" if stated else run.loss.evidence),
+            f"it needs a PL constant of at most the smoothness {smooth + ridge:g} of the objective; it is {steep:g}",
+            source=f"pl_constant = {steep:g}",
+            remedy="check both: no function is steeper than it is smooth.",
+        )
+    excess = Fraction(smooth) - Fraction(ridge)
     largest, limit = float(run.step_sizes.max()), float(2 / excess) if excess > 0 else math.inf
-    name = "2/smoothness" if run.strong_convexity == 0.0 else "2/(smoothness - ridge)"
-    return _either(
+    name = "2/smoothness" if ridge == 0.0 else "2/(smoothness - ridge)"
+    step_size = _either(
         Fraction(largest) * excess <= 2,
         holds("step size", f"{largest:.6g} <= {name} = {limit:.6g}"),
         f"it needs a step size <= {name} = {shown_down(limit, 6)}; the largest is {shown(largest, 6)}",
         source="step_size",
         remedy="take smaller steps; 1/smoothness is best.",
     )
+    return [pl_constant, step_size]

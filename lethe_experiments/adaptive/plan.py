@@ -14,7 +14,7 @@ from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.errors.names import in_other_words
-from lethe.run.neighbours import Neighbours, apart
+from lethe.run.participation import Neighbours, apart
 
 _CITATIONS = (
     Citation(

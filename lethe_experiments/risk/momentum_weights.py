@@ -13,7 +13,7 @@ import numpy as np
 from lethe.calculus.domains import as_number, outside
 from lethe.errors import InputError
 from lethe.run.schedules.allocation import SMALLEST, checked_steps
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 Form = Literal["corrected", "printed"]
 

@@ -15,7 +15,7 @@ from lethe.calculus.domains import as_number, outside, require_positive
 from lethe.calculus.rounding import round_up
 from lethe.errors import InputError
 from lethe.run.schedules.allocation import SMALLEST, checked_steps, spend_budget, unrepresentable
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 
 def exp_schedule(gamma: float, steps: SupportsIndex, budget: float) -> Array:

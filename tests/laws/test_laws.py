@@ -7,13 +7,29 @@ from typing import Any
 
 import pytest
 from exact_runs import EXACT, Exact
-from helpers import DESIGNS, NEIGHBOURS, batches, make_run
+from helpers import (
+    DESIGNS,
+    EXACT_DESIGNS,
+    LINEAR_LOSSES,
+    LOSSES,
+    NEIGHBOURS,
+    REGULARISERS,
+    SCHEDULES,
+    SLOT_DESIGNS,
+    admits,
+    batches,
+    make_run,
+)
 from how_many import by_night, some
 
 import lethe
 from lethe.calculus.any_guarantee import noise_scaled
 from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError
+from lethe.run.losses import LOSSES as LOSS_CLASSES
+from lethe.run.losses.linear import LinearLoss
+from lethe.run.regularisers import REGULARISERS as REGULARISER_CLASSES
+from lethe.run.schedules import SCHEDULES as SCHEDULE_CLASSES
 from lethe.theorems.base import Theorem
 from lethe.theorems.registry import ALL, LITERATURE, OURS
 
@@ -116,23 +132,6 @@ def _name(value: object) -> str:
     return f"{value.batches.design}-{value.release}-{value.run_id}"
 
 
-@pytest.mark.parametrize("theorem", ALL, ids=_name)
-def test_every_theorem_applies_somewhere_and_refuses_somewhere(theorem: Theorem) -> None:
-    assert any(one is theorem for one, _ in CASES)
-    assert any(one is theorem for one, _ in REFUSED)
-
-
-def test_every_refusal_names_the_theorem_the_hypothesis_and_a_way_out() -> None:
-    for theorem, run in REFUSED:
-        failure = first_failure(theorem.examine(run))
-        assert failure is not None
-        assert failure.source
-        assert failure.remedy
-        with pytest.raises(HypothesisError) as caught:
-            theorem.bound(run)
-        assert all(part in str(caught.value) for part in (theorem.name, failure.detail, "Do:"))
-
-
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("theorem", ALL, ids=_name)
 def test_no_theorem_stumbles_over_a_run(theorem: Theorem) -> None:
@@ -144,6 +143,17 @@ def test_no_theorem_stumbles_over_a_run(theorem: Theorem) -> None:
             bound = theorem.bound(run)
             assert bound.guarantee.epsilon(DELTA) >= 0
             assert bound.guarantee.describe()
+
+
+def test_every_refusal_names_the_theorem_the_hypothesis_and_a_way_out() -> None:
+    for theorem, run in REFUSED:
+        failure = first_failure(theorem.examine(run))
+        assert failure is not None
+        assert failure.source
+        assert failure.remedy
+        with pytest.raises(HypothesisError) as caught:
+            theorem.bound(run)
+        assert all(part in str(caught.value) for part in (theorem.name, failure.detail, "Do:"))
 
 
 AT_NIGHT = pytest.mark.nightly(by_day="the same test with another scale")
@@ -244,12 +254,27 @@ def test_the_chosen_certificate_is_never_below_the_truth() -> None:
         assert next(theorem for theorem in ALL if theorem.name == certificate.theorem).standing_on(exact.run).usable
 
 
-def test_names_are_unique() -> None:
-    assert len({theorem.name for theorem in ALL}) == len(ALL) == len(OURS) + len(LITERATURE)
-
-
 @pytest.mark.parametrize("theorem", ALL, ids=_name)
-def test_it_cites_its_source_and_says_what_it_proves(theorem: Theorem) -> None:
+def test_it_applies_somewhere_refuses_somewhere_and_cites_its_source(theorem: Theorem) -> None:
+    assert any(one is theorem for one, _ in CASES)
+    assert any(one is theorem for one, _ in REFUSED)
+    assert len({one.name for one in ALL}) == len(ALL) == len(OURS) + len(LITERATURE)
     assert theorem.citations
     assert all(citation.key and len(citation.text) > 20 for citation in theorem.citations)
     assert theorem.statement.endswith(".")
+
+
+def test_the_lists_that_tests_go_through_hold_every_public_class() -> None:
+    """So that what is new is tested with the rest."""
+    designs = {type(make_run(batches=batches(name, 10)).batches) for name in DESIGNS}
+    assert {getattr(lethe.batches, name) for name in lethe.batches.__all__} == designs
+    assert {*EXACT_DESIGNS} == {"full", "cyclic", "shuffled_once", "shuffled", "without_replacement"}
+    assert {*SLOT_DESIGNS} == {"cyclic", "shuffled_once", "shuffled", "random_allocation", "balls_in_bins"}
+    assert {name for name in DESIGNS if admits(name, "add_or_remove")} == {"full", "poisson", "random_allocation", "balls_in_bins"}
+    assert {relation for relation in NEIGHBOURS for name in DESIGNS if admits(name, relation)} == {*NEIGHBOURS}
+    assert {loss["kind"] for loss in LOSSES} == set(LOSS_CLASSES)
+    assert {type(loss) for loss in LINEAR_LOSSES} == {loss for loss in LOSS_CLASSES.values() if issubclass(loss, LinearLoss)}
+    single = [one for listed in REGULARISERS for one in (listed if isinstance(listed, list) else [listed]) if one is not None]
+    assert {one["kind"] for one in single} == set(REGULARISER_CLASSES)
+    plain = {float: "constant", list: "explicit"}
+    assert {one["schedule"] if isinstance(one, dict) else plain[type(one)] for one in SCHEDULES} == set(SCHEDULE_CLASSES)

@@ -1,26 +1,16 @@
 """Every number printed in theory.md section 3 (positions) and 4.2 (the example against KR25), from `certify` end to end."""
 
 import pytest
+from helpers import make_run
 
 import lethe
 
 
 def _run(design: str, slots: int, passes: int, touch: float, contraction: float = 1.0, release: str = "last") -> lethe.Run:
-    loss = (
-        {"kind": "convex", "smoothness": 1.0, "gradient_bound": 1.0}
-        if contraction == 1
-        else {"kind": "strongly_convex", "strong_convexity": 1 - contraction, "smoothness": 1.0, "gradient_bound": 1.0}
-    )
-    return lethe.Run(
-        records=10 * slots,
-        batches={"design": design, "size": 10},
-        passes=passes,
-        step_size=1.0,
-        noise_multiplier=2 / touch,
-        loss=loss,
-        release=release,
-        neighbours="replace_one",
-    )
+    kind = {"kind": "convex"} if contraction == 1 else {"kind": "strongly_convex", "strong_convexity": 1 - contraction}
+    loss = {**kind, "smoothness": 1.0, "gradient_bound": 1.0}
+    batches, noise = {"design": design, "size": 10}, 2 / touch
+    return make_run(records=10 * slots, batches=batches, passes=passes, step_size=1.0, noise_multiplier=noise, loss=loss, release=release)
 
 
 # Last printed digit plus half a unit: the values are printed with three decimals.
@@ -31,15 +21,12 @@ ONCE = {1.0: (3.492, 4.835, 7.102), 0.9999: (3.483, 4.793, 6.882), 0.9998: (3.46
 
 
 @pytest.mark.parametrize("contraction", CYCLIC)
-def test_cyclic_and_shuffled_once(contraction: float) -> None:
-    for passes, cyclic, once in zip((50, 100, 200), CYCLIC[contraction], ONCE[contraction], strict=True):
-        assert lethe.certify(_run("cyclic", 40, passes, 2 / 3, contraction), 1e-5).epsilon == pytest.approx(cyclic, abs=PRINTED)
-        assert lethe.certify(_run("shuffled_once", 40, passes, 2 / 3, contraction), 1e-5).epsilon == pytest.approx(once, abs=PRINTED)
-
-
-def test_composition() -> None:
-    for passes, epsilon in zip((50, 100, 200), (30.51, 49.88, 83.83), strict=True):
-        assert lethe.certify(_run("cyclic", 40, passes, 2 / 3, release="all"), 1e-5).epsilon == pytest.approx(epsilon, abs=6e-3)
+def test_cyclic_and_shuffled_once_and_composition(contraction: float) -> None:
+    for passes, cyclic, once, composed in zip((50, 100, 200), CYCLIC[contraction], ONCE[contraction], (30.51, 49.88, 83.83), strict=True):
+        shape = 40, passes, 2 / 3, contraction
+        assert lethe.certify(_run("cyclic", *shape), 1e-5).epsilon == pytest.approx(cyclic, abs=PRINTED)
+        assert lethe.certify(_run("shuffled_once", *shape), 1e-5).epsilon == pytest.approx(once, abs=PRINTED)
+        assert lethe.certify(_run("cyclic", *shape, release="all"), 1e-5).epsilon == pytest.approx(composed, abs=6e-3)
 
 
 # (slots, passes, s/tau): printed for reshuffled without pooling, by Monte Carlo; the exact optimum of each path instead, averaged over
@@ -62,17 +49,8 @@ def test_reshuffled(shape: tuple[int, int, float], without_pooling: float, optim
 
 def test_clipped_steps_against_composition() -> None:
     # theory.md section 4.2: h = .1, 100 slots, 50 passes, z = 10, replace one: 1.154, composition 6.573.
-    run = lethe.Run(
-        records=1000,
-        batches=lethe.batches.Cyclic(10),
-        passes=50,
-        step_size=0.1,
-        clip_norm=1.0,
-        noise_multiplier=10.0,
-        loss=lethe.losses.Convex(smoothness=1.0),
-        release="last",
-        neighbours="replace_one",
-    )
+    loss = lethe.losses.Convex(smoothness=1.0)
+    run = make_run(records=1000, passes=50, step_size=0.1, clip_norm=1.0, noise_multiplier=10.0, loss=loss)
     certificate = lethe.certify(run, 1e-5)
     assert certificate.epsilon == pytest.approx(1.154, abs=PRINTED)
     assert certificate.lipschitz is not None

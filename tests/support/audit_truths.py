@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,28 @@ def claim(epsilon: float = 1.0, **changes: Any) -> Claim:
     return Claim(**{"epsilon": epsilon, "delta": 1e-5, "neighbours": "replace_one", "release": "last", "source": "a theorem", **changes})
 
 
+@dataclass(frozen=True)
+class Shifted:
+    """A training: a Gaussian mechanism, which other processes can be handed."""
+
+    shift: float = 1.0
+
+    def __call__(self, inside: bool, seed: int) -> float:
+        return float(self.shift * inside + np.random.default_rng(seed).normal())
+
+
+class Locked(Shifted):
+    """Cannot be handed to another process."""
+
+    def __reduce__(self) -> str:
+        raise TypeError("locked")
+
+
+def failing(inside: Any, seed: int) -> float:
+    """A training that fails."""
+    raise ZeroDivisionError(f"of {seed}")
+
+
 def laplace(generator: Generator, runs: int) -> Worlds:
     """Laplace noise of scale 1 on 0 or 1: epsilon is 1 at delta 0."""
     return generator.laplace(size=runs), generator.laplace(loc=1.0, size=runs)
@@ -52,11 +75,6 @@ def laplace(generator: Generator, runs: int) -> Worlds:
 def gaussian(generator: Generator, runs: int, mu: float) -> Worlds:
     """N(0, 1) or N(mu, 1)."""
     return generator.normal(size=runs), generator.normal(loc=mu, size=runs)
-
-
-def canaries(noise: np.ndarray, coins: np.ndarray, shift: float) -> np.ndarray:
-    """Scores of canaries that do not interfere."""
-    return noise + shift * coins
 
 
 def answers(models: int, candidates: int, epsilon: float, generator: Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:

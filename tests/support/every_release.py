@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
 from private_cases import build
 from sklearn.base import clone, is_classifier
 
-from lethe.estimators import (
-    ElasticNet,
-    HeavyTailedLinearRegression,
-    HeavyTailedLogisticRegression,
-    HuberRegressor,
-    Lasso,
-    LinearRegression,
-    LinearSVC,
-    LogisticRegression,
-    PrivateMean,
-    PrivatePCA,
-    PrivateQuantileClipper,
-    PrivateSearch,
-    PrivateStandardScaler,
-    PrivateWhitening,
-    Ridge,
-    SoftmaxRegression,
-)
+import lethe.estimators as private
 from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.estimators.options import EstimatorOptions, options_of
 
@@ -42,9 +26,7 @@ CASES: dict[str, tuple[Any, set[str]]] = {
     # what is fitted, and which of its numbers are given
     **{
         f"classifier by {name}": (
-            build(
-                LogisticRegression, options=EstimatorOptions(mechanism=name), **GIVEN, **({} if name.endswith("perturbation") else SHORT)
-            ),
+            build(private.LogisticRegression, mechanism=name, **GIVEN, **({} if name.endswith("perturbation") else SHORT)),
             {"feature_norm_"},
         )
         for name in MECHANISMS
@@ -52,53 +34,58 @@ CASES: dict[str, tuple[Any, set[str]]] = {
     },
     **{
         f"regressor by {name}": (
-            LinearRegression(options=EstimatorOptions(mechanism=name), target_bound=6.0, **GIVEN),
+            private.LinearRegression(options=EstimatorOptions(mechanism=name), target_bound=6.0, **GIVEN),
             {"feature_norm_", "target_range_"},
         )
         for name in ("adassp", "output_perturbation")
     },
-    "LogisticRegression": (LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), **PLENTY), set()),
-    "SoftmaxRegression": (SoftmaxRegression(options=EstimatorOptions(mechanism="objective_perturbation"), **PLENTY), set()),
-    "SoftmaxRegression, output": (SoftmaxRegression(options=EstimatorOptions(mechanism="output_perturbation"), **GIVEN), {"feature_norm_"}),
-    "LinearSVC": (LinearSVC(options=EstimatorOptions(mechanism="output_perturbation"), **PLENTY), set()),
-    "LinearRegression": (LinearRegression(options=EstimatorOptions(mechanism="adassp"), **PLENTY), set()),
-    "Ridge": (Ridge(options=EstimatorOptions(mechanism="output_perturbation"), **PLENTY), set()),
-    "Lasso": (build(Lasso, alpha=1e-9, options=EstimatorOptions(mechanism="cyclic"), **SHORT, **PLENTY), set()),
-    "ElasticNet": (build(ElasticNet, alpha=1e-9, options=EstimatorOptions(mechanism="pass_ends"), **SHORT, **PLENTY), set()),
-    "HuberRegressor": (HuberRegressor(options=EstimatorOptions(mechanism="objective_perturbation"), **PLENTY), set()),
-    "HeavyTailedLinearRegression": (HeavyTailedLinearRegression(**PLENTY), set()),
-    "HeavyTailedLogisticRegression": (HeavyTailedLogisticRegression(**PLENTY), set()),
+    "LogisticRegression": (private.LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), **PLENTY), set()),
+    "SoftmaxRegression": (private.SoftmaxRegression(options=EstimatorOptions(mechanism="objective_perturbation"), **PLENTY), set()),
+    "SoftmaxRegression, output": (
+        private.SoftmaxRegression(options=EstimatorOptions(mechanism="output_perturbation"), **GIVEN),
+        {"feature_norm_"},
+    ),
+    "LinearSVC": (private.LinearSVC(options=EstimatorOptions(mechanism="output_perturbation"), **PLENTY), set()),
+    "LinearRegression": (private.LinearRegression(options=EstimatorOptions(mechanism="adassp"), **PLENTY), set()),
+    "Ridge": (private.Ridge(options=EstimatorOptions(mechanism="output_perturbation"), **PLENTY), set()),
+    "Lasso": (build(private.Lasso, alpha=1e-9, options=EstimatorOptions(mechanism="cyclic"), **SHORT, **PLENTY), set()),
+    "ElasticNet": (build(private.ElasticNet, alpha=1e-9, options=EstimatorOptions(mechanism="pass_ends"), **SHORT, **PLENTY), set()),
+    "HuberRegressor": (private.HuberRegressor(options=EstimatorOptions(mechanism="objective_perturbation"), **PLENTY), set()),
+    "HeavyTailedLinearRegression": (private.HeavyTailedLinearRegression(**PLENTY), set()),
+    "HeavyTailedLogisticRegression": (private.HeavyTailedLogisticRegression(**PLENTY), set()),
     # A moment is released as a cell of a grid.
     "HeavyTailedLinearRegression by accelerated": (
-        HeavyTailedLinearRegression(options=EstimatorOptions(parameters="theory"), radius=3.0, **PLENTY),
+        private.HeavyTailedLinearRegression(options=EstimatorOptions(parameters="theory"), radius=3.0, **PLENTY),
         {"moment_"},
     ),
-    "PrivateMean": (PrivateMean(**PLENTY), set()),
-    "PrivateStandardScaler": (PrivateStandardScaler(**PLENTY), set()),
-    "PrivateStandardScaler, given": (PrivateStandardScaler(bounds=(-5.0, 8.0), **PLENTY), {"low_", "high_"}),
-    "PrivateQuantileClipper": (PrivateQuantileClipper(norm_quantile=0.7, **PLENTY), set()),
-    "PrivatePCA": (PrivatePCA(2, **PLENTY), set()),
+    "PrivateMean": (private.PrivateMean(**PLENTY), set()),
+    "PrivateStandardScaler": (private.PrivateStandardScaler(**PLENTY), set()),
+    "PrivateStandardScaler, given": (private.PrivateStandardScaler(bounds=(-5.0, 8.0), **PLENTY), {"low_", "high_"}),
+    "PrivateQuantileClipper": (private.PrivateQuantileClipper(norm_quantile=0.7, **PLENTY), set()),
+    "PrivatePCA": (private.PrivatePCA(2, **PLENTY), set()),
     # With nothing released before, which would make two fits differ by itself.
-    "PrivatePCA, given": (PrivatePCA(2, **GIVEN), {"feature_norm_"}),
-    "PrivateWhitening": (PrivateWhitening(**PLENTY), set()),
-    "PrivateWhitening, given": (PrivateWhitening(**GIVEN), {"feature_norm_"}),
+    "PrivatePCA, given": (private.PrivatePCA(2, **GIVEN), {"feature_norm_"}),
+    "PrivateWhitening": (private.PrivateWhitening(**PLENTY), set()),
+    "PrivateWhitening, given": (private.PrivateWhitening(**GIVEN), {"feature_norm_"}),
     "HeavyTailedLinearRegression, given": (
-        HeavyTailedLinearRegression(moment=5.0, smoothness=4.0, **PLENTY),
+        private.HeavyTailedLinearRegression(moment=5.0, smoothness=4.0, **PLENTY),
         {"moment_", "smoothness_"},
     ),
     "HeavyTailedLogisticRegression, given": (
-        HeavyTailedLogisticRegression(moment=5.0, smoothness=4.0, **PLENTY),
+        private.HeavyTailedLogisticRegression(moment=5.0, smoothness=4.0, **PLENTY),
         {"moment_", "smoothness_"},
     ),
-    "PrivateMean, given": (PrivateMean(moment=3.0, centre=np.zeros(3), **PLENTY), {"moment_", "centre_"}),
+    "PrivateMean, given": (private.PrivateMean(moment=3.0, centre=np.zeros(3), **PLENTY), {"moment_", "centre_"}),
     "PrivateSearch": (
-        PrivateSearch(
-            LogisticRegression(options=EstimatorOptions(mechanism="output_perturbation"), feature_norm=4.0), {"C": [1.0]}, **PLENTY
+        private.PrivateSearch(
+            private.LogisticRegression(options=EstimatorOptions(mechanism="output_perturbation"), feature_norm=4.0), {"C": [1.0]}, **PLENTY
         ),
         {"feature_norm_"},
     ),
     "PrivateSearch of a norm": (
-        PrivateSearch(Ridge(options=EstimatorOptions(mechanism="adassp"), target_bound=6.0), {"alpha": [1.0]}, score_bound=3.0, **PLENTY),
+        private.PrivateSearch(
+            private.Ridge(options=EstimatorOptions(mechanism="adassp"), target_bound=6.0), {"alpha": [1.0]}, score_bound=3.0, **PLENTY
+        ),
         {"target_range_"},
     ),
 }
@@ -122,14 +109,15 @@ def fitted(name: str, **parameters: Any) -> Any:
 
 def released(name: str, **parameters: Any) -> dict[str, list[float]]:
     """What one fit released: every number of its public attributes but those known before, by name of the attribute."""
-    return _numbers(fitted(name, **parameters), PUBLIC | CASES[name][1])
+    return numbers_of(fitted(name, **parameters), PUBLIC | CASES[name][1])
 
 
-def _numbers(model: Any, known: set[str]) -> dict[str, list[float]]:
+def numbers_of(model: Any, known: Set[str] = frozenset()) -> dict[str, list[float]]:
+    """Every number that a fit set but those of some attributes, by name of the attribute."""
     found: dict[str, list[float]] = {}
     for name, value in vars(model).items():
         if name == "best_estimator_":
-            found |= {f"{name}.{inner}": values for inner, values in _numbers(value, known).items()}
+            found |= {f"{name}.{inner}": values for inner, values in numbers_of(value, known).items()}
         elif name.endswith("_") and name not in known and isinstance(value, float | tuple | np.ndarray):
             array = np.asarray(value)
             if array.dtype.kind == "f":

@@ -11,12 +11,4 @@ EXCUSED = {
     "check_sample_weight_equivalence_on_sparse_data": TWO_RECORDS,
     "check_all_zero_sample_weights_error": ALL_ZERO,
 }
-# They compare two fits, and the noise of each is fresh; all pass with seed_noise.
-COMPARES_TWO_FITS = {
-    "check_classifier_data_not_an_array",
-    "check_regressor_data_not_an_array",
-    "check_regressors_int",
-    "check_supervised_y_2d",
-    "check_fit_idempotent",
-}
 SEEDED = {"seed_noise": True, "random_state": 0}

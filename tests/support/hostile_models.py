@@ -178,7 +178,6 @@ HOSTILE: dict[str, Between_] = {
     "centred with gradients": lambda model, hidden: centred(hidden) if torch.is_grad_enabled() else hidden,
     "centred and dropped": lambda model, hidden: functional.dropout(centred(hidden)),
     "centred in large batches": lambda model, hidden: centred(hidden) if len(hidden) > 6 else hidden,
-    "two of them": lambda model, hidden: hidden if len(hidden) < 3 else torch.cat([hidden[:1], hidden[1:2] + hidden[2:3], hidden[2:]]),
 }
 
 
@@ -206,6 +205,5 @@ LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
     "contrasted": lambda outputs: -(outputs @ outputs.T).log_softmax(1).diagonal(),
     "balanced": lambda outputs: entropies(outputs) + outputs.softmax(1).mean(0).square().sum(),
     "shuffled": lambda outputs: permuted(entropies(outputs), 1),
-    "sorted": lambda outputs: entropies(outputs).sort().values,
     "the mean for all": lambda outputs: entropies(outputs).mean().expand(len(outputs)),
 }

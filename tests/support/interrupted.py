@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from doors import arguments
+from helpers import DESIGNS as ALL_DESIGNS
 from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run
 from torch import Tensor, nn
 
@@ -20,11 +21,7 @@ from lethe.train.network.noise.gaussian import NetworkNoise
 
 AVERAGED: dict[str, Any] = {"noise_at": "pass_ends", "pass_weights": 1.0, "passes": 5}
 DESIGNS: dict[str, dict[str, Any]] = {
-    "cyclic": {},
-    "shuffled_once": {},
-    "shuffled": {},
-    "poisson": {},
-    "full": {},
+    **{design: {} for design in ALL_DESIGNS},
     "pass_ends": {"design": "shuffled", "noise_at": "pass_ends", "passes": 5},
     "averaged": {"design": "cyclic", **AVERAGED},
     "averaged_shuffled": {"design": "shuffled", **AVERAGED},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from lethe.estimators.options import EstimatorOptions
 from lethe.partitions import array_table, parquet_table
 from lethe.partitions.table import PartitionedTable
 
@@ -28,6 +30,18 @@ def frame(count: int = RECORDS) -> pd.DataFrame:
     """The same with names: the features, `label`, and `amount`."""
     features, labels, amounts = records(count)
     return pd.DataFrame(features, columns=list(COLUMNS)).assign(label=labels, amount=amounts)
+
+
+def owned(part: pd.DataFrame) -> pd.DataFrame:
+    """With each row's person and weight: five rows of each of 300 people, in most partitions, and weights from 0 to 4."""
+    number = part.index.to_numpy()
+    return part.assign(person=number * 7 % 300 - 100, weight_of=number % 9 / 2.0)
+
+
+def model_of(kind: Any, mechanism: str = "auto", **parameters: Any) -> Any:
+    """An estimator with SETTINGS and these parameters, of which some are options."""
+    options = {field.name: parameters.pop(field.name) for field in fields(EstimatorOptions) if field.name in parameters}
+    return kind(options=EstimatorOptions(mechanism=mechanism, **options), **{**SETTINGS, **parameters})
 
 
 def in_blocks(blocks: int, goal: str) -> PartitionedTable:

@@ -1,7 +1,5 @@
 """Small data sets for the tests of the private estimators."""
 
-import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,14 +22,6 @@ def three_blobs(records: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarr
     rng = np.random.default_rng(seed)
     labels = np.arange(records) % 3
     return rng.standard_normal((records, 4)) + 3.0 * np.eye(4)[labels], labels
-
-
-def warnings_of(call: Callable[[], object], kind: type[Warning]) -> list[str]:
-    """What a call warns of."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        call()
-    return [str(one.message) for one in caught if issubclass(one.category, kind)]
 
 
 def fitted(records: int = 400, **parameters: object) -> PrivateClassifier:

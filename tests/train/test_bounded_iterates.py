@@ -198,26 +198,6 @@ def test_the_precision_of_a_network_counts_the_type_it_computes_in(*, autocast: 
     assert precision.gradient_error == pytest.approx(unit * radius_of(precision), rel=1e-9)
 
 
-def exact_mean_gradient(rows: np.ndarray, targets: np.ndarray, parameters: np.ndarray, bound: float) -> list[Fraction]:
-    """Least squares with residuals cut at `bound`, in rational numbers."""
-    x = [Fraction(float(value)) for value in parameters]
-    total = [Fraction(0)] * len(x)
-    for row, target in zip(rows, targets, strict=True):
-        u = [Fraction(float(value)) for value in row]
-        residual = sum((one * other for one, other in zip(u, x, strict=True)), Fraction(0)) - Fraction(float(target))
-        residual = max(min(residual, Fraction(bound)), Fraction(-bound))
-        total = [so_far + residual * one for so_far, one in zip(total, u, strict=True)]
-    return [value / len(rows) for value in total]
-
-
-def rounding_of(rows: np.ndarray, targets: np.ndarray, parameters: np.ndarray, dtype: torch.dtype = torch.float64) -> float:
-    """How far the computed mean gradient is off, and no record's clipped."""
-    model = LinearModel(SQUARES, torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)[:, None], clip_norm=None)
-    computed = model.clipped_gradient_sum(torch.from_numpy(parameters)[:, None], slice(0, len(rows))).flatten().tolist()
-    exact = exact_mean_gradient(rows, targets, parameters, 1.0)
-    return float(np.linalg.norm([float(Fraction(one) / len(rows) - other) for one, other in zip(computed, exact, strict=True)]))
-
-
 @pytest.mark.parametrize(
     ("changes", "in_blocks", "products", "drawn", "summands"),
     [
@@ -250,7 +230,15 @@ def test_a_gradient_is_off_by_no_more_than_is_stated(dtype: torch.dtype, width: 
     targets = generator.normal(size=records) * 0.1
     run = make_run(records=records, batches=lethe.batches.Full(), loss=SQUARES)
     stated = gradient_rounding(run, SQUARES, width, norm, in_blocks=True)
-    assert 1e-5 * stated < rounding_of(rows, targets, parameters, dtype) <= stated
+    model = LinearModel(SQUARES, torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)[:, None], clip_norm=None)
+    computed = model.clipped_gradient_sum(torch.from_numpy(parameters)[:, None], slice(0, records)).flatten().tolist()
+    x, exact = [Fraction(float(value)) for value in parameters], [Fraction(0)] * width
+    for row, target in zip(rows, targets, strict=True):  # residuals cut at 1, in rational numbers; no record's gradient is clipped
+        u = [Fraction(float(value)) for value in row]
+        residual = sum((one * other for one, other in zip(u, x, strict=True)), Fraction(0)) - Fraction(float(target))
+        exact = [so_far + max(min(residual, Fraction(1)), Fraction(-1)) * one for so_far, one in zip(exact, u, strict=True)]
+    off = np.linalg.norm([float((Fraction(one) - other) / records) for one, other in zip(computed, exact, strict=True)])
+    assert 1e-5 * stated < off <= stated
     assert stated <= gradient_rounding(run, SQUARES, width, norm, in_blocks=False)
     coarse = rows.astype(np.float32) @ parameters.astype(np.float32)
     assert np.abs(coarse - rows @ parameters).max() > 10 * stated

@@ -87,16 +87,13 @@ def look(step: int) -> Observed:
     return Observed(step=step, steps_per_pass=4, parameters=np.zeros((4, 3)), remaining=1.0, last_multiplier=None)
 
 
-def test_a_schedule_is_followed_by_step_and_by_pass_in_any_order() -> None:
+def test_a_policy_of_a_schedule_follows_it_by_step_and_by_pass_and_trains_as_it_does() -> None:
     """test_schedules.py has the values themselves."""
     schedule = {"schedule": "time_decay", "first": 10.0, "rate": 0.05}
     by_step, by_pass = scheduled(schedule), scheduled(schedule, every="pass")
     for time in (25, 10, 0):
         assert by_step(look(time + 1)) == pytest.approx(10.0 / (1 + 0.05 * time))
         assert {by_pass(look(4 * time + place + 1)) for place in range(4)} == {by_step(look(time + 1))}
-
-
-def test_a_scheduled_policy_trains_as_the_schedule_does() -> None:
     schedule = {"schedule": "exponential", "first": 3.0, "ratio": 0.9}
     run = make_run(release="all", noise_budget=1.0, noise_multiplier=schedule, passes=5)
     planned, asked = fit(run), fit(run, scheduled(schedule))

@@ -28,10 +28,7 @@ class Heard(Callback):
 
     def __init__(self, *, private: bool = False) -> None:
         self.private = private
-        self.begun: list[tuple[Run, int]] = []
-        self.steps: list[StepEnd] = []
-        self.ends: list[TrainingEnd] = []
-        self.failed: list[str] = []
+        self.begun, self.steps, self.ends, self.failed = list[tuple[Run, int]](), list[StepEnd](), list[TrainingEnd](), list[str]()
 
     def on_train_begin(self, run: Run, *, steps_done: int) -> None:
         self.begun.append((run, steps_done))
@@ -77,10 +74,6 @@ def linear(run: Run, **options: Any) -> Fitted[Any]:
     return fit_linear(run, problem.features, problem.targets, classes=problem.classes, seed=4, **options)
 
 
-def head(run: Run, **options: Any) -> Fitted[Any]:
-    return fit_head(make_backbone(), make_head(bias=False), make_records(), run, seed=4, **options)
-
-
 def in_processes(rank: int, at: str | int | None = None) -> tuple[list[StepEnd], int]:
     heard = Heard(private=True)
     try:
@@ -111,18 +104,11 @@ def test_an_interrupt_in_a_callback_ends_all(processes: Processes, at: str | int
 
 def of_run(run: Run) -> list[StepEnd]:
     """What the run itself says of its steps."""
+    same: dict[str, Any] = {"steps": run.total_steps, "clip_norm": run.clip_norm, "batch_size": run.batch_size}
     numbers = zip(run.step_sizes.tolist(), run.noise_stds.tolist(), run.noise_multipliers.tolist(), strict=True)
     return [
-        StepEnd(
-            step=number,
-            steps=run.total_steps,
-            step_size=step_size,
-            noise_std=noise_std,
-            noise_multiplier=multiplier,
-            clip_norm=run.clip_norm,
-            batch_size=run.batch_size,
-        )
-        for number, (step_size, noise_std, multiplier) in enumerate(numbers, start=1)
+        StepEnd(step=step, step_size=size, noise_std=noise_std, noise_multiplier=multiplier, **same)
+        for step, (size, noise_std, multiplier) in enumerate(numbers, start=1)
     ]
 
 
@@ -138,7 +124,7 @@ SCHEDULED = {"step_size": np.linspace(0.5, 0.1, 9).tolist(), "noise_multiplier":
         (network, make_network_run("cyclic", noise_multiplier=1.0, release="last", noise_at="pass_ends", passes=3)),
         (linear, make_run()),
         (linear, make_run(design="poisson", release="all")),
-        (head, make_run(records=37)),
+        (lambda run, **given: fit_head(make_backbone(), make_head(bias=False), make_records(), run, seed=4, **given), make_run(records=37)),
     ],
 )
 def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run: Run) -> None:
@@ -152,9 +138,8 @@ def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run:
     (end,) = heard.ends
     assert (end.run, end.record, end.steps, end.diagnostics) == (fitted.run, fitted.record, run.total_steps, None)
     assert heard.failed == []
-    assert all(
-        (step.private.loss is None) == (run.release == "last" or train is not network) for step in asks.steps if step.private.records
-    )
+    silent = run.release == "last" or train is not network
+    assert all((step.private.loss is None) == silent for step in asks.steps if step.private.records)
     for step in asks.steps:  # numbers: no iterate, no gradient and no record goes with them
         told = [getattr(part, field.name) for part in (step, step.private) for field in fields(part) if field.name != "private"]
         assert {type(value) for value in told} <= {int, float, type(None)}
@@ -201,20 +186,15 @@ def test_a_callback_that_fails_later_is_left_out_and_no_step_is_lost(train: Call
     assert failing.calls == (4 if at == 3 else 11)
     assert heard.steps == of_run(run)
     alone = train(run)
-    if train is in_a_loop:
-        assert ended.engine.recorded_run() == alone.engine.recorded_run()
-        assert torch.equal(flat(ended.model), flat(alone.model))
-    else:
-        assert ended.run == alone.run
-        assert [one.sha256 for one in ended.record.released] == [one.sha256 for one in alone.record.released]
+    one, other = ((each.engine.record() if train is in_a_loop else each.record) for each in (ended, alone))
+    assert one.run == other.run
+    assert [weights.sha256 for weights in one.released] == [weights.sha256 for weights in other.released]
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CallbackWarning])
-def test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step(
-    tmp_path: Path, release: str, error: type[BaseException]
-) -> None:
+def test_a_training_broken_off_in_a_callback_goes_on_with_the_next_step(tmp_path: Path, release: str, error: type[BaseException]) -> None:
     """Also where warnings are errors, as here: the step had been counted and saved before anybody was told of it."""
     run = make_network_run("cyclic", noise_multiplier=1.0, release=release)
     kept = {"checkpoints": Checkpoints(folder=tmp_path, every=1), "noise_generator": None}

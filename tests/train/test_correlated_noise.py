@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import torch
 from helpers import with_fresh_noise
-from how_many import by_night
 from interrupted import Killed, Spy, planned_batches, trained
-from networks import Loop, flat, make_data, make_network, make_network_run
+from networks import Loop, fit_network, flat, make_network, make_network_run
 from processes import Processes
-from shared_work import in_a_loop, network, of_noise_alone, sharded
-from shared_work import trained as trained_together
+from shared_work import network, of_noise_alone, sharded
 from torch import Tensor
 
 import lethe
@@ -24,7 +22,7 @@ from lethe.calculus.correlated.sensitivity import slot_sensitivities
 from lethe.errors import InputError
 from lethe.run.noise import LowerTriangular, strategies
 from lethe.run.run import Run
-from lethe.train import Checkpoints, TrainOptions, fit
+from lethe.train import Checkpoints
 from lethe.train.core.generators import OF_STEPS, stream_generator
 from lethe.train.core.tensors import local
 from lethe.train.network.noise.gaussian import NetworkNoise
@@ -44,7 +42,7 @@ def run_of(kind: str, folder: Path, **changes: Any) -> Run:
 
 def strategy_of(run: Run) -> np.ndarray[Any, Any]:
     assert run.noise is not None
-    return as_matrix(run.noise.strategy(run.total_steps))
+    return as_matrix(run.noise.strategy(run.total_steps)).copy()
 
 
 def by_engine(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, **options: Any) -> Loop | None:
@@ -92,32 +90,18 @@ def test_a_seeded_training_that_lost_no_step_ends_where_the_uninterrupted_one_do
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_executed_after_kills_is_a_strategy_with_fewer_entries(kind: str, way: str, tmp_path: Path) -> None:
     """Each process draws from a generator of its own that the test knows; C' w = z for the C' that theory says, no more sensitive."""
-    run, spy, fresh = run_of(kind, tmp_path), Spy(), []
-    lost: list[tuple[int, int]] = []  # after a checkpoint: first and last lost step, from 0
-
-    done: Any = None
-
-    def go(seed: int) -> Any:
-        generator = np.random.default_rng(seed)
-        train: Any = trained if way == "fit" else by_engine
-        return train(tmp_path / "kept", run, spy, every=4, noise_generator=generator)
-
-    for process, (draws, before) in enumerate(((6, False), (3, False), (99, False))):
-        begun = len(spy.steps)
-        spy.kill(draws, before=before)
-        done = go(process)
-        taken = len(spy.steps) - begun
-        fresh.append((process, taken))
-        if done is None:
-            lost.append((4, spy.steps[-1] - 1))
+    run, spy, train, done = run_of(kind, tmp_path), Spy(), trained if way == "fit" else by_engine, None
+    for process, draws in enumerate((6, 3, 99)):
+        spy.kill(draws, before=False)
+        done = train(tmp_path / "kept", run, spy, every=4, noise_generator=np.random.default_rng(process))
     assert spy.steps == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]  # each step's noise was drawn once
     assert spy.records == planned_batches(run.uncorrelated)
     # Process 2 goes on from step 4 with 5, 6 lost; process 3 from the checkpoint of step 8, with 9 lost.
-    executed = strategy_of(run).copy()
+    executed = strategy_of(run)
     executed[6:, 4:6] = 0.0
     executed[9:, 8] = 0.0
     drawn = []
-    for process, taken in fresh:
+    for process, taken in enumerate((6, 3, 3)):
         source = NetworkNoise(np.random.default_rng(process))
         for _ in range(taken):
             zeros = [torch.zeros_like(parameter) for parameter in make_network().parameters()]
@@ -126,9 +110,25 @@ def test_what_is_executed_after_kills_is_a_strategy_with_fewer_entries(kind: str
     noises = np.stack([noise.reshape(-1).numpy() for noise in spy.noises]) / (run.noise_multiplier * run.clip_bound)  # type: ignore[operator]
     assert executed @ noises == pytest.approx(np.stack(drawn), abs=1e-9)
     assert (slot_sensitivities(executed, run.steps_per_pass) <= slot_sensitivities(strategy_of(run), run.steps_per_pass)).all()
-    recorded = done.run if way == "fit" else done.engine.recorded_run()
+    assert done is not None
+    recorded = done.engine.recorded_run() if isinstance(done, Loop) else done.run
     assert with_fresh_noise(recorded) == run
     assert lethe.certify(with_fresh_noise(recorded), 1e-3).epsilon == lethe.certify(run, 1e-3).epsilon
+
+
+def test_another_strategy_is_refused(tmp_path: Path) -> None:
+    run, spy = run_of("matrix", tmp_path), Spy()
+    spy.kill(6, before=True)
+    assert trained(tmp_path / "kept", run, spy) is None
+    tree = run.replace(noise=LowerTriangular.saved(binary_tree(STEPS), tmp_path / "tree.npy"))
+    for other in (run.uncorrelated, run_of("banded", tmp_path), tree):
+        for train in (lambda run: trained(tmp_path / "kept", run), lambda run: Loop(run, checkpoints=tmp_path / "kept")):
+            with pytest.raises(InputError, match="run: the checkpoint is not of run"):
+                train(other)
+    (tmp_path / "C.npy").write_bytes((tmp_path / "tree.npy").read_bytes())
+    strategies._read.cache_clear()  # another process
+    with pytest.raises(InputError, match="has the hash"):
+        Run(**run.to_document())
 
 
 def test_dropping_entries_of_a_strategy_without_negative_ones_never_makes_it_more_sensitive() -> None:
@@ -147,13 +147,7 @@ def test_a_strategy_with_negative_entries_does_not_go_on_without_its_noise(tmp_p
     forgotten = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1]])
     assert slot_sensitivities(forgotten, 2)[0] > 1.05 * slot_sensitivities(apart, 2)[0]
     matrix = np.eye(STEPS) - 0.9 * np.eye(STEPS, k=-5)
-    run = make_network_run(
-        "cyclic",
-        noise=LowerTriangular.saved(matrix, tmp_path / "C.npy"),
-        noise_multiplier=1.0,
-        steps=STEPS,
-        batches={"design": "cyclic", "size": 5},
-    )
+    run = run_of("matrix", tmp_path).replace(noise=LowerTriangular.saved(matrix, tmp_path / "apart.npy"))
     spy = Spy()
     spy.kill(6, before=False)
     assert trained(tmp_path / "kept", run, spy, every=4) is None
@@ -170,49 +164,10 @@ def test_a_strategy_with_negative_entries_does_not_go_on_without_its_noise(tmp_p
     assert trained(tmp_path / "other", run, every=1) is not None
 
 
-def test_another_strategy_is_refused(tmp_path: Path) -> None:
-    run, spy = run_of("matrix", tmp_path), Spy()
-    spy.kill(6, before=True)
-    assert trained(tmp_path / "kept", run, spy) is None
-    tree = run.replace(noise=LowerTriangular.saved(binary_tree(STEPS), tmp_path / "tree.npy"))
-    for other in (run.uncorrelated, run_of("banded", tmp_path), tree):
-        with pytest.raises(InputError, match="run: the checkpoint is not of run"):
-            trained(tmp_path / "kept", other)
-        with pytest.raises(InputError, match="run: the checkpoint is not of run"):
-            Loop(other, checkpoints=tmp_path / "kept")
-    document = run.to_document()
-    (tmp_path / "C.npy").write_bytes((tmp_path / "tree.npy").read_bytes())
-    strategies._read.cache_clear()  # another process
-    with pytest.raises(InputError, match="has the hash"):
-        Run(**document)
-
-
-def shared_run(folder: Path | None = None, **changes: Any) -> Run:
-    noise: Any = BANDED
-    if folder is not None:
-        noise = LowerTriangular.saved(np.tril(np.random.default_rng(0).uniform(0.1, 1.0, size=(9, 9))), folder / "C.npy")
-    return make_network_run("cyclic", **{"noise": noise, "noise_multiplier": 1.0, **changes})
-
-
-def test_two_processes_take_the_steps_of_one(processes: Processes, tmp_path: Path) -> None:
-    cases: list[tuple[Run, Any, Any]] = [
-        (shared_run(), trained_together, None),
-        (shared_run(tmp_path), trained_together, torch.optim.Adam),
-        (shared_run(tmp_path), in_a_loop, torch.optim.SGD),
-    ]
-    for run, work, make in cases if by_night() else cases[::2]:
-        given = ("whole", run, make, {"seed": 5})
-        alone = work(0, *given)
-        for told in processes.run(2, work, *given):
-            assert float((told[0] - alone[0]).norm()) <= 1e-12 * float(alone[0].norm())
-            assert told[1] == alone[1]
-        assert alone[1].noise == run.noise
-
-
 @pytest.mark.parametrize("secure", [False, True])
 def test_each_shard_s_noise_has_the_strategy_s_covariance(processes: Processes, secure: bool) -> None:
     """C times what the steps moved is white in each shard and in what is whole, the shards' independent: within 6 deviations."""
-    run = shared_run(steps=4)
+    run = make_network_run("cyclic", noise=BANDED, noise_multiplier=1.0, steps=4)
     told = processes.run(2, of_noise_alone, "some", run, None, {"secure": secure})
     assert told[0].run == told[1].run == run
     assert run.noise is not None
@@ -242,24 +197,17 @@ def without_gradient(rank: int, run: Run, folder: str, stop: int | None) -> list
             raise Killed
 
     note(0, 0)
+    options: dict[str, Any] = {"seed": 5, "checkpoints": Checkpoints(folder=folder, every=2), "progress": note, "isolation": "declared"}
     with suppress(Killed):
-        kept_as = Checkpoints(folder=folder, every=2)
-        fit(
-            model,
-            lambda outputs, targets: outputs.sum(1) * 0.0,
-            make_data(),
-            run,
-            options=TrainOptions(seed=5, checkpoints=kept_as, progress=note, isolation="declared"),
-        )
+        fit_network(run, model, lambda outputs, targets: outputs.sum(1) * 0.0, **options)
     return places
 
 
 def test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step(processes: Processes, tmp_path: Path) -> None:
     """C' w = z, number for number, in both shards and in what is whole; C' has no entries for the lost step 3 below its own."""
-    run = shared_run()
+    run = make_network_run("cyclic", noise=BANDED, noise_multiplier=1.0)
     first, second = (processes.run(2, without_gradient, run, str(tmp_path / "kept"), stop) for stop in (3, None))
-    assert run.noise is not None
-    fewer = as_matrix(run.noise.strategy(run.total_steps)).copy()
+    fewer = strategy_of(run)
     fewer[3:, 2] = 0.0
     scale = float(run.step_sizes[0]) * float(run.uncorrelated.noise_multipliers[0]) * run.clip_bound / run.batch_size
     whole = [tuple(parameter.shape) for parameter in network().parameters()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -41,20 +41,6 @@ class OwnLoop:
         exec(code, {"engine": self.engine, "optimizer": self.optimizer, "model": self.model, "criterion": self.criterion})
 
 
-class Mistake(NamedTuple):
-    """What somebody writes, a line of the answer, and what is written then.
-
-    Args:
-        made: raises.
-        remedy: stands in the error.
-        mended: is run with the remedy in it, as it stands.
-    """
-
-    made: Callable[[], Any]
-    remedy: str
-    mended: Callable[[str], Any]
-
-
 def trained(model: nn.Module | None = None, data: Any = DATA, loss: Any = None, **others: Any) -> Any:
     return fit(network() if model is None else model, nn.CrossEntropyLoss() if loss is None else loss, data, **{**WORDS, **others})
 
@@ -64,56 +50,59 @@ def value(code: str, **names: Any) -> Any:
     return eval(code, {"torch": torch, "nn": nn, "lethe": lethe, "fix_batch_norm": fix_batch_norm, "TrainOptions": TrainOptions, **names})
 
 
-MISTAKES: dict[str, Mistake] = {
-    "batch normalisation": Mistake(
+# What raises, a line of the answer, and what is run with that line in it, as it stands.
+MISTAKES: dict[str, tuple[Callable[[], Any], str, Callable[[str], Any]]] = {
+    "batch normalisation": (
         lambda: trained(network(batch_norm=True)),
         "fix_batch_norm(model)",
         lambda remedy: trained(value(remedy, model=network(batch_norm=True))),
     ),
-    "the class of a loss": Mistake(
+    "the class of a loss": (
         lambda: trained(loss=nn.CrossEntropyLoss),
         'CrossEntropyLoss(reduction="none")',
         lambda remedy: trained(loss=value(f"nn.{remedy}")),
     ),
-    "float64 features": Mistake(
+    "float64 features": (
         lambda: trained(data=(DATA[0].double().numpy(), DATA[1].numpy())),
         "features.astype(numpy.float32)",
         lambda remedy: trained(data=(eval(remedy, {"features": DATA[0].double().numpy(), "numpy": __import__("numpy")}), DATA[1].numpy())),
     ),
-    "classes as floats": Mistake(
+    "classes as floats": (
         lambda: trained(data=(DATA[0], DATA[1].float())),
         "targets.long()",
         lambda remedy: trained(data=(DATA[0], value(remedy, targets=DATA[1].float()))),
     ),
-    "a model in half precision": Mistake(
-        lambda: trained(network().half()), "model.float()", lambda remedy: trained(value(remedy, model=network().half()))
+    "a model in half precision": (
+        lambda: trained(network().half()),
+        "model.float()",
+        lambda remedy: trained(value(remedy, model=network().half())),
     ),
-    "no batch size": Mistake(
+    "no batch size": (
         lambda: fit(network(), nn.CrossEntropyLoss(), DATA, epsilon=3.0, delta=1e-5, epochs=10),
         "fit(model, loss, data, epsilon=3.0, delta=1e-5, epochs=10, batch_size=256)",
         lambda remedy: value(remedy, fit=fit, model=network(), loss=nn.CrossEntropyLoss(), data=DATA),
     ),
-    "an option beside the words": Mistake(
+    "an option beside the words": (
         lambda: trained(physical_size=8),  # as of older versions
         "options=TrainOptions(physical_size=",
         lambda remedy: trained(**value(f"dict({remedy}8))")),
     ),
-    "a mean over the batch in a loop": Mistake(
+    "a mean over the batch in a loop": (
         lambda: (loop := OwnLoop(lambda batch: nn.functional.cross_entropy(loop.model(batch[0]), batch[1]))).run(),
         'reduction="none"',
         lambda remedy: (loop := OwnLoop(lambda batch: value(f"nn.CrossEntropyLoss({remedy})")(loop.model(batch[0]), batch[1]))).run(),
     ),
-    "loss.backward() as before": Mistake(
+    "loss.backward() as before": (
         lambda: OwnLoop().run("criterion(model(batch[0]), batch[1]).mean().backward()\noptimizer.step()"),
         "engine.backward(batch)",
         lambda remedy: OwnLoop().run(f"{remedy}\noptimizer.step()\noptimizer.zero_grad()"),
     ),
-    "epochs that are counted by hand": Mistake(
+    "epochs that are counted by hand": (
         lambda: OwnLoop().run(epochs="range(3)"),
         "for epoch in engine.epochs()",
         lambda remedy: OwnLoop().run(epochs=remedy.removeprefix("for epoch in ")),
     ),
-    "an old name": Mistake(
+    "an old name": (
         lambda: lethe.Poisson(256),  # pyright: ignore[reportAttributeAccessIssue]
         "lethe.batches.Poisson",
         lambda remedy: value(f"{remedy}(256)"),
@@ -123,13 +112,12 @@ MISTAKES: dict[str, Mistake] = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_answered_by_what_works(name: str) -> None:
-    mistake = MISTAKES[name]
+    made, remedy, mended = MISTAKES[name]
     with pytest.raises((LetheError, TypeError)) as refused:
-        mistake.made()
-    text = str(refused.value)
-    assert mistake.remedy in text
-    assert len(text.splitlines()) <= 3
-    mistake.mended(mistake.remedy)
+        made()
+    assert remedy in str(refused.value)
+    assert len(str(refused.value).splitlines()) <= 3
+    mended(remedy)
 
 
 DELTA = 1e-3
@@ -150,7 +138,7 @@ def opened(**changes: Any) -> PrivacyEngine:
 def test_a_loop_over_epochs_is_the_run_that_opacus_means() -> None:
     model = make_network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    engine = PrivacyEngine(model, optimizer, losses_of(model), loader_of(), epsilon=3.0, delta=DELTA, epochs=2, clip_norm=0.4)
+    engine = opened(model=model, losses=losses_of(model), optimizer=optimizer)
     run = engine.run
     assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.batches.Poisson(5), 2 * 5)
     assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 0.4, 0.1)
@@ -169,6 +157,10 @@ def test_a_loop_over_epochs_is_the_run_that_opacus_means() -> None:
     assert certificate.epsilon <= 3.0
     planned = lethe.plan(run.replace(noise_multiplier=None), epsilon=3.0, delta=DELTA)
     assert run.noise_multiplier == planned.noise_multiplier
+    numbers = opened().epochs()
+    next(numbers)
+    with pytest.raises(InputError, match=r"(?s)no batch of epoch 0 was used.*engine\.batches"):
+        next(numbers)
 
 
 def test_ten_epochs_are_ten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,41 +199,28 @@ def test_what_is_spent_so_far_is_the_certificate_of_the_steps_taken() -> None:
         loop.engine.backward(batch)
         complete = loop.engine.batch_complete
         drawn += complete
+        flags.append(complete)
         assert not loop.engine.stepped
         if complete:
             assert loop.engine.epsilon(DELTA, steps_fixed_in_advance=True) == of(drawn)
         loop.optimizer.step()
-        if loop.engine.stepped:
+        assert (loop.engine.stepped, loop.engine.steps) == (complete, drawn)
+        if complete:
             scheduler.step()
-        assert loop.engine.stepped is complete
-        assert loop.engine.steps == drawn
-        flags.append(complete)
         if drawn:
             assert loop.engine.epsilon(DELTA, steps_fixed_in_advance=True) == of(drawn)
         if drawn == 2:
             break
-    assert flags.count(True) == 2
+    assert flags == [False, True] * 2
     assert loop.optimizer.param_groups[0]["lr"] == 0.5 * 0.5**2  # once a step
-    assert len(flags) == 2 * 2
     assert of(1) < of(2) < lethe.certify(loop.engine.record(), DELTA).epsilon  # a loop that ends early is certified for the plan
-    assert loop.engine.epsilon(DELTA, steps_fixed_in_advance=True) == of(2)
-
-
-def test_what_a_seed_spends_is_infinite_and_moved_parameters_are_found() -> None:
-    loop = Loop(make_network_run(noise_multiplier=1.0))
-    loop.use(next(iter(loop.loader)))
-    assert loop.engine.epsilon(DELTA, steps_fixed_in_advance=True) == float("inf")
     with torch.no_grad():
         loop.model[0].weight += 1e-3
     with pytest.raises(HypothesisError):
         loop.engine.epsilon(DELTA, steps_fixed_in_advance=True)
-
-
-def test_an_epoch_without_a_batch_is_refused() -> None:
-    numbers = opened().epochs()
-    next(numbers)
-    with pytest.raises(InputError, match=r"(?s)no batch of epoch 0 was used.*engine\.batches"):
-        next(numbers)
+    seeded = Loop(run)
+    seeded.use(next(iter(seeded.loader)))
+    assert seeded.engine.epsilon(DELTA, steps_fixed_in_advance=True) == float("inf")
 
 
 def test_names_are_answered_by_a_line() -> None:

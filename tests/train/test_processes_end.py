@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import with_fresh_noise
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from processes import Processes, all_raised, plain_fit, received
 from shared_work import in_a_loop, journaled, kept, root_dies, written, wrong
@@ -31,18 +30,9 @@ def network_with(change: Callable[[Any], object]) -> nn.Module:
     return model
 
 
-def stepped(rank: int) -> dict[str, Any]:
-    model = make_network()
-    return {"model": model, "optimizer": torch.optim.Adam(model.parameters(), lr=0.1 * (1 + rank))}
-
-
 def shorter(rank: int) -> dict[str, Any]:
     data = tuple(part[: 23 - rank] for part in make_data())
     return {"data": data, "run": make_network_run("shuffled", noise_multiplier=1.0, records=23 - rank)}
-
-
-def clipped(rank: int) -> dict[str, Any]:
-    return {"clip_groups": [Group(parameters=("0.*",), clip_norm=0.1), Group(parameters=("*",), clip_norm=0.2 + rank / 10)]}
 
 
 def of_users(rank: int) -> dict[str, Any]:
@@ -50,6 +40,7 @@ def of_users(rank: int) -> dict[str, Any]:
     return {"run": run, "users": [(place + rank * (place == 20)) // 3 for place in range(23)]}
 
 
+FIRST = Group(parameters=("0.*",), clip_norm=0.1)
 OTHER: dict[str, tuple[Callable[[int], dict[str, Any]], str]] = {
     "weights": (lambda rank: {"model": network_with(lambda model: model[3].bias[1].add_(1e-15 * rank))}, "model: not the same"),
     "frozen": (lambda rank: {"model": network_with(lambda model: model[0].bias.requires_grad_(False).add_(rank))}, "model: not the same"),
@@ -57,13 +48,14 @@ OTHER: dict[str, tuple[Callable[[int], dict[str, Any]], str]] = {
     "length": (shorter, "run: not the same"),
     "contents": (lambda rank: {"data": make_data(seed=rank)}, "contents of some records"),
     "users": (of_users, "users: not the same"),
-    "groups": (clipped, "run: not the same"),
-    "optimizer": (stepped, "optimizer: not the same"),
+    "groups": (lambda rank: {"clip_groups": [FIRST, Group(parameters=("*",), clip_norm=0.2 + rank / 10)]}, "run: not the same"),
+    "optimizer": (lambda rank: {"optimizer": partial(torch.optim.Adam, lr=0.1 * (1 + rank))}, "optimizer: not the same"),
 }
 
 
 def begin(rank: int, what: str) -> Tensor:
-    return plain_fit(rank, **OTHER[what][0](rank))
+    given = {"model": make_network(), **OTHER[what][0](rank)}
+    return plain_fit(rank, **{name: value(given["model"].parameters()) if name == "optimizer" else value for name, value in given.items()})
 
 
 @pytest.mark.sampled(3)
@@ -299,19 +291,6 @@ def test_another_number_of_processes_goes_on_from_a_checkpoint(processes: Proces
     again = processes.run(2, kept, run, folder, None)
     assert "damaged" in str(again[0])
     assert all(isinstance(one, LetheError) for one in again), again
-
-
-@pytest.mark.nightly(by_day="test_nobody_draws_noise_of_a_step_that_is_not_written_down")
-def test_a_process_that_dies_leaves_no_release_uncounted(tmp_path: Path) -> None:
-    run, folder = make_network_run("shuffled", noise_multiplier=1.0), os.fspath(tmp_path / "kept")
-    with Processes(3) as started:
-        (result, *_) = started.run(3, kept, run, folder, 5, "die", answering=1)
-        assert isinstance(result, StoppedElsewhere), result
-    assert journaled(folder) >= 5
-    with Processes(2) as started:
-        results = started.run(2, kept, run, folder, None)
-        assert all(torch.equal(one[0], results[0][0]) and with_fresh_noise(one[1]) == run for one in results), results
-        assert journaled(folder) == run.total_steps
 
 
 @pytest.mark.parametrize("written", [False, pytest.param(True, marks=pytest.mark.nightly)])

@@ -35,7 +35,7 @@ from lethe.calculus.privacy_losses.distributions import (
 )
 from lethe.calculus.privacy_losses.dominating import dominating_factor
 from lethe.calculus.rounding import above, count_above, raised, round_up
-from lethe.calculus.sampled.profiles import Step, step_losses, step_width
+from lethe.calculus.sampled.profiles import SampledStep, step_losses, step_width
 from lethe.calculus.sampled.renyi import (
     ORDERS,
     WEAKEST_NOISE,
@@ -249,20 +249,19 @@ def sampled_factors(mechanism: SampledGaussian) -> list[Factor] | None:
     point. $q \in (0, 1)$. Reference: Doroshenko et al. 2022, arXiv:2207.04380.
     """
     probability, relation, design = mechanism.sampling_probability, mechanism.relation, mechanism.design
-    factors = level_factors(lambda noise: (Step(probability, noise, relation, design),), mechanism.noise, mechanism.counts)
+    factors = level_factors(lambda noise: (SampledStep(probability, noise, relation, design),), mechanism.noise, mechanism.counts)
     mu = mechanism.gaussian_mu
     return factors if factors is None or mu == 0.0 else [*factors, dominating_factor(GDP(max(mu, _SMALLEST_MU)), 1)]
 
 
-def level_factors(step_at: Callable[[float], Sequence[Step]], noise: Sequence[float], counts: Sequence[int]) -> list[Factor] | None:
+def level_factors(step_at: Callable[[float], Sequence[SampledStep]], noise: Sequence[float], counts: Sequence[int]) -> list[Factor] | None:
     """As `sampled_factors`, of the steps that `step_at` makes of noise levels."""
     levels, steps = round_levels_down(np.array(noise), np.array(counts, dtype=np.float64), MOST_LEVELS)
     factors = list[Factor]()
     for level, count in zip(levels.tolist(), steps.tolist(), strict=True):
-        step = tuple(step_at(level))
-        deviation = math.sqrt(math.fsum(part.weight * _deviation(part) ** 2 for part in step)) if len(step) > 1 else _deviation(step[0])
-        losses = partial(step_losses, step)
-        factors.append(Factor(width=partial(step_width, step), deviation=deviation, count=int(count), losses=losses))
+        step = step_at(level)
+        deviation = math.sqrt(math.fsum(part.weight * _deviation(part) ** 2 for part in step))
+        factors.append(Factor(width=partial(step_width, step), deviation=deviation, count=int(count), losses=partial(step_losses, step)))
     return factors if all(SMALLEST_LOSS < factor.width(USUAL_TAIL) < LARGEST_LOSS for factor in factors) else None
 
 
@@ -272,7 +271,7 @@ def composed(factors: list[Factor] | None) -> tuple[Guarantee, ...]:
     return () if losses is None else (losses,)
 
 
-def _deviation(step: Step) -> float:
+def _deviation(step: SampledStep) -> float:
     """Standard deviation of one step's privacy loss: it chooses the discretisation, whose soundness does not depend on it."""
     probability, noise, relation, design, _ = step
     fixed_size = design == "without_replacement"

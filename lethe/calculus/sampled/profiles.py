@@ -148,7 +148,7 @@ def _scaled(more: FloatArray, less: FloatArray, rounding: FloatArray, most: floa
 _Profile = Callable[[FloatArray], FloatArray]
 
 
-class Step(NamedTuple):
+class SampledStep(NamedTuple):
     r"""A sampled Gaussian step; or, with a weight, what a step is with that chance, which is the same on both data sets and told.
 
     $q \in (0, 1)$; $z > 0$ relative to one record's gradient bound; weights are > 0, and those of one step have sum 1.
@@ -161,7 +161,7 @@ class Step(NamedTuple):
     weight: float = 1.0
 
 
-def step_losses(step: Sequence[Step], interval: float, tail: float) -> tuple[Losses, ...]:
+def step_losses(step: Sequence[SampledStep], interval: float, tail: float) -> tuple[Losses, ...]:
     """The losses of a discrete pair on multiples of `interval` that dominates one step, given as what it is with each chance.
 
     At most about the tail, in (0, 1/2), is at infinity. Removing and adding; one direction where both are the same.
@@ -173,13 +173,13 @@ def step_losses(step: Sequence[Step], interval: float, tail: float) -> tuple[Los
     return connected_losses(dots[0], dots[-1], interval)[: len(dots)]
 
 
-def step_width(step: Sequence[Step], tail: float) -> float:
+def step_width(step: Sequence[SampledStep], tail: float) -> float:
     """How wide the losses of one step are, but for a mass of about `tail`."""
     directions = _directions(step, tail)
     return directions[0][1] + directions[-1][1]
 
 
-def _directions(step: Sequence[Step], tail: float) -> list[tuple[_Profile, float]]:
+def _directions(step: Sequence[SampledStep], tail: float) -> list[tuple[_Profile, float]]:
     """Each direction's profile and largest loss; one that both share where there is no other."""
     each = [_directions_of(part, min(tail / part.weight, 0.5)) for part in step]
     if len(each) == 1:
@@ -188,11 +188,11 @@ def _directions(step: Sequence[Step], tail: float) -> list[tuple[_Profile, float
     return [(partial(_mixed, step, [profile for profile, _ in way]), max(widest for _, widest in way)) for way in ways]
 
 
-def _mixed(step: Sequence[Step], profiles: Sequence[_Profile], epsilon: FloatArray) -> FloatArray:
+def _mixed(step: Sequence[SampledStep], profiles: Sequence[_Profile], epsilon: FloatArray) -> FloatArray:
     return above(sum(part.weight * profile(epsilon) for part, profile in zip(step, profiles, strict=True)), 8.0 * _EPS)
 
 
-def _directions_of(step: Step, tail: float) -> list[tuple[_Profile, float]]:
+def _directions_of(step: SampledStep, tail: float) -> list[tuple[_Profile, float]]:
     """Zero out and add or remove are one pair of Poisson batches."""
     probability, noise, relation, design, _ = step
     mu, reach = 1.0 / noise, -float(special.ndtri(tail))

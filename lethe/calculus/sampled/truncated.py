@@ -14,7 +14,7 @@ from lethe.calculus.guarantees import Guarantee, RDPCurve, Tightest, WithSlack, 
 from lethe.calculus.privacy_losses.distributions import Factor
 from lethe.calculus.rounding import above
 from lethe.calculus.sampled.gaussian import Built, SampledGaussian, composed, draws_told, ever, level_factors, summed_curve
-from lethe.calculus.sampled.profiles import Step
+from lethe.calculus.sampled.profiles import SampledStep
 from lethe.calculus.sampled.renyi import ORDERS, renyi_values
 from lethe.calculus.upward_formatting import shown
 
@@ -70,13 +70,13 @@ class TruncatedPoisson(Built):
         """As `lethe.calculus.sampled.gaussian.sampled_factors`."""
         return level_factors(self._step, self.steps.noise, self.steps.counts)
 
-    def _step(self, noise: float) -> Sequence[Step]:
+    def _step(self, noise: float) -> Sequence[SampledStep]:
         steps, p, r = self.steps, self.full, self.kept
         if steps.relation == "add_or_remove":
-            cut = Step(r, 0.5 * noise, steps.relation, "poisson", p)
+            cut = SampledStep(r, 0.5 * noise, steps.relation, "poisson", p)
         else:
-            cut = Step(r, noise, steps.relation, "without_replacement", p)
-        return (cut,) if p == 1.0 else (Step(steps.sampling_probability, noise, steps.relation, "poisson", 1.0 - p), cut)
+            cut = SampledStep(r, noise, steps.relation, "without_replacement", p)
+        return (cut,) if p == 1.0 else (SampledStep(steps.sampling_probability, noise, steps.relation, "poisson", 1.0 - p), cut)
 
     def _divergences(self, noise: FloatArray) -> FloatArray:
         """Of one step, shape (levels, orders)."""

@@ -17,7 +17,7 @@ from lethe.errors import CalibrationError, InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.mechanism import AnyRecords, MechanismPlan, Outcome, Penalties, RandomSources
 from lethe.estimators.choice.perturbed import MinimiserMechanism, NoisyMoments
-from lethe.estimators.choice.risk import risk_of_zeros
+from lethe.estimators.choice.risk import risk
 from lethe.estimators.choice.runs import RUNS, RunMechanism
 from lethe.estimators.inputs.facts import PublicFacts
 
@@ -31,7 +31,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
 )
 NAMES = ("auto", "sgd", *(mechanism.name for mechanism in MECHANISMS))
 _RUN_NAMES = frozenset(mechanism.name for mechanism in RUNS)
-# Its loss is bounded on one side by a number, not by a normal law, and a Gaussian that covers that is far above it.
+# Its loss is bounded on one side by a number, not by a normal law: a ledger would count several times its epsilon for it.
 _DEAR = frozenset({"objective_perturbation"})
 # Zeros are taken where no mechanism is expected to gain more than this share of their risk.
 _LEAST_GAIN = 0.02
@@ -64,21 +64,20 @@ class Choice:
 
 
 def choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, *, paid: bool = False) -> Choice:
-    """The mechanism asked for by name, "sgd" the best run, "auto" of all that apply the one with the least predicted risk.
-
-    Where a ledger pays, "auto" leaves out a perturbed objective, which costs it several times what other mechanisms of its epsilon do.
-    """
+    """The mechanism asked for by name, "sgd" the best run, "auto" the one of least predicted risk, no `_DEAR` one if `paid`."""
     if not isinstance(mechanism, str) or mechanism not in NAMES:
         near = difflib.get_close_matches(str(mechanism), NAMES, n=1)
         raise InputError(
             f"mechanism: got {mechanism!r};{f' did you mean {near[0]!r}?' if near else ''} it needs one of {', '.join(NAMES)}.",
             source="the option mechanism",
         )
-    return _remembered(mechanism, facts, budget, paid and mechanism == "auto")
+    return _choose(mechanism, facts, budget, paid and mechanism == "auto")
 
 
+# A choice follows from public facts and statements alone and takes seconds: clones, folds and refits of one size share it.
+@lru_cache(maxsize=256)
 def _choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, cheap: bool) -> Choice:
-    nothing = risk_of_zeros(facts)
+    nothing = risk(facts, 1.0, 0.0)  # of zero weights, which need no data
     if mechanism == "auto" and facts.records * budget.epsilon < 1.0:
         # Group privacy: all records exchanged change the law of the weights by a factor of e at most.
         why = f"zero weights: {facts.records} records are fewer than 1/epsilon, so that no private weights could say much of them"
@@ -109,10 +108,6 @@ def _choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, cheap: bo
         return Choice(plan=_zeros(facts, nothing), others=listed, why="zero weights: no mechanism is expected to do better at this epsilon")
     why = f"{best.name} ({best.summary}): predicted excess risk {best.risk:.3g}, the least {least:.3g}; zero weights {nothing:.3g}"
     return Choice(plan=best, others=(*sorted(rest, key=lambda row: row[1]), *others), why=why)
-
-
-# A choice follows from public facts and statements alone and takes seconds: clones, folds and refits of one size share it.
-_remembered = lru_cache(maxsize=256)(_choose)
 
 
 def _best(plans: Sequence[MechanismPlan], facts: PublicFacts, *, alike: float) -> MechanismPlan:

@@ -32,10 +32,7 @@ class RandomSources:
 
 
 class Penalties(NamedTuple):
-    r"""What was asked for beside the mean loss, for rows of norm 1: $\frac\kappa2\|W\|^2 + \lambda\|W\|_1$.
-
-    They are not among the public facts: where the norm of the rows was released, they depend on it.
-    """
+    r"""What was asked for, for rows of norm 1: $\frac\kappa2\|W\|^2 + \lambda\|W\|_1$; where the norm was released it is no public fact."""
 
     ridge: float
     l1: float
@@ -54,11 +51,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MechanismPlan:
-    """A mechanism made ready: everything chosen from public facts, nothing read of the data yet.
-
-    What `train` guarantees is fixed by the plan: of mechanisms of one cost each, a choice that looks at an earlier release may cost more
-    than any of them (`lethe.mechanisms.base.joint`).
-    """
+    """A mechanism made ready: everything chosen from public facts, what `train` guarantees too, and nothing read of the data yet."""
 
     name: str  # of the mechanism
     risk: float  # what `lethe.estimators.choice.risk` predicts

@@ -119,14 +119,14 @@ class _Tilted:
         return risk(facts, minimiser_missed(facts, ridge), np.square(tilt) + release**2)
 
     def guarantee_at(self, ridge: float, goal: ApproxDP) -> Guarantee:
-        noise_std = _objective_noise(self.facts, ridge, goal)
-        return objective_guarantee(
-            self.facts.loss, regularisation=ridge, noise_std=noise_std, neighbours=self.facts.neighbours, **_sizes(self.facts)
-        )
+        return objective_guarantee(self.facts.loss, neighbours=self.facts.neighbours, **self._release(ridge, goal))
 
     def derivation_at(self, ridge: float, goal: ApproxDP) -> Derivation:
-        noise_std = _objective_noise(self.facts, ridge, goal)
-        return objective_derivation(self.facts.loss, regularisation=ridge, noise_std=noise_std, **_sizes(self.facts))
+        return objective_derivation(self.facts.loss, **self._release(ridge, goal))
+
+    def _release(self, ridge: float, goal: ApproxDP) -> dict[str, Any]:
+        facts, noise_std = self.facts, _objective_noise(self.facts, ridge, goal)
+        return {"regularisation": ridge, "noise_std": noise_std, "records": facts.records, "weights": facts.weights}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +170,11 @@ class _Noised:
         return output_derivation(self.facts.loss, records=self.facts.records, regularisation=ridge, noise_std=noise_std)
 
 
-def _sizes(facts: PublicFacts) -> dict[str, Any]:
-    return {"records": facts.records, "weights": facts.weights}
-
-
 # The plan and its settlement ask for the same noise.
 @lru_cache(maxsize=256)
 def _objective_noise(facts: PublicFacts, ridge: float, target: ApproxDP) -> float:
-    return objective_noise_std(facts.loss, regularisation=ridge, target=target, neighbours=facts.neighbours, **_sizes(facts))
+    sizes: dict[str, Any] = {"records": facts.records, "weights": facts.weights}
+    return objective_noise_std(facts.loss, regularisation=ridge, target=target, neighbours=facts.neighbours, **sizes)
 
 
 def _expected(budget: PrivacyBudget) -> float:
@@ -202,10 +199,8 @@ class _Settled(NamedTuple):
 def _least_risk(
     losses: Sequence[tuple[PublicFacts, float]], budget: PrivacyBudget, minimiser: Callable[[PublicFacts], _Tilted | _Noised]
 ) -> _Settled:
-    """Of the losses and the ridges of a grid, none less than the one asked for, those of least risk that can meet the total.
-
-    A risk is found only where what it is `at_least` is less than the risks found so far, and a target only for the least of them.
-    """
+    """Of the losses and the ridges of a grid, none less than the one asked for, those of least risk that can meet the total."""
+    # A risk is found only where what it is `at_least` is less than the risks found so far, and a target only for the least of them.
     tried = [(minimiser(facts), cost) for facts, cost in losses]
     # Where risks are equal, the first loss and the smallest ridge.
     waiting = [

@@ -69,17 +69,9 @@ def risk(facts: PublicFacts, missed: Array | float, variances: Array | float) ->
 
 
 def risks(facts: PublicFacts, missed: Array | float, variances: Array | float) -> Array:
-    r"""The excess risk of models: $\beta_j$ (0 where the reference is reached, 1 for zero weights) and the variance $v_j$ of each score.
-
-    Both have shape (..., D), or are one number for all.
-    """
+    r"""The excess risk of models that miss shares $\beta_j$ of the reference and have variances $v_j$: shape (..., D), or one for all."""
     terms = curvatures(facts) * (np.square(missed) * reference(facts) ** 2 + variances)
     return 0.5 * facts.loss.outputs * np.sum(terms, axis=-1)
-
-
-def risk_of_zeros(facts: PublicFacts) -> float:
-    """The risk of zero weights, which need no data."""
-    return risk(facts, 1.0, 0.0)
 
 
 def minimiser_missed(facts: PublicFacts, ridge: float) -> Array:
@@ -89,21 +81,15 @@ def minimiser_missed(facts: PublicFacts, ridge: float) -> Array:
 
 
 def cut_losses(facts: PublicFacts) -> list[tuple[PublicFacts, float]]:
-    """The problem with its own loss and with that loss cut, and what each adds to the predicted risk.
-
-    A loss that was asked for by name stays. Least squares are cut: a Huber loss linear from the bound on the targets on, or farther out.
-    """
+    """The problem with its own loss and, but where that was asked for by name, with it cut; and what each adds to the predicted risk."""
     if facts.keeps_loss:
         return [(facts, 0.0)]
     return [(facts, 0.0), *((replace(facts, loss=cut), cost) for cut, cost in _cut(facts))]
 
 
 def run_losses(facts: PublicFacts) -> list[tuple[PublicFacts, float]]:
-    r"""What a run may descend: the losses of `cut_losses`, or in place of a cut one the envelope of the loss itself, and what each adds.
-
-    Of classes the envelope of bound C = `ENVELOPE_SHARE` R: unlike a cut slope it is as long for every record that is far off, whatever
-    its classes are and however short its row is. Of users' mean losses, and of weighted ones, none is known.
-    """
+    r"""What a run may descend: the losses of `cut_losses`, or for a cut one of classes the envelope of bound `ENVELOPE_SHARE` R."""
+    # Unlike a cut slope it is as long for every record that is far off. Of users' mean losses, and of weighted ones, none is known.
     if facts.keeps_loss or facts.weighted or facts.unit != "record" or not isinstance(facts.loss, Logistic | Softmax):
         return cut_losses(facts)
     return [(facts, 0.0), (replace(facts, envelope=ENVELOPE_SHARE * facts.norm), ENVELOPE_COST)]

@@ -37,7 +37,7 @@ from lethe.calculus.correlated.matrices import square_root
 from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.estimators.choice.risk import curvatures, cut_losses, minimiser_missed, risks, run_losses
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
-from lethe.mechanisms.base import Array
+from lethe.mechanisms.base import Array, require_swap
 
 _SHARES = (16, 8)  # of the steps: which means are looked at, beside a pass
 _MOST_BANDS = 64
@@ -45,11 +45,6 @@ _LEAST = 1e-6
 _AWAY = (*np.geomspace(_LEAST, 0.2, 10).tolist(), 0.35, 0.5, 0.65, 0.8, 0.9, 1.0)  # the 1 - f that are looked at
 _EXPONENT = 1.0 / 3.0
 _RATES = np.geomspace(1e-9, 100.0, 160)  # -2 log of what a pass keeps of a distance: where sums are looked at
-
-
-def counts(slots: int, steps: int) -> tuple[int, ...]:
-    """How many last iterates are looked at: 1, a pass of `slots` steps, and shares of all steps."""
-    return tuple(sorted({1, min(slots, steps), *(max(steps // share, 1) for share in _SHARES)}))
 
 
 def start_kept(factors: Array, steps: int, averaged: int) -> Array:
@@ -97,10 +92,7 @@ def _strategy(steps: int, slots: int | None) -> tuple[Array, float]:
 
 @lru_cache(maxsize=32)
 def waning_variances(passes: int) -> Array:
-    r"""$v_p$ in the order of the passes, with $\sum_p 1/v_p = 1$: the sensitivity of a pass times $\sqrt{v_p}/\mu$ is $\mu$-GDP in all.
-
-    Equal noise would have $v_p = P$.
-    """
+    r"""$v_p$ in the order of the passes, with $\sum_p 1/v_p = 1$: a pass's sensitivity times $\sqrt{v_p}/\mu$ is $\mu$-GDP in all."""
     left = np.arange(passes, 0, -1) - 0.5
     shape = left**_EXPONENT
     found: Array = shape * np.sum(1.0 / shape)
@@ -194,7 +186,9 @@ def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: f
             if facts.passes is None and passes > 1 and (passes * slots > most or passes * work > 1.0):
                 continue
             sizes = [step * limit for step in (_LONG_STEPS if every else _STEPS)]
-            for count, averaged in itertools.product(groups, counts(slots, passes * slots) if every else (1,)):
+            # How many last iterates are looked at: 1, a pass, and shares of all steps.
+            counts = sorted({1, slots, *(max(passes * slots // share, 1) for share in _SHARES)}) if every else [1]
+            for count, averaged in itertools.product(groups, counts):
                 given = {"passes": passes, "size": size, "averaged": averaged, "groups": count}
                 predicted = _risks(facts, design, schedule, mu, slots=slots, step_sizes=sizes, **given)
                 for step_size, risk in zip(sizes, predicted, strict=True):
@@ -220,7 +214,7 @@ def _risks(
     steps, column = passes * slots, np.array(step_sizes)[:, None]
     factor = np.maximum(1.0 - column * curvatures(facts), 0.0) / (1.0 + column * facts.ridge)
     missed = minimiser_missed(facts, facts.ridge)
-    touches = facts.swap * column * facts.gradient_bound / size
+    touches = require_swap(facts.neighbours) * column * facts.gradient_bound / size
     every = certifies_all(facts, schedule)
     missed = missed + (1.0 - missed) * (start_kept(factor, steps, averaged) if every else factor**steps)
     # Of independent noise at every step, where every iterate is certified.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -41,6 +40,7 @@ from lethe.train.linear.blocks import MOST_DRAWN
 from lethe.train.linear.loop import descend, linear_noise, linear_precision
 from lethe.train.network.noise.gaussian import NetworkNoise
 
+_SECRET = ("poisson", "cyclic_poisson")  # whose batches take records from anywhere, by a draw that nobody may learn
 # What this package makes true of its own runs; the rest follows from a Run itself.
 _ROWS = "every row is projected to that norm, and the loss is computed by fit"
 ENFORCED = {
@@ -72,7 +72,7 @@ class RunMechanism:
             return "release = all was asked for, and its noise hides the last iterate alone"
         if facts.in_blocks and facts.unit == "user" and self.design != "full":
             return "of a table in blocks only full batches count users: rows of one user may lie in several blocks"
-        if facts.in_blocks and draws_secretly(self.design):
+        if facts.in_blocks and self.design in _SECRET:
             if facts.batches == "auto":
                 return f"each step of {self.design} batches reads the whole table in blocks; ask for it by name"
             if facts.records > MOST_DRAWN:
@@ -132,10 +132,11 @@ class RunMechanism:
         )
 
     def _run(self, shape: RunShape) -> Run:
-        facts = shape.facts
+        facts, size = shape.facts, shape.size
+        designs: dict[str, Batches] = {"full": Full(), "cyclic": Cyclic(size=size), "poisson": Poisson(size=size)}
         return Run(
             records=facts.records,
-            batches=_batches(self.design, shape.size, shape.groups),
+            batches=designs.get(self.design) or CyclicPoisson(size=size, groups=shape.groups),
             passes=shape.passes,
             step_size=shape.step_size,
             noise_at="pass_ends" if self.schedule == "pass_ends" else "every_step",
@@ -188,19 +189,11 @@ def zero_start_precision(run: Run, loss: LinearLoss, rows: int) -> Precision | N
 
 @torch.inference_mode()
 def carry_out(run: Run, records: AnyRecords, draws: RandomSources, *, averaged: int = 1) -> tuple[Array, Run]:
-    r"""The mean $\frac1a\sum_{t>T-a} x_t$ of the last iterates, shape (D, k), started at zero, and the run as it was recorded.
-
-    Each iterate is taken after its noise and its proximal step. The loop is that of `lethe.train`, with gradients read chunk by chunk.
-    Nothing is clipped but by envelopes, so the loss's gradient bound must hold for the records. A mean of several iterates is
-    post-processing of all of them, which must be released.
-    """
+    r"""The mean $\frac1a\sum_{t>T-a} x_t$ of the last iterates, shape (D, k), started at zero, and the run as it was recorded."""
+    # Nothing is clipped but by envelopes, so the loss's gradient bound must hold for the records.
     first = run.total_steps - require_count("count", averaged, high=run.total_steps) + 1
     if averaged > 1 and run.release == "last":
-        raise HypothesisError(
-            f"the mean of the last {averaged} iterates: release is last, and a mean tells of iterates that nobody may see.",
-            source="count, run.release",
-            remedy="set release: all, whose certificate covers whatever is made of the iterates; or take the last iterate alone.",
-        )
+        raise HypothesisError("release: last, and a mean of iterates tells of those that nobody may see.", remedy="set release: all.")
     total = torch.zeros(())
 
     def add(step: int, iterate: torch.Tensor) -> None:
@@ -213,23 +206,17 @@ def carry_out(run: Run, records: AnyRecords, draws: RandomSources, *, averaged: 
     recorder, noise = Recorder(drawn, seeded=draws.seeded), linear_noise(run, NetworkNoise(draws.noise))
     precision = zero_start_precision(run, records.loss, shape[0])
     start, batches = torch.zeros(shape, dtype=torch.float64), draw_batches(drawn, draws.batches)
-    gradient_sum = _gradient_sums(records, run)
+    assert run.clip_norm is None or run.clip_method == "envelope"  # `RunMechanism` makes no other
+    bounded = records.with_envelope(run.clip_norm if descends_envelope(run) else None)
+
+    def gradient_sum(parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
+        places = batch if isinstance(batch, slice) else batch.numpy()
+        return torch.from_numpy(bounded.gradient_sum(parameters.numpy(), places))
+
     last = descend(drawn, start, gradient_sum, batches, noise.add_to, recorder=recorder, finished=add, precision=precision)
     refuse_overflow([last], drawn, remedy="take fewer passes or a larger epsilon.")
     recorded = noise.executed(recorder.run(drawn, enforced=True).replace(precision=precision))
     return (total / averaged if averaged > 1 else total).numpy().copy(), recorded
-
-
-def _gradient_sums(records: AnyRecords, run: Run) -> Callable[[torch.Tensor, Batch], torch.Tensor]:
-    """The gradients that `descend` asks for; what bounds them is the rows' norm, and the envelope where the run has one."""
-    assert run.clip_norm is None or run.clip_method == "envelope"  # `RunMechanism` makes no other
-    bounded = records.with_envelope(run.clip_norm if descends_envelope(run) else None)
-
-    def of_batch(parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
-        places = batch if isinstance(batch, slice) else batch.numpy()
-        return torch.from_numpy(bounded.gradient_sum(parameters.numpy(), places))
-
-    return of_batch
 
 
 def enforced(run: Run) -> dict[str, str]:
@@ -266,28 +253,11 @@ def _released(name: str, coefficients: Array, intercepts: Array | float) -> Rele
     return Released(name, tensors_digest({"coef_": coefficients, "intercept_": np.asarray(intercepts)}))
 
 
-def draws_secretly(design: BatchDesign) -> bool:
-    """Whether batches of that design take records from anywhere, by a draw that nobody may learn."""
-    return design in ("poisson", "cyclic_poisson")
-
-
 def secret_design(mechanism: str, batches: BatchDesign) -> BatchDesign | None:
     """The design of the batches that was asked for, by itself or by the name of a run, if it draws them secretly; else None."""
     named: list[BatchDesign] = [one.design for one in RUNS if one.name == mechanism]
     asked = batches if batches != "auto" or not named else named[0]
-    return asked if draws_secretly(asked) else None
-
-
-def _batches(design: BatchDesign, size: int, groups: int) -> Batches:
-    match design:
-        case "full":
-            return Full()
-        case "cyclic":
-            return Cyclic(size=size)
-        case "poisson":
-            return Poisson(size=size)
-        case _:
-            return CyclicPoisson(size=size, groups=groups)
+    return asked if asked in _SECRET else None
 
 
 def _regulariser(penalties: Penalties) -> Regulariser | None:

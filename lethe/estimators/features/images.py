@@ -30,7 +30,6 @@ _DISCS = 30
 _SMALLEST, _WIDEST = 1.0, 0.4  # radii of discs: pixels, and of the shorter side
 
 Pixels = np.ndarray[Any, Any]
-Table = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(eq=False, repr=False)
@@ -59,11 +58,8 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self._n_features_out = size
         return self
 
-    def transform(self, X: Any) -> Table:
-        """The features of every image, shape (n, channels * positions), float32: all positions of the first channel, then of the next.
-
-        No more than a block of images is ever worked on at once.
-        """
+    def transform(self, X: Any) -> Pixels:
+        """The features of every image, shape (n, channels * positions), float32: all positions of a channel, then of the next."""
         fitted = getattr(self, "image_shape_", None)
         images = read_images(X, fitted if fitted is not None and np.ndim(X) == 2 else self.image_shape)
         if fitted is not None and images.shape[1:] != fitted:

@@ -24,6 +24,7 @@ from lethe.estimators.features.images import ImageFeatures, synthetic_images
 from lethe.estimators.inputs.tables import FLOATS, read_table
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.moments import positions_of
+from lethe.train.linear.models import numbers
 
 _ENTRIES = 2**20  # of a block
 _EPS = float(np.finfo(np.float64).eps)
@@ -85,8 +86,19 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return features
 
 
+class RecordTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """A transformer of single records that needs no fit, and gives them back in their own floating-point type."""
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        assert tags.transformer_tags is not None
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
 @dataclass(eq=False, repr=False)
-class RecordNormalizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class RecordNormalizer(RecordTransformer):
     r"""Every record by itself: groups of its features to mean 0 and variance 1, then the whole record to one norm; nothing is learned.
 
     $$x_g \mapsto \frac{x_g - \bar x_g}{\sqrt{\mathrm{var}(x_g) + s}},\qquad x \mapsto R\,\frac{x}{\|x\|}.$$
@@ -106,13 +118,6 @@ class RecordNormalizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     _: KW_ONLY
     groups: int | None = None
     smoothing: float = 1e-5
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        assert tags.transformer_tags is not None
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Check the parameters, and keep the columns, of records, shape (n, d); y is not used."""
@@ -179,16 +184,13 @@ def whitening_of(mean: Array, covariance: Array, *, least: float) -> Whitening:
 
 
 def noise_floor(covariance: Array, noise_std: float, *, share: float) -> float:
-    r"""f, the smallest eigenvalue that is whitened as what it is: the larger of a share of the mean eigenvalue and of $\sqrt{2C}\,\tau$.
-
-    $\tau$ is of the noise of a diagonal entry of the covariance, shape (C, C); the other is about the largest eigenvalue of the noise.
-    """
+    r"""f, the larger of a share of the mean eigenvalue and of $\sqrt{2C}\,\tau$, about the noise's largest, $\tau$ of a diagonal entry."""
     channels = len(covariance)
     return max(share * max(float(np.trace(covariance)), 0.0) / channels, math.sqrt(2.0 * channels) * noise_std)
 
 
 @dataclass(eq=False, repr=False)
-class PublicWhitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class PublicWhitening(RecordTransformer):
     r"""Channels centred and whitened, the same at every position, by a mean and a covariance that everybody may know.
 
     $z_p \mapsto \Sigma_f^{-1/2}(z_p - m)$ for the C channels of every position, with no eigenvalue below $f\,\mathrm{tr}\Sigma/C$.
@@ -253,13 +255,6 @@ class PublicWhitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         table = features.transform(synthetic_images(image_shape, images=images, seed=seed))
         return cls.of_public_data(table, channels=channels, floor=floor, scale_only=scale_only)
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        assert tags.transformer_tags is not None
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Check the parameters, and keep the columns, of records, shape (n, C P); y is not used."""
         rows = read_table(self, X, dtype=FLOATS)
@@ -267,16 +262,13 @@ class PublicWhitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray[Any, Any]:
-        """Records whitened, shape (n, C P), of their own floating-point type.
-
-        All positions of the first channel come first, then of the next.
-        """
+        """Records whitened, shape (n, C P), of their own floating-point type: all positions of the first channel, then of the next."""
         rows, whitening = read_table(self, X, reset=False, dtype=FLOATS), self._whitening()
         positions_of(rows.shape[1], len(whitening.mean))
         return whitening.apply(rows)
 
     def _whitening(self) -> Whitening:
-        mean, covariance = (_numbers(name, getattr(self, name)) for name in ("mean", "covariance"))
+        mean, covariance = (numbers(name, getattr(self, name)) for name in ("mean", "covariance"))
         if mean.ndim != 1 or covariance.shape != (len(mean), len(mean)) or not np.allclose(covariance, covariance.T):
             raise InputError(
                 f"mean and covariance: got shapes {mean.shape} and {covariance.shape}; they need (C,) and (C, C), symmetric.",
@@ -302,14 +294,3 @@ def _moments_of(table: Any, channels: int) -> tuple[Array, Array]:
     count = len(table) * positions
     mean /= count
     return mean, square / count - np.outer(mean, mean)
-
-
-def _numbers(name: str, value: Any) -> Array:
-    needed = "finite numbers"
-    try:
-        found = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise outside(name, type(value).__name__, needed) from None
-    if not np.isfinite(found).all():
-        raise outside(name, "an array with entries that are missing or infinite", needed)
-    return found

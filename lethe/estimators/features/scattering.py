@@ -62,10 +62,7 @@ def wavelet(shape: tuple[int, int], scale: int, angle: float, angles: int) -> Ar
 
 
 def low_pass(points: int, scale: int) -> Array:
-    r"""$\hat\phi$ along one axis, the plane's being a product of two: a Gaussian of width $0.8 \cdot 2^{J-1}$ in space, 1 at 0.
-
-    Of so many points, at the frequencies of `numpy.fft.fft`, on a grid where the scale is J >= 1.
-    """
+    r"""$\hat\phi$ along one axis of so many points, as of `fft`: a Gaussian of width $0.8 \cdot 2^{J-1}$ in space, 1 at frequency 0."""
     width = _WIDTH * 2.0 ** (scale - 1)
     found = np.zeros(points)
     for alias in _ALIASES:
@@ -146,7 +143,8 @@ class Scattering2d(nn.Module):
             )
         self.shape = (int(shape[0]), int(shape[1]))
         self.output_shape = (self.shape[0] // unit, self.shape[1] // unit)
-        self.paths = _paths(self.scales, self.angles)
+        one = [(scale, angle) for scale in range(self.scales) for angle in range(self.angles)]
+        self.paths: tuple[Path, ...] = ((), *((step,) for step in one), *((a, b) for a in one for b in one if b[0] > a[0]))
         self.channels = len(self.paths)
         # At least 2^J pixels at every edge, and a multiple of 2^J in all: the first sample of the image is its first pixel.
         padded = [-(-side // unit) * unit + 2 * unit for side in self.shape]
@@ -198,12 +196,6 @@ class Scattering2d(nn.Module):
 
     def _kept(self, name: str) -> Tensor:
         return self.get_buffer(f"_{name}")
-
-
-def _paths(scales: int, angles: int) -> tuple[Path, ...]:
-    one = [(scale, angle) for scale in range(scales) for angle in range(angles)]
-    two = [(first, second) for first in one for second in one if second[0] > first[0]]
-    return ((), *((step,) for step in one), *two)
 
 
 def _averages(points: int, scale: int, samples: int, step: int) -> np.ndarray:

@@ -117,11 +117,8 @@ def declared(name: str, value: Any) -> float | None:
 
 
 def statement_of(solution: Solution, neighbours: Neighbours) -> Statement:
-    """The statement that a solution proves of itself.
-
-    Its relation is the replacement of one record by any other. A record that is zeroed out, n as it was, adds the vector 0 to every mean
-    where it had added one of norm at most C: the mean moves by C/s at most, half of what the guarantee is for.
-    """
+    """The statement that a solution proves of itself, for the replacement of one record by any other."""
+    # A record that is zeroed out adds 0 to every mean where it had added a vector of norm at most C: half of what the guarantee is for.
     return Statement(
         name=solution.method,
         guarantee=solution.fresh.guarantee,
@@ -146,11 +143,8 @@ def statement_of(solution: Solution, neighbours: Neighbours) -> Statement:
 
 
 def _beside(aside: Statement, solved: Statement, *, first: int, records: int) -> Statement:
-    r"""Two statements on disjoint parts of the records as one: whichever part the record is in, the worse one covers both.
-
-    Given what the first part released the solver's law depends on the second part alone; a record of the first part changes what was
-    released from it, and all else follows from that.
-    """
+    """Two statements on disjoint parts of the records as one: whichever part the record is in, the worse one covers both."""
+    # Given what the first part released the solver's law depends on the second alone; a record of the first changes that release alone.
     return Statement(
         name=f"{aside.name}; {solved.name}",
         guarantee=worst_of([aside.planned, solved.planned]),
@@ -247,10 +241,7 @@ def released_size(
 def released_moment(
     sizes: Array | CountedColumns, order: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> Fact:
-    r"""A bound of $(E u^k)^{1/k}$, $u \ge 0$ of shape (m,), with the smallest of four failure probabilities that there are records for.
-
-    That is a public choice. A size that becomes 0 is one that is replaced.
-    """
+    r"""A bound of $(E u^k)^{1/k}$, $u \ge 0$ of shape (m,), of the smallest of four failure probabilities that m, public, allows."""
     assert isinstance(sizes, np.ndarray)  # `refuse_many` has been asked
     rho = 0.5 * share.mu * share.mu
     noise_std = noise_for(1.0, rho / COMPARISONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from typing import Any
 
@@ -16,9 +16,8 @@ from lethe.estimators.inputs.tables import readable
 from lethe.estimators.partitioned.tables import BlockColumns
 from lethe.heavy_tailed import Problem, multi_pass, practical_oracle
 from lethe.heavy_tailed.accelerated import accelerated, accelerated_optimised, accelerated_practical, accelerated_theory
-from lethe.heavy_tailed.localisation.descent import localised
+from lethe.heavy_tailed.localisation.descent import localised, strongly_convex
 from lethe.heavy_tailed.localisation.plans import localised_practical, localised_theory
-from lethe.heavy_tailed.localisation.rounds import strongly_convex
 from lethe.heavy_tailed.one_pass import one_pass, one_pass_optimised, one_pass_practical, one_pass_theory
 from lethe.heavy_tailed.oracles import ClippedMean, clip_rows
 from lethe.heavy_tailed.problem import Gradient, Records, RecordsInBlocks, count_records
@@ -78,11 +77,7 @@ def _score_gradients(slope: Slope, parameters: Array, records: tuple[Array, Arra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedLinearMean(ClippedMean):
-    r"""`ClippedMean` of `ScoreGradients`, or of what else has a `clipped_sum`, such as gradients in blocks.
-
-    $|l'_i|\,\|x_i\|$ is the norm of a gradient, so clipping is of the slopes, at $\pm C/\|x_i\|$.
-    The same sensitivity $2C/s$ and the same noise.
-    """
+    r"""`ClippedMean` of what has a `clipped_sum`: slopes are clipped at $\pm C/\|x_i\|$; the same sensitivity $2C/s$, the same noise."""
 
     def mean(self, rows: Any, generator: np.random.Generator) -> Array:
         """See `ClippedMean`."""
@@ -264,7 +259,7 @@ def solve(
         count = require_count("passes", passes)
         return multi_pass(problem, records, oracle=oracle, passes=count, generator=generator), None
     if name in UNIFORM:
-        rows = _with_table(problem)
+        rows = Problem(**{one.name: getattr(problem, one.name) for one in fields(Problem)})
         if name == "strongly_convex":
             limit = _MOST_STEPS if parameters == "practical" else None
             return strongly_convex(rows, records, rho=rho, most_steps=limit, generator=generator), None
@@ -282,10 +277,8 @@ def solve(
 
 @lru_cache(maxsize=4096)
 def planned(name: str, parameters: str, problem: Problem, count: int, rho: float) -> Plan:
-    r"""The settings of a one-pass solver that starts in the middle of the domain.
-
-    For `proximal` the gap there is taken as $r_2$ times the radius: a convex F has $F(0) - F(w^*) \le \|\nabla F(0)\|\,\|w^*\|$.
-    """
+    r"""The settings of a one-pass solver that starts in the middle of the domain."""
+    # A convex F has $F(0) - F(w^*) \le \|\nabla F(0)\|\,\|w^*\|$: the gap of `proximal`.
     make: Any = _PLANNED[name][parameters]
     if name == "accelerated":
         return make(problem, count, rho)
@@ -293,14 +286,3 @@ def planned(name: str, parameters: str, problem: Problem, count: int, rho: float
     if name == "one_pass":
         return make(problem, count, rho, distance=radius)
     return make(problem, count, rho, gap=problem.known_moments().raw_second(problem.dimension) * radius)
-
-
-def _with_table(problem: LinearScoreProblem) -> Problem:
-    return Problem(
-        gradient=problem.gradient,
-        dimension=problem.dimension,
-        domain=problem.domain,
-        smoothness=problem.smoothness,
-        strong_convexity=problem.strong_convexity,
-        moments=problem.moments,
-    )

@@ -25,7 +25,7 @@ from lethe.estimators.heavy_tailed.linear import PARAMETERS, ClippedLinearMean, 
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import FEWEST_RECORDS, declared_passes, read_table
 from lethe.estimators.options import options_of
-from lethe.estimators.partitioned.tables import columns_of, examined_features
+from lethe.estimators.partitioned.tables import columns_of, examined
 from lethe.estimators.private_estimator import with_constructor
 from lethe.heavy_tailed import Moments, Problem, multi_pass
 from lethe.heavy_tailed.oracles import ClippedMean, noise_scale
@@ -71,7 +71,7 @@ class PrivateMean(HeavyTailedEstimator):
         if blocks is None:
             table = np.asarray(read_table(self, X, dtype="float64", ensure_min_samples=FEWEST_RECORDS))
         else:
-            table = examined_features(self, blocks)
+            table = examined(self, blocks, targets=False)
         count, columns = table.shape
         budget, chance = self._budget(count), self._randomness(count, stored_order=blocks is not None)
         asked = options_of(self)

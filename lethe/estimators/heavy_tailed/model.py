@@ -39,7 +39,7 @@ from lethe.estimators.heavy_tailed.linear import (
 from lethe.estimators.inputs.tables import declared_passes, listed_classes, public_labels, read_table, read_table_and_targets
 from lethe.estimators.models.classifiers import LogisticRegression
 from lethe.estimators.options import options_of
-from lethe.estimators.partitioned.tables import as_numbers, examined_labels, examined_numbers
+from lethe.estimators.partitioned.tables import as_numbers, examined, examined_labels
 from lethe.estimators.private_estimator import with_constructor
 from lethe.heavy_tailed import BallDomain, Moments
 from lethe.heavy_tailed.problem import some_records
@@ -204,7 +204,7 @@ class HeavyTailedLinearRegression(RegressorMixin, HeavyTailedLinearModel):
         if blocks is None:
             table, targets = read_table_and_targets(self, X, y, numeric=True, dtype="float64")
         else:
-            table = examined_numbers(self, blocks)
+            table = examined(self, blocks, targets=True)
         self.coef_, self.intercept_ = self._train(table, targets, public=[])
         return self
 

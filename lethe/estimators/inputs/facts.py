@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
+from lethe.calculus.domains import outside
 from lethe.mechanisms.base import require_swap
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
-from lethe.run.neighbours import Unit
+from lethe.run.participation import Unit
 from lethe.run.run import Neighbours, Release
 
 # The feature of the intercept, for rows of norm 1. Of size 1 it would be half of all gradients, so of the noise; smaller ones learn slowly.
@@ -33,9 +33,9 @@ class PublicFacts:
     loss: LinearLoss  # l, with k scores; kept as the loss on rows of norm at most `norm`, whatever norm it came with
     intercept: bool = True  # whether a constant feature of size `CONSTANT` is appended to the rows of norm 1
     neighbours: Neighbours = "replace_one"  # "replace_one" or "zero_out"
-    # $\kappa \ge 0$ of $\frac\kappa2\|W\|^2$ beside the mean loss, on all weights, the intercept's included; 0 where it depends on a
-    # release
-    ridge: float = 0.0
+    ridge: float = (
+        0.0  # $\kappa \ge 0$ of $\frac\kappa2\|W\|^2$ beside the mean loss, the intercept included; 0 where it depends on a release
+    )
     l1: float = 0.0  # $\ge 0$, of $\|W\|_1$ beside the mean loss; where that depends on a release, any number above 0
     target_bound: float | None = None  # B > 0 of the targets of a regression; None for classes
     keeps_loss: bool = False  # whether the loss was asked for by name, so that neither a cut one nor squares may stand for it
@@ -50,18 +50,8 @@ class PublicFacts:
     release: Release = "last"  # "all": the certificate is to cover every iterate of a run, which is asked for; "last": the result
 
     def __post_init__(self) -> None:
-        require_count("records", self.records)
-        require_count("columns", self.columns)
         object.__setattr__(self, "loss", require_linear_loss(self.loss).on_rows(self.norm))
         require_swap(self.neighbours)
-        require_nonnegative("ridge", self.ridge, allow_infinity=False)
-        require_nonnegative("l1", self.l1, allow_infinity=False)
-        if self.target_bound is not None:
-            require_positive("target_bound", self.target_bound)
-        if self.passes is not None:
-            require_count("passes", self.passes)
-        if self.envelope is not None:
-            require_positive("envelope", self.envelope)
         for name, value, known in (
             ("batches", self.batches, BatchDesign),
             ("schedule", self.schedule, NoiseShape),
@@ -94,11 +84,6 @@ class PublicFacts:
     def smoothness(self) -> float:
         r"""$\beta$, of one record's loss or its envelope, rounded up."""
         return self.loss.smoothness if self.envelope is None else min(self.loss.envelope_smoothness(self.envelope), self.loss.smoothness)
-
-    @property
-    def swap(self) -> float:
-        """How many gradient bounds apart one record's two contributions can be: 2 when it is replaced, else 1."""
-        return require_swap(self.neighbours)
 
     @property
     def wants_run(self) -> bool:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,15 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.estimators.budget import PrivacyBudget, planned_statement
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.located import LARGEST, SMALLEST, ColumnsInMemory, CountedColumns, located_cost, located_quantiles
+from lethe.mechanisms.quantiles.located import (
+    LARGEST,
+    SMALLEST,
+    ColumnsInMemory,
+    CountedColumns,
+    LocatedQuantiles,
+    located_cost,
+    located_quantiles,
+)
 from lethe.run.run import Neighbours
 
 _FEW = 25.0  # n mu of a column: with 20, a third of generated ranges was missed, with 30, one in a hundred
@@ -44,15 +52,6 @@ class UnscaledColumnsWarning(UserWarning):
     """A released norm says that columns are far from [-1, 1]: where their units differ, the largest is all that is learned from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ranges:
-    """Released quantiles of d columns."""
-
-    low: Array  # shape (d,)
-    high: Array  # shape (d,), above low
-    statement: Statement  # what they cost
-
-
 def private_ranges(
     table: np.ndarray[Any, Any] | CountedColumns,
     *,
@@ -63,12 +62,8 @@ def private_ranges(
     of_target: bool = False,
     neighbours: Neighbours,
     generator: np.random.Generator | None,
-) -> Ranges:
-    """The `tail` and `1 - tail` quantiles of every column, with a warning of those of which nothing could be told.
-
-    A table has shape (n, d), n public. The range of targets decides on all that is learned: no guess is taken for it, and it is warned of
-    where only values next to 0 were seen. `give` is the parameter that needs no release, for the warning.
-    """
+) -> LocatedQuantiles:
+    """The `tail` and `1 - tail` quantiles of every column, with a warning where nothing could be told; of targets no guesses."""
     columns = ColumnsInMemory(table) if isinstance(table, np.ndarray) else table
     records, width = columns.shape
     located = located_quantiles(
@@ -82,7 +77,9 @@ def private_ranges(
     )
 
     def places(flags: Any) -> str:
-        return name if width == 1 else f"{name}, columns {_listed(np.flatnonzero(flags).tolist())}, counted from 0"
+        listed = np.flatnonzero(flags).tolist()
+        some = f"{', '.join(map(str, listed[:5]))}{' and others' if len(listed) > 5 else ''}"
+        return name if width == 1 else f"{name}, columns {some}, counted from 0"
 
     if located.beyond.any():
         _warn(_END, what=places(located.beyond), beyond="Larger values")
@@ -93,7 +90,7 @@ def private_ranges(
         _warn(_FEW_RECORDS, what=name, records=records, give=give)
     if of_target and located.tiny.any():
         _warn(_TINY, what=places(located.tiny), so="these count as 0, or nearly so")
-    return Ranges(low=located.low, high=located.high, statement=located.statement)
+    return located
 
 
 def norm_cost(records: int, budget: PrivacyBudget) -> Statement:
@@ -105,10 +102,7 @@ def norm_cost(records: int, budget: PrivacyBudget) -> Statement:
 def private_norm(
     norms: Array | CountedColumns, budget: PrivacyBudget, *, generator: np.random.Generator | None, columns: int = 1
 ) -> tuple[float, Statement]:
-    """The 0.75 quantile of the rows' norms, shape (n,), n public, released for 5 to 15 % of the budget (in squared mu), and its cost.
-
-    With two columns or more, a released norm that says that they are not scaled is warned of.
-    """
+    """The 0.75 quantile of rows' norms, shape (n,), n public, for 5 to 15 % of the budget (in squared mu), and its cost."""
     share = budget.planned_share(norms.shape[0], **_NORM_SHARE)
     return released_norm(norms, quantile=_QUANTILE, share=share, neighbours=budget.neighbours, generator=generator, columns=columns)
 
@@ -151,10 +145,6 @@ def withheld() -> Iterator[list[tuple[str, type[Warning]]]]:
         warnings.simplefilter("always")
         yield texts
     texts += [(str(one.message), one.category) for one in shown if isinstance(one.message, ReleasedRangeWarning)]
-
-
-def _listed(places: Sequence[int], most: int = 5) -> str:
-    return f"{', '.join(map(str, places[:most]))}{' and others' if len(places) > most else ''}"
 
 
 _END = (

@@ -51,8 +51,6 @@ def row_norms(table: Any) -> Array:
 class Records:
     r"""Rows scaled to norm at most 1, $u = x\min(1/R, 1/\|x\|)$, rounded inward, the constant feature appended if wanted.
 
-    Every record is treated by itself, so neighbours stay neighbours.
-
     Args:
         table: shape (n, d), float64 or float32, an array or a CSR table; finite.
         targets: what the loss takes, shape (n,).
@@ -160,9 +158,6 @@ class Records:
             return [slice(batch.start + part.start, batch.start + part.stop) for part in parts]
         places = batch if self.order is None else self.order[batch]
         assert not isinstance(places, slice)
-        return self._in_chunks(places, at_once)
-
-    def _in_chunks(self, places: Index, at_once: int) -> list[slice | Index]:
         return [places[part] for part in _chunks(len(places), self._entries, at_once)]
 
 
@@ -241,7 +236,8 @@ class UserRecords(Records):
     def _parts(self, batch: slice | Index, at_once: int) -> list[slice | Index]:
         """The rows of a batch of users in chunks, as places in the table."""
         chosen = batch if self.order is None else self.order[batch]
-        return self._in_chunks(self._users.of(chosen), at_once)
+        places = self._users.of(chosen)
+        return [places[part] for part in _chunks(len(places), self._entries, at_once)]
 
 
 def require_radius(feature_norm: float) -> float:

@@ -8,6 +8,7 @@ what they do to a sum over records in between has none.
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -103,10 +104,7 @@ def _factors(largest: Array) -> Array:
 
 
 def public_labels(classes: Any, y: Any) -> tuple[Labels, Array, str]:
-    """The classes sorted, the place of every label among them, and how the classes are known.
-
-    The public list is None where it is read off y, of shape (n,), which then counts as declared.
-    """
+    """The classes sorted, the place of every label among them, and how they are known: given, or read off y, which counts as declared."""
     labels = column_or_1d(y, warn=True)
     if labels.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
         raise InputError(
@@ -154,14 +152,11 @@ def listed_classes(how: str, classes: Labels) -> str:
 
 
 def bounded_weights(sample_weight: Any, *, count: int, max_weight: Any) -> Array | None:
-    """Weights over their public bound, in [0, 1], shape (n,); None where none were given.
-
-    A weight scales a record's loss, so its gradient: with weights of at most `max_weight` the loss over that bound keeps every bound.
-    """
+    """Weights over their public bound, in [0, 1], shape (n,), with which a loss keeps every bound; None where none were given."""
     bound = require_positive("max_weight", max_weight)
     if sample_weight is None:
         return None
-    given = np.full(count, sample_weight) if np.ndim(sample_weight) == 0 else sample_weight
+    given = np.full(count, sample_weight) if isinstance(sample_weight, Number) else sample_weight
     weights = np.asarray(check_array(given, dtype="float64", ensure_2d=False, allow_nd=True, input_name="sample_weight"))
     if weights.shape != (count,) or weights.min() < 0.0:
         needed = f"{count} finite numbers >= 0, one a record, or one for all; sample_weights must be 1D"

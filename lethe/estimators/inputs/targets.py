@@ -83,10 +83,7 @@ class Centred:
 
 
 def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
-    """The range given as public, or None where it is to be released: target_bound is "auto", B, or (low, high).
-
-    Of a model without an intercept (`centred` False), which could stand for a centre, the range is made symmetric about 0.
-    """
+    """The range given as public, "auto" (None), B or (low, high); without an intercept for a centre it is made symmetric about 0."""
     if isinstance(target_bound, str):
         if target_bound != "auto":
             raise outside("target_bound", target_bound, _NEEDED)
@@ -140,10 +137,7 @@ def narrowing_cost(
     may_choose: bool,
     against: str | None,
 ) -> Statement | None:
-    """What `narrowed_range` will cost, if it is worth that, by what was asked for and by public facts; None: nothing is released.
-
-    `against` says why this range cannot be narrowed, which is an error where it is asked for.
-    """
+    """What `narrowed_range` will cost, if public facts say that it is worth that; None: nothing is released, and `against` may say why."""
     asked = declared_switch("narrow_range", narrow)
     if asked is False:
         return None
@@ -165,10 +159,7 @@ def narrowing_cost(
 def narrowed_range(
     targets: Array, given: TargetRange, budget: PrivacyBudget, *, centred: bool, generator: np.random.Generator | None
 ) -> TargetRange:
-    """Release the moments of targets of shape (n,), n public, put at the ends of the given range where they are outside of it.
-
-    The given range where that is not narrower by enough, at the same cost.
-    """
+    """Release the moments of targets of shape (n,), truncated at the given range, which stays where they make it no narrower by enough."""
     found = channel_moments(
         Centred(centre=given.centre, limit=given.half, unit=given.half)(targets)[:, None],
         channels=1,

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from lethe.calculus.domains import require_nonnegative, require_switch
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.budget import PrivacyBudget, is_paid
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.choice.mechanism import Penalties, RandomSources
 from lethe.estimators.choice.runs import release_record, secret_design, training_record
@@ -28,6 +28,7 @@ from lethe.estimators.partitioned.tables import norms_of
 from lethe.estimators.private_estimator import PrivateEstimator, with_constructor
 from lethe.mechanisms.base import Array
 from lethe.partitions.table import ExaminedTable
+from lethe.run.in_force import known_in_force
 from lethe.run.losses import LeastSquares
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
@@ -88,14 +89,8 @@ class PrivateLinearModel(PrivateEstimator):
         target_bound: float | None = None,
         range_cost: Statement | None = None,
     ) -> Callable[..., tuple[Array, Array]]:
-        r"""Choose a mechanism by public facts alone, and reserve what the fit will cost; what is returned trains as was planned.
-
-        It takes targets as the loss takes them, or of a table in blocks what makes them, a budget that lists what was spent on their range,
-        and lines on what else was taken as public.
-
-        The loss is one on rows of norm at most 1, of targets in units in which it depends on no release. Beside the mean loss stand
-        $\frac\alpha2\|w\|^2$ and l1 times $\|w\|_1$, any number above 0 where it depends on a release.
-        """
+        """Choose a mechanism by public facts alone, and reserve what the fit will cost; what is returned trains as was planned."""
+        # The loss is one on rows of norm at most 1, of targets in units in which it depends on no release; so does an l1 above 0.
         intercept, asked = require_switch("fit_intercept", self.fit_intercept), options_of(self)
         (count, columns), in_blocks = table.shape, isinstance(table, ExaminedTable)
         records = count if users is None else users.users
@@ -141,13 +136,13 @@ class PrivateLinearModel(PrivateEstimator):
             in_blocks=in_blocks,
             release=asked.release,  # pyright: ignore[reportArgumentType]
         )
-        choice = choose(asked.mechanism, facts, budget, paid=is_paid(self.ledger))
+        choice = choose(asked.mechanism, facts, budget, paid=self.ledger is not None or known_in_force() is not None)
         if choice.plan.name == "zeros":  # for which no row is looked at
             budget, whitening = whole, None
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
 
         def train(targets: Any, loss: LinearLoss, *, budget: PrivacyBudget, public: Sequence[str], l1: float = 0.0) -> tuple[Array, Array]:
-            """The weights, shape (d, k), and the intercepts, shape (k,); everything else that fit sets is set."""
+            """Weights (d, k) and intercepts (k,), of targets, or what makes them of a block's; everything else that fit sets is set."""
             known = [f"{columns} columns, and their names", *public]
             if users is not None:
                 counted = "all rows" if (most := asked.rows_per_user) is None else f"at most {most} rows, chosen at random,"

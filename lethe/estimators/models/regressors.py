@@ -11,15 +11,15 @@ from sklearn.utils import Tags
 
 from lethe.calculus.domains import require_nonnegative, require_positive, require_probability
 from lethe.errors import InputError
-from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.records import row_by_row
 from lethe.estimators.inputs.tables import SPARSE, declared_switch, read_table_and_targets
 from lethe.estimators.inputs.targets import Centred, TargetRange, declared_range, narrowed_range, narrowing_cost, range_cost, released_range
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.options import options_of
-from lethe.estimators.partitioned.tables import block_targets, examined_numbers
+from lethe.estimators.partitioned.tables import BlockColumns, examined
 from lethe.estimators.private_estimator import with_constructor
 from lethe.mechanisms.base import Array
+from lethe.partitions.block import targets_of
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import LeastSquares
 
@@ -98,19 +98,25 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         if blocks is None:
             table, targets = read_table_and_targets(self, X, y, numeric=True, **SPARSE)
         else:
-            table = examined_numbers(self, blocks)
+            table = examined(self, blocks, targets=True)
         grouped, records, chance = self._grouped(users, table)
         ridge, l1 = self._penalties(records)
         budget, known = self._budget(records), self._declared_range()
         if known is None and grouped is not None:
             raise row_by_row('target_bound = "auto"', "the range of the targets, a number or a pair")
         public = [] if known is None else self._taken_as_public(known)
-        given, cost = known, self._narrowing_cost(known, records, budget, by_users=grouped is not None, in_blocks=blocks is not None)
+        given, against, asked = known, self._against_narrowing(), options_of(self)
+        if blocks is not None:
+            against = "the table is in blocks"
+        elif grouped is not None:
+            against = "the moments are released from single rows, of which one user may have many"
+        may_choose = asked.mechanism == "auto"
+        cost = narrowing_cost(asked.narrow_range, known, records, budget, may_choose=may_choose, against=against)
         narrows = cost is not None
         if narrows:
             known = None
         else:
-            if declared_switch("narrow_range", options_of(self).narrow_range):
+            if declared_switch("narrow_range", asked.narrow_range):
                 public.append(
                     f"that range is not narrowed, though asked for: {records} records tell nothing of it at this epsilon; it cost nothing"
                 )
@@ -140,7 +146,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
                 f"NOT public, but released: the moments of the targets {'leave that range as it is' if known.half == given.half else done}"
             )
         elif known is None:
-            known = released_range(block_targets(table) if targets is None else targets, budget, **settings)
+            known = released_range(BlockColumns(table, targets_of) if targets is None else targets, budget, **settings)
         if known.statement is not None:
             budget = budget.with_spent(known.statement)
         unit, _ = self._unit(known)
@@ -153,16 +159,6 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             self.target_range_ = max(low, lowest), min(high, highest)
         self._release(unit * coefficients[:, 0], unit * float(intercepts[0]) + known.centre)
         return self
-
-    def _narrowing_cost(self, given: TargetRange | None, records: int, budget: PrivacyBudget, *, by_users: bool, in_blocks: bool) -> Any:
-        """The statement of what is to be released to narrow the given range by; None: nothing."""
-        against, asked = self._against_narrowing(), options_of(self)
-        if in_blocks:
-            against = "the table is in blocks"
-        elif by_users:
-            against = "the moments are released from single rows, of which one user may have many"
-        may_choose = asked.mechanism == "auto"
-        return narrowing_cost(asked.narrow_range, given, records, budget, may_choose=may_choose, against=against)
 
     def predict(self, X: Any) -> Array:
         """Predicted targets, shape (n,), within `target_range_`."""
@@ -187,9 +183,12 @@ _FAR = 1e100  # so that no sum of losses overflows
 
 @with_constructor
 class _Penalised(PrivateRegressor):
-    """Least squares with a penalty of strength alpha."""
+    r"""Least squares with a penalty of strength alpha, $\kappa = \text{alpha}/n$ where a class says nothing else."""
 
     alpha: float = 1.0
+
+    def _penalties(self, records: int) -> tuple[float, float]:
+        return require_nonnegative("alpha", self.alpha, allow_infinity=False) / records, 0.0
 
 
 class Ridge(_Penalised):
@@ -200,9 +199,6 @@ class Ridge(_Penalised):
         epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateEstimator`.
         target_bound, feature_norm, fit_intercept: as of `PrivateRegressor`.
     """
-
-    def _penalties(self, records: int) -> tuple[float, float]:
-        return require_nonnegative("alpha", self.alpha, allow_infinity=False) / records, 0.0
 
 
 class Lasso(_Penalised):
@@ -244,7 +240,7 @@ class ElasticNet(_Penalised):
 
 
 @with_constructor
-class HuberRegressor(PrivateRegressor):
+class HuberRegressor(_Penalised):
     r"""Regression by Huber's loss, whose gradient is bounded whatever the targets are, so that outliers do not pull far.
 
     $$\min_w \sum_i w_i\,l_\tau(\langle w, x_i\rangle - y_i) + \frac{\text{alpha}}2\|w\|^2,$$
@@ -267,9 +263,6 @@ class HuberRegressor(PrivateRegressor):
     alpha: float = 1e-4
 
     _keeps_loss = True
-
-    def _penalties(self, records: int) -> tuple[float, float]:
-        return require_nonnegative("alpha", self.alpha, allow_infinity=False) / records, 0.0
 
     def _bound(self) -> float | None:
         """The residual bound that was given, or None for "auto"."""

@@ -59,7 +59,7 @@ class WhitenedRows:
     norm: float  # R'
 
     def whiten(self, rows: Array) -> None:
-        r"""$v \mapsto u$ of `unit_rows`, shape (n, d), in place, a block at a time; not projected."""
+        r"""$v \mapsto u$, shape (n, d), in place, a block at a time; not projected."""
         mean = self.mean.astype(rows.dtype)
         matrix = None if self.matrix is None else self.matrix.astype(rows.dtype)
         size = max(1, _ENTRIES // rows.shape[1])
@@ -102,10 +102,7 @@ def chosen_whitening(
     by_users: bool,
     regression: bool,
 ) -> PlannedWhitening | None:
-    """What is released to whiten rows by, by what was asked for and by public facts; None: nothing.
-
-    `against` says why a model of this kind has none, which is an error where it is asked for.
-    """
+    """What is released to whiten rows by, by what was asked for and by public facts; None: nothing, and `against` may say why."""
     asked = declared_switch("whiten", whiten)
     if asked is False:
         return None
@@ -151,23 +148,15 @@ def whitened_rows(
     budget: PrivacyBudget,
     generator: np.random.Generator | None,
 ) -> tuple[Array, WhitenedRows, Statement]:
-    """Release what was planned: the whitened rows, shape (n, d), how they were made, and what that costs, which does not depend on R.
-
-    The table is dense, n public, and left as it is.
-    """
-    rows = unit_rows(table, feature_norm)
+    """Release what was planned: whitened rows, shape (n, d), how they were made, and what that costs, which does not depend on R."""
+    with np.errstate(divide="ignore", over="ignore"):
+        factors = np.minimum(1.0 / feature_norm, 1.0 / row_norms(table))
+    rows = table * factors.astype(table.dtype)[:, None]  # $v$, of norm at most 1, but for rounding
     release = _by_covariance if planned.covariance else _by_mean
     made, statement = release(rows, budget.share(planned.share), budget.neighbours, generator)
     made = replace(made, norm=planned.reach * made.norm)
     made.whiten(rows)
     return rows, made, statement
-
-
-def unit_rows(table: Array, feature_norm: float) -> Array:
-    r"""$v = \tilde x/R$, of the table's own floating-point type, dense: rows of norm at most 1, but for rounding."""
-    with np.errstate(divide="ignore", over="ignore"):
-        factors = np.minimum(1.0 / feature_norm, 1.0 / row_norms(table))
-    return table * factors.astype(table.dtype)[:, None]
 
 
 def _by_covariance(

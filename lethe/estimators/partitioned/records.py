@@ -137,10 +137,7 @@ class PreparedRows:
 
 
 class BlockRecords:
-    """Records of a table in blocks, as mechanisms ask for them.
-
-    Batches are consecutive records in the order of the blocks, or records by their numbers: then every block is read that holds one.
-    """
+    """Records of a table in blocks: batches are consecutive in the order of the blocks, or by number, from every block that holds one."""
 
     order = None
 
@@ -172,10 +169,7 @@ class BlockRecords:
         return RecordSums(table=self.table, prepare=prepared, columns=width, norm=longest_row(self.intercept)), None
 
     def gradient_sum(self, parameters: Array, batch: slice | Index) -> Array:
-        """The sum of the losses' gradients over some records, shape (D, k): one pass over the blocks that hold them.
-
-        The batch is of consecutive records, or of their numbers, of which there may be none.
-        """
+        """The sum of the losses' gradients over records, consecutive or by number, shape (D, k): one pass over their blocks."""
         if not isinstance(batch, slice) and len(batch) == 0:
             self.table.nothing_drawn()
             return np.zeros_like(parameters)

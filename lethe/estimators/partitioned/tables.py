@@ -21,21 +21,13 @@ from lethe.partitions.readers import OuterReader
 from lethe.partitions.table import ConsecutiveRecords, ExaminedTable, PartitionedTable
 
 
-def examined_features(estimator: BaseEstimator, table: PartitionedTable) -> ExaminedTable:
-    """Look through the features alone, and set n_features_in_ and feature_names_in_ of the estimator."""
-    return _noted(estimator, table.examined(nothing_else)[0])
-
-
-def examined_numbers(estimator: BaseEstimator, table: PartitionedTable) -> ExaminedTable:
-    """Look through features and targets, which must be finite numbers, as `examined_features`."""
-    return _noted(estimator, table.examined(looked_at_numbers)[0])
+def examined(estimator: BaseEstimator, table: PartitionedTable, *, targets: bool) -> ExaminedTable:
+    """Look through features, and targets that must be finite numbers, and set n_features_in_ and feature_names_in_ of the estimator."""
+    return _noted(estimator, table.examined(looked_at_numbers if targets else nothing_else)[0])
 
 
 def examined_labels(estimator: BaseEstimator, table: PartitionedTable, classes: Any) -> tuple[ExaminedTable, Labels, ClassPlaces, str]:
-    """Look through features and labels: the table, the classes sorted, what finds the place of a label among them, and how they are known.
-
-    Without a public list the classes are read off the labels, and count as declared.
-    """
+    """Look through features and labels: the table, the classes sorted, what finds a label's place, and how they are known."""
     found, seen = table.examined(_looked_at_labels, classes)
     _noted(estimator, found)
     if classes is None:
@@ -148,11 +140,6 @@ def columns_of(table: Any) -> Any:
     return table if isinstance(table, np.ndarray) else BlockColumns(table, _features, table.shape[1])
 
 
-def block_targets(table: ExaminedTable) -> BlockColumns:
-    """The target, as a table of one column."""
-    return BlockColumns(table, _targets)
-
-
 def _numbers(block: Block, of: Numbers) -> Array:
     return of(block) if len(block) else np.empty(0)
 
@@ -170,10 +157,6 @@ def _norms(block: Block, low: Array | None, high: Array | None) -> Array:
 
 def _features(block: Block) -> Any:
     return readable(block.features)
-
-
-def _targets(block: Block) -> Any:
-    return block.targets
 
 
 _EPS = float(np.finfo(np.float64).eps)

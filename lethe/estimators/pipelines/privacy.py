@@ -28,13 +28,13 @@ from lethe.errors import InputError
 from lethe.estimators.preprocessing.data_free import FEATURES, PublicScaler, learns_nothing, lesson_of
 from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
 from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
-from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.estimators.report import privacy_report
+from lethe.estimators.private_estimator import PrivateEstimator, privacy_report
 from lethe.mechanisms.base import joint
 
 _ONE_RECORD = "taken to look at one record at a time, with constants that were not read off these records"
 _FROZEN = "taken to have been fitted before, on records that are not these, and to look at one record at a time"
 _COLUMNS = "its columns were chosen by a function, taken to look at their names and types alone"
+_NOT_FITTED = "it is not fitted; a clone is not either", "call fit first"
 _CONTAINERS = (Pipeline, ColumnTransformer, FeatureUnion)
 _DENSE = (OrdinalEncoder, PrivatePCA, PrivateStandardScaler, PrivateWhitening, *FEATURES)
 
@@ -59,11 +59,12 @@ def parts_of(fitted: Any, path: Path = ()) -> Iterator[FittedPart]:
             yield from parts_of(one, (*path, f"[{place}]"))
     elif isinstance(fitted, PrivateEstimator):
         if not isinstance(getattr(fitted, "statement_", None), Statement):
-            raise _not_fitted(fitted, path)
+            raise _refusal(fitted, path, *_NOT_FITTED)
         found = getattr(fitted, "best_estimator_", None)  # of a search: whatever was fitted since to the model that it found
         yield from _with_own(fitted, () if found is None else parts_of(found, (*path, "best_estimator_")), path)
     elif type(fitted) in _CONTAINERS:
-        yield from _with_own(fitted, _inside(fitted, path), path)
+        inside = _branches if isinstance(fitted, ColumnTransformer) else _inside
+        yield from _with_own(fitted, inside(fitted, path), path)
     elif type(fitted) is FrozenEstimator:
         yield from _fitted_before(fitted.estimator, fitted, path)
     elif not (fitted is None or _is_word(fitted, "passthrough")):
@@ -71,11 +72,8 @@ def parts_of(fitted: Any, path: Path = ()) -> Iterator[FittedPart]:
 
 
 def _with_own(fitted: Any, parts: Iterable[FittedPart], path: Path) -> Iterator[FittedPart]:
-    """The parts, and the statement that is about all of them: a private search sets it on the pipeline that it found and on its steps.
-
-    scikit-learn's own classes never take it off again. A step that was fitted since has another statement, and that counts too; that of the
-    search does as well, since what it chose is still in there.
-    """
+    """The parts, and the statement that is about all of them: a private search sets it on the pipeline that it found and on its steps."""
+    # scikit-learn's own classes never take it off. A step that was fitted since has another statement, and both count.
     own = getattr(fitted, "statement_", None)
     if isinstance(own, Statement):
         yield FittedPart(where=_named(fitted, path), statement=own, records=getattr(fitted, "n_samples_seen_", None))
@@ -84,9 +82,6 @@ def _with_own(fitted: Any, parts: Iterable[FittedPart], path: Path) -> Iterator[
 
 
 def _inside(fitted: Any, path: Path) -> Iterator[FittedPart]:
-    if isinstance(fitted, ColumnTransformer):
-        yield from _branches(fitted, path)
-        return
     steps = fitted.steps if isinstance(fitted, Pipeline) else fitted.transformer_list
     for name, step in steps:
         if isinstance(fitted, Pipeline) or not _is_word(step, "drop"):
@@ -96,7 +91,7 @@ def _inside(fitted: Any, path: Path) -> Iterator[FittedPart]:
 def _branches(fitted: ColumnTransformer, path: Path) -> Iterator[FittedPart]:
     """Weights of branches are public numbers, and how many jobs there were changes nothing: private noise is drawn anew in each."""
     if not hasattr(fitted, "transformers_"):
-        raise _not_fitted(fitted, path)
+        raise _refusal(fitted, path, *_NOT_FITTED)
     # Of no columns a step is not fitted.
     branches = [(str(name), step) for name, step, columns in fitted.transformers_ if not _is_word(step, "drop") and not _is_empty(columns)]
     for name, step in branches:
@@ -116,11 +111,7 @@ def _is_empty(columns: Any) -> bool:
 
 
 def _require_public_density(fitted: ColumnTransformer, branches: Sequence[Any], path: Path) -> None:
-    """Refuse one whose result may be sparse or dense as the records are.
-
-    If a branch gives a sparse table, it compares the share of entries that are not 0 with `sparse_threshold`, and keeps the answer. So that
-    must be 0, which no share is below, or no branch may give a sparse table.
-    """
+    """Refuse one whose result may be sparse or dense as the records are: where a branch is sparse the share of entries decides it."""
     frame = hasattr(fitted, "feature_names_in_")  # names are kept of a frame only, and where they are text
     if fitted.sparse_threshold == 0 or all(_is_dense(step, frame=frame) for step in branches):
         return
@@ -180,10 +171,6 @@ def _step(part: object, path: Path) -> str:
 
 def _is_word(step: object, word: str) -> bool:
     return isinstance(step, str) and step == word
-
-
-def _not_fitted(part: object, path: Path) -> InputError:
-    return _refusal(part, path, "it is not fitted; a clone is not either", "call fit first")
 
 
 def _refused(part: Any, path: Path) -> InputError:

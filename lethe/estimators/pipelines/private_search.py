@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from dataclasses import field, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 from sklearn.base import MetaEstimatorMixin, clone, is_classifier
 from sklearn.utils import Tags, get_tags
@@ -31,7 +31,7 @@ from lethe.errors import InputError
 from lethe.estimators.inputs.ranges import withheld
 from lethe.estimators.inputs.tables import FEWEST_RECORDS, SPARSE, listed_classes, public_labels, read_table, read_table_and_targets
 from lethe.estimators.options import options_of
-from lethe.estimators.partitioned.tables import examined_labels, examined_numbers
+from lethe.estimators.partitioned.tables import examined, examined_labels
 from lethe.estimators.pipelines.searched_steps import (
     ParameterCandidate,
     SidesInBlocks,
@@ -51,8 +51,7 @@ from lethe.run.in_force import paid_as_a_whole
 from lethe.train.linear.blocks import MOST_DRAWN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Tried:
+class _Tried(NamedTuple):
     """One fitted candidate, its accuracy, before noise, on the records set aside, and what it said of released ranges."""
 
     model: Any
@@ -202,7 +201,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             table, classes, _, how = examined_labels(self, blocks, declared)
             public.append(listed_classes(how, classes))
         else:
-            table = examined_numbers(self, blocks)
+            table = examined(self, blocks, targets=True)
         if table.shape[0] > MOST_DRAWN:
             raise InputError(
                 f"X: got {table.shape[0]} records; a split draws a number for each in one place, of at most {MOST_DRAWN}.",

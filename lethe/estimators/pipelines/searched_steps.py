@@ -1,7 +1,4 @@
-"""What a private search may fit, a model of this package or a pipeline that ends in one, its candidates, and the two sides of its split.
-
-Candidates are parameters by name, and for each the unfitted model that they make. All of it is public.
-"""
+"""What a private search may fit, a model of this package or a pipeline that ends in one, its candidates, and the two sides of its split."""
 
 from __future__ import annotations
 
@@ -37,6 +34,8 @@ _SILENT = (
     ("verbose", (False, 0), "it prints a line for every fit, and how often a search tried is secret"),
     ("transform_input", (None,), "a search passes records and targets only"),
 )
+
+_QUIET = ("ignore", "infrequent_if_exist", "use_encoded_value")
 
 Step = PrivateLinearModel | PrivateTransformer
 
@@ -83,10 +82,7 @@ def _candidate(estimator: Any, parameters: dict[str, Any]) -> ParameterCandidate
 
 
 def private_steps(estimator: Any) -> dict[str, Step]:
-    """The private steps of an estimator in the order in which they are fitted, by the prefix of their parameters; of a model alone "".
-
-    Refused: another estimator or another step; a pipeline that keeps what it fitted, or that tells how often it did.
-    """
+    """The private steps of an estimator in the order in which they are fitted, by the prefix of their parameters; of a model alone ""."""
     if isinstance(estimator, PrivateLinearModel):
         return {"": estimator}
     needed = "a private linear model of lethe.estimators"
@@ -96,7 +92,7 @@ def private_steps(estimator: Any) -> dict[str, Step]:
             why, "the argument estimator", "give an unfitted model of lethe.estimators, or scikit-learn's Pipeline itself of them"
         )
     steps = dict(_walk(estimator, ""))
-    final = _listed(estimator)[-1][1]
+    final = estimator.steps[-1][1]
     if not isinstance(final, PrivateLinearModel):
         why = f"the pipeline ends in {_named(final)}; it needs {needed} there"
         raise _refusal(why, "the last step of the pipeline", "end it in a model such as LogisticRegression of lethe.estimators")
@@ -118,9 +114,8 @@ def _walk(pipeline: Pipeline, above: str) -> Iterator[tuple[str, Step]]:
             raise _refusal(
                 f"{word} = {getattr(pipeline, word)!r}; {why}", f"the argument {word} of the Pipeline", f"leave it at {empty[0]}"
             )
-    listed = _listed(pipeline)
-    for place, (name, step) in enumerate(listed):
-        last_of_all = not above and place == len(listed) - 1
+    for place, (name, step) in enumerate(pipeline.steps):
+        last_of_all = not above and place == len(pipeline.steps) - 1
         prefix = f"{above}{name}__"
         if type(step) is Pipeline:
             yield from _walk(step, prefix)
@@ -130,18 +125,12 @@ def _walk(pipeline: Pipeline, above: str) -> Iterator[tuple[str, Step]]:
             _refuse_learning(name, step)
 
 
-def _listed(pipeline: Pipeline) -> list[tuple[str, Any]]:
-    steps = pipeline.steps
-    if not isinstance(steps, list) or not steps or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in steps):
-        raise InputError("estimator: the pipeline has no list of (name, step) pairs.", source="the argument steps of the Pipeline")
-    return [(str(name), step) for name, step in steps]
-
-
 def _refuse_learning(name: str, step: Any) -> None:
     """Unless the step learns nothing from records, and says nothing of them."""
     where, kind = f"step {name!r} of the pipeline", f"step {name!r}, {_named(step)}"
     if learns_nothing(step):
-        if isinstance(step, OneHotEncoder | OrdinalEncoder) and not _is_quiet(step):
+        encodes = isinstance(step, OneHotEncoder | OrdinalEncoder)  # which may stop at a category that it does not know, or warn of it
+        if encodes and (step.handle_unknown not in _QUIET or getattr(step, "drop", None) is not None):
             quiet = 'handle_unknown="ignore" and drop=None' if isinstance(step, OneHotEncoder) else 'handle_unknown="use_encoded_value"'
             raise _refusal(f"{kind}, speaks of records with a category that it does not know, once a try", where, f"set {quiet}")
         return
@@ -156,11 +145,6 @@ def _refuse_learning(name: str, step: Any) -> None:
     if isinstance(step, PrivateLinearModel):
         raise _refusal(f"{kind}, is a model; one is allowed, at the end of the outermost pipeline", where, remedy)
     raise _refusal(f"{kind}, may learn from records without privacy", where, remedy)
-
-
-def _is_quiet(step: Any) -> bool:
-    """An encoder that neither stops at a category it does not know nor warns of it: how often a search tried is secret."""
-    return step.handle_unknown in ("ignore", "infrequent_if_exist", "use_encoded_value") and getattr(step, "drop", None) is None
 
 
 def _named(step: Any) -> str:

@@ -138,11 +138,7 @@ def step_tries(one: Try, gaussian: Mapping[str, bool], shares: Mapping[str, floa
 
 
 def declared_shares(shares: Any, steps: Mapping[str, object]) -> dict[str, float]:
-    """A share for each private step, numbers > 0 in proportion; None: four fifths for the last step, the rest in equal parts.
-
-    The steps are by prefix of their parameters, in order; the shares by name of the step, as parameters have it ("outer__inner"); other
-    names are ignored here.
-    """
+    """A share for each private step by its prefix, numbers > 0 in proportion; None: four fifths for the last, the rest in equal parts."""
     if shares is not None and len(steps) == 1 and "" in steps:
         raise InputError(
             "shares: the estimator is one model, which has the whole budget.", source="the option shares", remedy="leave it at None"
@@ -222,18 +218,15 @@ def split_budget(steps: Sequence[PrivateEstimator], epsilon: float, delta: float
         name: isinstance(step, PrivateTransformer) or (isinstance(step, PrivateLinearModel) and is_gaussian(step))
         for name, step in zip(names, listed, strict=True)
     }
-    whole = _whole(budget, min(total, 1.0), gaussian=all(gaussian.values()))
+    part = min(total, 1.0)
+    if all(gaussian.values()):
+        mu = budget.total_mu * math.sqrt(part) * _SLACK
+        whole = Try(guarantee=GDP(mu), target=ApproxDP(GDP(mu).epsilon(budget.delta), budget.delta))
+    else:
+        point = ApproxDP(budget.epsilon * part * _SLACK, budget.delta * part * _SLACK)
+        whole = Try(guarantee=point, target=point)
     found = step_tries(whole, gaussian, dict(zip(names, parts, strict=True)), delta=budget.delta)
     made: list[Any] = [clone(step) for step in listed]
     for name, step in zip(names, made, strict=True):
         step.set_params(epsilon=found[name].target.epsilon_bound, delta=found[name].target.delta_bound)
     return tuple(made)
-
-
-def _whole(budget: PrivacyBudget, part: float, *, gaussian: bool) -> Try:
-    """What all steps may cost together: so much of the budget."""
-    if gaussian:
-        mu = budget.total_mu * math.sqrt(part) * _SLACK
-        return Try(guarantee=GDP(mu), target=ApproxDP(GDP(mu).epsilon(budget.delta), budget.delta))
-    point = ApproxDP(budget.epsilon * part * _SLACK, budget.delta * part * _SLACK)
-    return Try(guarantee=point, target=point)

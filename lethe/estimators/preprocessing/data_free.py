@@ -156,10 +156,7 @@ def lesson_of(step: object) -> Lesson | None:
 
 
 def _function(step: Any) -> Lesson | None:
-    """A function of one entry at a time; and no check of an inverse looks at records and warns.
-
-    NumPy's own and SciPy's: one made of a Python function may remember what it saw.
-    """
+    """A ufunc of NumPy or SciPy: one made of a Python function may remember what it saw; and no check of an inverse warns of records."""
     function: Any = step.func
     known = isinstance(function, np.ufunc) and any(getattr(library, function.__name__, None) is function for library in (np, special))
     one_entry = known and (function.nin, function.nout, function.signature) == (1, 1, None)
@@ -172,10 +169,7 @@ def _function(step: Any) -> Lesson | None:
 
 
 def _encoder(step: Any) -> Lesson | None:
-    """With given categories fit copies them, in the type of the column; which is dropped, if any, is read off them.
-
-    Rare categories are found by counting records, so they must not be asked for, nor be left over from another fit.
-    """
+    """With given categories fit copies them, in the type of the column; rare ones are found by counting records, now or in another fit."""
     given = step.categories
     remedy = "give categories=[...], for each column the public list of those that could occur, and no min_frequency or max_categories"
     if not isinstance(given, list | tuple):
@@ -189,10 +183,7 @@ def _encoder(step: Any) -> Lesson | None:
 
 
 def _imputer(step: Any) -> Lesson | None:
-    """A constant is kept once a column; without keep_empty_features a column goes where no record has an entry in it.
-
-    An indicator keeps which columns have entries missing.
-    """
+    """A constant is kept once a column; no column may go where no record has an entry in it, nor be marked as having gaps."""
     remedy = 'take SimpleImputer(strategy="constant", fill_value=..., keep_empty_features=True), its value known without the records'
     if step.strategy != "constant":
         return Lesson(what=f"it learns from the records what to fill in: strategy = {step.strategy!r}", remedy=remedy)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils import Tags
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import as_number, outside
@@ -21,7 +21,7 @@ from lethe.errors import InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.ranges import private_ranges, released_norm
 from lethe.estimators.inputs.tables import FEWEST_RECORDS, FLOATS, read_rows, read_table
-from lethe.estimators.partitioned.tables import columns_of, examined_features, norms_of, projected, standardised, transformed
+from lethe.estimators.partitioned.tables import columns_of, examined, norms_of, projected, standardised, transformed
 from lethe.estimators.preprocessing.data_free import ordered_bounds
 from lethe.estimators.private_estimator import PrivateEstimator, with_constructor
 from lethe.mechanisms.base import Array, target_mu
@@ -47,14 +47,10 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
     Attributes: those of `PrivateEstimator`.
     """
 
-    def _sparse(self) -> str | bool:
-        """What `accept_sparse` is: whether zeros would stay zeros."""
-        return False
-
     def _start(self, X: Any, y: Any = None) -> tuple[Any, PrivacyBudget, Generator]:
         """The table, checked, or in blocks and looked through, the whole budget, and the source of the noise; y as of `fit`."""
         blocks = table_in_blocks(X, y if isinstance(y, str) else None, targets=False)
-        table = self._table(X, reset=True) if blocks is None else examined_features(self, blocks)
+        table = self._table(X, reset=True) if blocks is None else examined(self, blocks, targets=False)
         generator = self._randomness(table.shape[0], stored_order=blocks is not None).norm
         return table, self._budget(table.shape[0]), generator
 
@@ -75,10 +71,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         return middle - half, middle + half, found.statement
 
     def _apply(self, X: Any, function: Callable[[], Callable[[Any], Any]], *, width: int | None = None) -> Any:
-        """Rows transformed; a table in blocks is one again, of `width` columns, whose blocks will be transformed as they are read.
-
-        `function` makes what is asked of features, shape (m, d), once it is known that this is fitted; that must pickle.
-        """
+        """Rows transformed by what `function` makes, which must pickle; a table in blocks as it is read, to `width` columns."""
         check_is_fitted(self)
         blocks = table_in_blocks(X, targets=False)
         if blocks is None:
@@ -88,8 +81,8 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         return transformed(blocks, function(), names, width=width)
 
     def _table(self, X: Any, *, reset: bool) -> Any:
-        least = FEWEST_RECORDS if reset else 1
-        return read_table(self, X, reset=reset, accept_sparse=self._sparse(), dtype=FLOATS, ensure_min_samples=least)
+        least, sparse = FEWEST_RECORDS if reset else 1, "csr" if get_tags(self).input_tags.sparse else False
+        return read_table(self, X, reset=reset, accept_sparse=sparse, dtype=FLOATS, ensure_min_samples=least)
 
 
 _BOUNDS_SHARE = 0.5  # of the squared mu, for private bounds
@@ -191,9 +184,6 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.tail is None
         return tags
-
-    def _sparse(self) -> str | bool:
-        return "csr" if self.tail is None else False
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the quantiles."""

@@ -8,9 +8,8 @@ from itertools import pairwise
 
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.errors import InputError
-from lethe.heavy_tailed.moments import clipping_bias
 from lethe.heavy_tailed.oracles import MOST_CLIP, noise_for, noise_scale, require_rho
-from lethe.heavy_tailed.problem import Problem
+from lethe.heavy_tailed.problem import Problem, clipping_bias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,14 +12,15 @@ import attr
 from dp_accounting import dp_event, privacy_accountant  # pyright: ignore[reportMissingTypeStubs]
 from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ignore[reportMissingTypeStubs]
 
-from lethe.accounting.certify import Verdict, evaluate_theorems, reasons_of, require_run
+from lethe.accounting.certify import Verdict, evaluate_theorems, reasons_of
 from lethe.accounting.dp_events import RELATIONS, UnknownEvent, guarantee_of, leaves_of, neighbours_of, whole
 from lethe.calculus.any_guarantee import together
 from lethe.calculus.domains import require_delta, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
-from lethe.run.neighbours import NOUNS
+from lethe.run.known_fields import require_run
+from lethe.run.participation import NOUNS
 from lethe.run.run import Neighbours, Run
 
 _Details = privacy_accountant.PrivacyAccountant.CompositionErrorDetails

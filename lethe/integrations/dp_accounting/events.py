@@ -102,7 +102,8 @@ def _unwrapped(guarantee: Guarantee) -> Guarantee:
 
 def _export(guarantee: Guarantee, neighbours: Neighbours, certificate: Certificate) -> tuple[Any, NeighboringRelation, str]:
     own = RELATIONS[neighbours]
-    if isinstance(guarantee, NotPrivate) or (isinstance(guarantee, GDP) and guarantee.mu > 1.0 / _WEAKEST):
+    unbounded = isinstance(guarantee, ZCDP) and guarantee.rho == math.inf
+    if unbounded or isinstance(guarantee, NotPrivate) or (isinstance(guarantee, GDP) and guarantee.mu > 1.0 / _WEAKEST):
         return dp_event.NonPrivateDpEvent(), own, "nothing is protected, under any relation"
     if isinstance(guarantee, GDP):
         if guarantee.mu == 0.0:
@@ -112,10 +113,8 @@ def _export(guarantee: Guarantee, neighbours: Neighbours, certificate: Certifica
         if unit is not own:
             note += f", and {unit.name} only says that noise is relative to the distance between neighbours: add no other mechanism's event"
         return dp_event.GaussianDpEvent(_noise(guarantee.mu)), unit, note
-    if isinstance(guarantee, ZCDP) and guarantee.rho < math.inf:
-        return dp_event.ZCDpEvent(guarantee.rho), own, "the same Rényi bound; for the RDP accountant, at the orders it has"
     if isinstance(guarantee, ZCDP):
-        return dp_event.NonPrivateDpEvent(), own, "nothing is protected, under any relation"
+        return dp_event.ZCDpEvent(guarantee.rho), own, "the same Rényi bound; for the RDP accountant, at the orders it has"
     if isinstance(guarantee, SampledGaussian) and guarantee.design == "poisson" and guarantee.gaussian_mu == 0.0:
         return _sampled(guarantee), RELATIONS[guarantee.relation], "the same mechanism; numbers agree up to the accountant's discretisation"
     why, remedy = _WHY_NOT.get(type(guarantee), ("there is no event for it", "give its epsilon and delta as they are."))

@@ -49,7 +49,8 @@ _PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
 def refuse_trainer(trainer: Any, module: Any, *, log_private: bool) -> None:
     """Refuse what is told before training begins: the first thing that is not honoured, by name."""
-    _refuse_precision(trainer)
+    if str(trainer.precision) not in _PRECISIONS:
+        raise _refused("precision", trainer.precision, f"parameters and noise need float32 or float64: {', '.join(_PRECISIONS)}")
     _refuse_strategy(trainer)
     settings = {
         "fast_dev_run": (trainer.fast_dev_run, (False, 0), "a trial on the private records is a training, and costs"),
@@ -99,11 +100,6 @@ def refuse_optimizers(trainer: Any, *, log_private: bool) -> torch.optim.Optimiz
             "lr_scheduler", "ReduceLROnPlateau", "its learning rate may follow what no certificate covers; take a fixed schedule"
         )
     return trainer.optimizers[0]
-
-
-def _refuse_precision(trainer: Any) -> None:
-    if str(trainer.precision) not in _PRECISIONS:
-        raise _refused("precision", trainer.precision, f"parameters and noise need float32 or float64: {', '.join(_PRECISIONS)}")
 
 
 def _refuse_strategy(trainer: Any) -> None:

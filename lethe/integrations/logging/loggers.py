@@ -15,8 +15,7 @@ import numpy as np
 
 from lethe.documents.strict import as_path
 from lethe.errors import InputError, MissingExtraError
-from lethe.integrations.logging.description import Setting
-from lethe.integrations.logging.run_logger import RunLogger
+from lethe.integrations.logging.run_logger import RunLogger, Setting
 from lethe.run.run import Run
 
 _CERTIFIED = ("dp/epsilon", "dp/certified_epsilon", "dp/budget_spent")

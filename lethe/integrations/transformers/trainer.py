@@ -25,9 +25,16 @@ from lethe.integrations.transformers.arguments import (
 )
 from lethe.integrations.transformers.loop import PRIVATE, PrivateLoop
 from lethe.integrations.transformers.losses import criterion_of, refuse_other_loss
-from lethe.integrations.transformers.records import add_certificate, source_of
-from lethe.integrations.transformers.resuming import KeptState, caught_up, checkpoints_of, refuse_begun, refuse_earlier
-from lethe.run.neighbours import Neighbours
+from lethe.integrations.transformers.records import (
+    KeptState,
+    add_certificate,
+    caught_up,
+    checkpoints_of,
+    refuse_begun,
+    refuse_earlier,
+    source_of,
+)
+from lethe.run.participation import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine, TrainOptions
 from lethe.train.callbacks.paying import Spender

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 
 def determinant(a: Array) -> Array:

@@ -4,26 +4,27 @@ With $w_t = \tau_t^2$ the noise variance of step t, $q_t$ what a unit of it cost
 
 $$\min_{w \ge f} \sum_t q_t w_t \quad\text{s.t.}\quad E_j(w) \le \mu^2,\ j = 1..\ell$$
 
-is a convex program. It is solved by an interior-point method on a sparse form with 2T unknowns (`program`, `interior`);
+is a convex program. It is solved by an interior-point method on a sparse form with 2T unknowns (`gaps`, `interior`);
 the result is scaled by an evaluation of its own to be feasible, and comes with a lower bound that is proved apart from the solver
 (`energy`). Where an optimum without noise inside the passes is as cheap, it is preferred.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from lethe.calculus.rounding import root_above
 from lethe.errors import InputError
 from lethe.noise_allocation.joint.energy import energies, feasible, lower_bound, transferred
-from lethe.noise_allocation.joint.gaps import Booleans, Gaps, gaps_of, without_the_forgotten
+from lethe.noise_allocation.joint.gaps import Booleans, Gaps, gaps_of, program_of, without_the_forgotten
 from lethe.noise_allocation.joint.interior import Interior
-from lethe.noise_allocation.joint.problem import CyclicJoint, Found, JointProblem, finished
-from lethe.noise_allocation.joint.program import program_of
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 # Weights below this fraction of the largest are raised to it inside the solver, never in what is returned or proved.
 _LEAST_WEIGHT = 1e-16
@@ -32,6 +33,130 @@ _SHARE = 0.1
 _FEW_PASSES = 40
 # As in the accounting of positions: resets common to all positions, spread geometrically, fewer when there are many positions.
 _MOST, _FEWEST, _IN_ALL = 40, 4, 200_000
+_SMALLEST_UNIT = 1e-200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JointProblem:
+    """What `joint_problem` makes: arrays of one length T >= 1, the floor 0 where no noise is allowed."""
+
+    weights: Array
+    lipschitz: Array
+    sensitivity: Array
+    batches: int
+    mu: float
+    noisy: Booleans
+    floor: Array
+    diameter: Array | None
+    tolerance: float
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return self.weights.size
+
+    @property
+    def variance_unit(self) -> float:
+        r"""$(\max_t s_t / \mu)^2$; 1 if nothing is touched."""
+        largest = float(np.max(self.sensitivity))
+        try:
+            return (largest / self.mu) ** 2 if largest > 0.0 else 1.0
+        except OverflowError:
+            return math.inf
+
+    def in_own_units(self) -> JointProblem:
+        r"""The same problem with $\mu = 1$, $\max s_t = 1$ and $\max q_t = 1$; variances are to be multiplied by `variance_unit`."""
+        largest, unit = float(np.max(self.sensitivity)) or 1.0, self.variance_unit
+        with np.errstate(all="ignore"):
+            floor = self.floor / unit
+            diameter = None if self.diameter is None else self.diameter / largest
+        if not (_SMALLEST_UNIT < unit < 1.0 / _SMALLEST_UNIT and bool(np.all(floor < 1.0 / _SMALLEST_UNIT))):
+            raise InputError(
+                f"(sensitivity / mu)^2 = ({largest:g} / {self.mu:g})^2 is beyond what doubles hold, alone or beside the floor.",
+                source="the arguments sensitivity, mu and floor",
+                remedy="choose another unit of length.",
+            )
+        return replace(
+            self,
+            weights=self.weights / np.max(self.weights),
+            sensitivity=self.sensitivity / largest,
+            mu=1.0,
+            floor=floor,
+            diameter=diameter,
+        )
+
+
+def joint_problem(
+    weights: ArrayLike,
+    lipschitz: ArrayLike,
+    sensitivity: ArrayLike,
+    batches_per_pass: int,
+    *,
+    mu: float = 1.0,
+    noisy: ArrayLike | None = None,
+    floor: ArrayLike = 0.0,
+    diameter: ArrayLike | None = None,
+    tolerance: float = 1e-7,
+) -> JointProblem:
+    r"""The problem that `joint_cyclic` solves.
+
+    Args:
+        weights: $q_t > 0$, shape (T,), cost of a unit of noise variance at each step; only ratios matter for the schedule.
+        lipschitz: $L_t \ge 0$, shape (T,), Lipschitz constant of each step before its noise.
+        sensitivity: $s_t \ge 0$, shape (T,), parameter units: how far step t moves the iterate when a record of its batch changes.
+        batches_per_pass: $\ell \ge 1$; 1 for full batches.
+        mu: $\mu > 0$, the privacy to meet.
+        noisy: shape (T,), truth values: which steps may have noise. All, if left out.
+        floor: $f_t \ge 0$, a number or shape (T,), parameter units squared: least noise variance of the steps that may have noise.
+        diameter: $D_t \ge 0$, a number or shape (T,), parameter units: the two runs are never further apart after step t. The shift may
+            then be set to it once, after the best of several steps; the noise before is at its floor.
+        tolerance: relative distance to the optimum to reach, 1e-9 to 1e-2. The result says what was reached.
+    """
+    q, factors, touches = (np.asarray(column, dtype=np.float64) for column in (weights, lipschitz, sensitivity))
+    allowed = np.ones(q.size, dtype=np.bool_) if noisy is None else np.asarray(noisy, dtype=np.bool_)
+    return JointProblem(
+        weights=q,
+        lipschitz=factors,
+        sensitivity=touches,
+        batches=min(batches_per_pass, q.size),  # with more batches than steps each position is touched once at most, as with as many
+        mu=mu,
+        noisy=allowed,
+        floor=np.broadcast_to(np.asarray(floor, dtype=np.float64), q.shape) * allowed,
+        diameter=None if diameter is None else np.broadcast_to(np.asarray(diameter, dtype=np.float64), q.shape),
+        tolerance=tolerance,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CyclicJoint:
+    """A noise schedule that is private as asked, and how near it is to the cheapest."""
+
+    noise_stds: Array
+    r"""$\tau_t$, shape (T,), parameter units; exactly 0 where no noise is needed."""
+    value: float
+    r"""$\sum q_t \tau_t^2$."""
+    lower_bound: float
+    """No schedule that meets the constraints costs less: proved from multipliers. With a reset: none that uses the same one."""
+    window: int
+    r"""Step $\tau$ after which the shift is set to the diameter (or to the distance tracked so far, if smaller); 0 if never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Found:
+    """Feasible variances in a problem's own units, their cost and a proven lower bound on the optimum."""
+
+    variances: Array
+    value: float
+    bound: float
+
+
+def finished(problem: JointProblem, found: Found, window: int) -> CyclicJoint:
+    """The result in the units of `problem`; `window`: the step after which the shift is reset, 0 if never."""
+    # The square root may round down.
+    noise = np.where(found.variances <= 0.0, 0.0, root_above(found.variances * problem.variance_unit))
+    value = float(np.sum(problem.weights * noise**2))
+    bound = found.bound * float(np.max(problem.weights)) * problem.variance_unit
+    return CyclicJoint(noise_stds=noise, value=value, lower_bound=min(bound, value), window=window)
 
 
 def joint_cyclic(problem: JointProblem) -> CyclicJoint:
@@ -116,12 +241,10 @@ class _Solver:
         if solution is None:
             return None
         variances = floor.copy()
-        variances[program.steps] = solution.variances
+        variances[program.steps], duals = solution
         variances = feasible(gaps, floor, variances)
-        duals = transferred(solution.duals, small, whole)
-        value = float(np.sum(weights * variances))
-        bound = lower_bound(whole, weights, floor, duals)
-        return Found(variances=variances, value=value, bound=bound)
+        bound = lower_bound(whole, weights, floor, transferred(duals, small, whole))
+        return Found(variances=variances, value=float(np.sum(weights * variances)), bound=bound)
 
 
 def _support(problem: JointProblem, found: Found) -> Booleans:
@@ -149,14 +272,11 @@ def tracked_shifts(problem: JointProblem, window: int) -> Array:
 
 
 class _Windows:
-    r"""After which step to set the shift to the diameter: a search over few candidates, one by one; the best so far decides the next.
+    """After which step to set the shift to the diameter: a search over few candidates, one by one; the best so far decides the next."""
 
-    Noise before such a reset is of no use, so where the diameter does not bind at $\tau$ for any position, a reset there is never better
-    than none. Tried are the ends of all passes where these are few, numbers of remaining steps on a geometric grid, and then the middles
-    between the best and its neighbours, until there are none. Where a step expands faster than the diameter grows, only the geometric grid:
-    the accounting knows no other resets there.
-    """
-
+    # Noise before such a reset is of no use, so where the diameter does not bind for any position, a reset there is no better than none.
+    # Tried are the ends of all passes where these are few, numbers of remaining steps on a geometric grid, and then the middles between
+    # the best and its neighbours. Where a step expands faster than the diameter grows, only the grid: the accounting knows no others.
     def __init__(self, problem: JointProblem) -> None:
         steps, size = problem.steps, problem.batches
         expands = False

@@ -25,7 +25,7 @@ from itertools import pairwise
 import numpy as np
 
 from lethe.noise_allocation.joint.gaps import Gaps
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 # Far above the rounding of any sum here, far below every tolerance.
 ROUNDING = 1e-11

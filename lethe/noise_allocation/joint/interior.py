@@ -1,4 +1,4 @@
-r"""A primal-dual interior-point method for the cone program of `program`.
+r"""A primal-dual interior-point method for the cone program of `gaps`.
 
 Newton's method along the central path, with Nesterov and Todd's scaling and Mehrotra's predictor and corrector. The costs r of the gaps
 are eliminated by hand, so each step factors one symmetric quasi-definite matrix in (P, z) and one multiplier a position. Its graph is a
@@ -18,24 +18,14 @@ from scipy.sparse import linalg
 
 from lethe.noise_allocation.joint.cones import Point, Scaling
 from lethe.noise_allocation.joint.energy import DualVariables
-from lethe.noise_allocation.joint.gaps import Gaps, Integers
-from lethe.noise_allocation.joint.program import Matrix, Program
-from lethe.run.schedules.base import Array
+from lethe.noise_allocation.joint.gaps import Gaps, Integers, Matrix, Program
+from lethe.run.schedules.shapes import Array
 
 _MOST_ITERATIONS = 100
 _SHORTENED = 0.99
 # Shorter steps than this, twice running, mean that rounding has stopped the progress.
 _NO_STEP = 1e-2
 _REFINEMENTS = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class InteriorPoint:
-    """Near the optimum, and feasible up to rounding only."""
-
-    variances: Array
-    """w at the program's steps."""
-    duals: DualVariables
 
 
 class Interior:
@@ -49,10 +39,11 @@ class Interior:
         self._cost = program.variances.T @ weights
         self._matrix = _QuasiDefinite(gaps, program)
 
-    def solve(self, tolerance: float, give_up: float) -> InteriorPoint | None:
+    def solve(self, tolerance: float, give_up: float) -> tuple[Array, DualVariables] | None:
         """Iterate until the gap between the primal and the dual value is below `tolerance`, relatively, or rounding stops all progress.
 
-        It gives up, with None, as soon as the optimum is seen to lie above `give_up`.
+        It gives up, with None, as soon as the optimum is seen to lie above `give_up`; else w at the program's steps, near the optimum and
+        feasible up to rounding only.
         """
         with np.errstate(all="ignore"):
             point = self._start()
@@ -71,10 +62,7 @@ class Interior:
                 point, iteration, idle = moved, iteration + 1, idle + 1 if length < _NO_STEP else 0
         dual = point.dual
         prices = np.maximum(-dual.cones[2], 0.0) / dual.cones[0]
-        return InteriorPoint(
-            variances=point.primal.above + self._floor,
-            duals=DualVariables(positions=dual.spare, prices=prices),
-        )
+        return point.primal.above + self._floor, DualVariables(positions=dual.spare, prices=prices)
 
     def _start(self) -> _Iterate:
         """A strictly feasible point of natural size, and the multipliers that make it central."""
@@ -253,12 +241,7 @@ class _QuasiDefinite:
         return (self._transposed @ (middle @ self._stacked)).tocsr()
 
     def factor(self, primal: Point, dual: Point, scaling: Scaling) -> bool:
-        """Factor the matrix of an iterate; False where rounding has made it singular.
-
-        Args:
-            primal, dual: the iterate.
-            scaling: of its cones.
-        """
+        """Factor the matrix of an iterate; False where rounding has made it singular."""
         noise, cross, paid = scaling.noise_noise, scaling.noise_paid, scaling.paid_paid
         down, across = -scaling.slope_noise, -scaling.slope_paid
         values = [noise, cross, down, cross, paid, across, down, across, -scaling.stiffness]

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from lethe.errors import InputError
 from lethe.run.schedules.allocation import optimal_schedule
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 _EPS = float(np.finfo(np.float64).eps)
 # Costs this near in logarithm are equal: what rounding leaves of a tie. Ties are paid at once, and never reset.
@@ -43,44 +43,33 @@ class JointSchedule:
     r"""$\tau$: up to this step there is no noise, and the diameter stands for all that came before; 0 if the diameter is not used."""
 
 
-def joint_schedule(weights: ArrayLike, sensitivity: ArrayLike, lipschitz: ArrayLike, budget: float = 1.0) -> JointSchedule:
+def joint_schedule(
+    weights: ArrayLike, sensitivity: ArrayLike, lipschitz: ArrayLike, budget: float = 1.0, *, diameter: ArrayLike = math.inf
+) -> JointSchedule:
     r"""Noise of least harm whose last iterate is $\sqrt R$-GDP, for one known position of the record (all of them, in full batches).
 
     $$\min_\sigma \sum_t q_t\sigma_t^2 \ \text{ s.t. } \mu^2(\sigma) \le R, \qquad
-    R \cdot \min = \Big(\sum_j s_j \min_{t \ge j} \sqrt{q_t}\,L_{j+1}\cdots L_t\Big)^2$$
+    R \cdot \min = \Big(\sum_j s_j m_j\Big)^2, \quad m_j = \min_{t \ge j} \sqrt{q_t}\,L_{j+1}\cdots L_t$$
 
-    O(T). With $\mu^2 = R$ this is $R/2$-zCDP: $R = 2\rho$.
+    O(T). With $\mu^2 = R$ this is $R/2$-zCDP: $R = 2\rho$. Where the two runs are also never further apart than a diameter, as on a bounded
+    domain, the shift after one step $\tau$ may be taken as $\min(D_\tau, f_\tau)$ with $f_t = \min(D_t, L_t f_{t-1} + s_t)$, whatever was
+    paid before; so steps $1..\tau$ need no noise, and
+
+    $$R \cdot \min = \min_\tau \Big(\min(D_\tau, f_\tau)\,L_{\tau+1} m_{\tau+1} + \sum_{j>\tau} s_j m_j\Big)^2$$
 
     Args:
         weights: $q_t > 0$, shape (T,): what one unit of $\sigma_t^2$ does to the final loss.
         sensitivity: $s_t \ge 0$, a number or shape (T,): how far step t moves when the record changes; 0 where it is not touched.
         lipschitz: $L_t \ge 0$, a number or shape (T,): of each step before its noise, for every data set. 0 forgets what came before.
         budget: $R > 0$.
+        diameter: $D_t \ge 0$ after step t, a number or shape (T,), in units of the sensitivity; inf: no bound.
     Returns:
-        The optimal JointSchedule; of equally good ones, that which pays soonest.
+        The optimal JointSchedule; of equally good ones, that which pays soonest. `window` is the best $\tau$, 0 if no reset is better than
+        none.
     Raises:
         InputError: a result is beyond what doubles hold.
     Reference: the privacy of given noise is Bok, Su & Altschuler 2024, arXiv:2403.00278, Lemma C.3; the proof of the optimum is the one
         at the head of this module.
-    """
-    run = _Steps(weights, sensitivity, lipschitz)
-    return _solved(run, run.cheapest(), budget)
-
-
-def joint_schedule_reset(
-    weights: ArrayLike, sensitivity: ArrayLike, lipschitz: ArrayLike, diameter: ArrayLike, budget: float = 1.0
-) -> JointSchedule:
-    r"""As `joint_schedule`, where the two runs are also never further apart than a diameter, as on a bounded domain.
-
-    After one step $\tau$ the shift may be taken as $\min(D_\tau, f_\tau)$ with $f_t = \min(D_t, L_t f_{t-1} + s_t)$, whatever was paid
-    before; so steps $1..\tau$ need no noise. With $m_j = \min_{t \ge j}\sqrt{q_t}\,L_{j+1}\cdots L_t$:
-
-    $$R \cdot \min = \min_\tau \Big(\min(D_\tau, f_\tau)\,L_{\tau+1} m_{\tau+1} + \sum_{j>\tau} s_j m_j\Big)^2$$
-
-    The diameter $D_t \ge 0$ after step t is a number or of shape (T,), in units of the sensitivity; inf: no bound.
-
-    Returns:
-        The optimal JointSchedule; `window` is the best $\tau$, 0 if no reset is better than none.
     """
     run = _Steps(weights, sensitivity, lipschitz)
     bound = _each_step(diameter, run.count)
@@ -95,7 +84,9 @@ def joint_schedule_reset(
     window = int(np.argmin(totals))
     if not totals[window] < totals[0] * (1.0 - run.count * _TIE):
         window = 0
-    return _solved(run, cheapest, budget, window=window, start=tracked[window])
+    payments = _payments(run, cheapest == run.log_roots, window, tracked[window])
+    allocation = optimal_schedule(run.weights, budget, payments)
+    return JointSchedule(value=allocation.value, payments=payments, variances=allocation.variances, window=window)
 
 
 class _Steps:
@@ -121,12 +112,6 @@ class _Steps:
                 cost = own[j]
             result[j] = cost
         return result
-
-
-def _solved(run: _Steps, cheapest: Array, budget: float, *, window: int = 0, start: float = 0.0) -> JointSchedule:
-    payments = _payments(run, cheapest == run.log_roots, window, start)
-    allocation = optimal_schedule(run.weights, budget, payments)
-    return JointSchedule(value=allocation.value, payments=payments, variances=allocation.variances, window=window)
 
 
 def _payments(run: _Steps, pays: np.ndarray[tuple[int], np.dtype[np.bool_]], window: int, start: float) -> Array:

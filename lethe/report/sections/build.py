@@ -31,7 +31,8 @@ _NIST = (
     "Publication 800-226, doi:10.6028/NIST.SP.800-226.",
 )
 _IDS = {"record": "How many records a person has", "user": "A user is all records of one id; how many ids a person has"}
-_UNKNOWN = "Not known here."
+_UNKNOWN, _CORRECT = "Not known here.", "Algorithms and correctness"
+_HEAD = ("layer", "ask", "what this report knows")
 _BY_HAND = (
     "Name of the data set, and where it is from",
     "Is one record one person? If not: records of one person, at most",
@@ -43,68 +44,42 @@ _BY_HAND = (
 
 def signing(subject: Subject) -> Section:
     """What to check before signing, from the top of the pyramid of NIST SP 800-226 to its base."""
-    rows, by_hand = tuple(_questions(subject)), [of_unit(one, subject.stated.unit) for one in _BY_HAND]
-    blocks = (
-        "The guidelines of NIST (SP 800-226) put what decides about a promise of differential privacy into a pyramid. Each layer is only "
-        "as good as those below it: a good epsilon on top of leaking data protects nobody. Go through it from the top; Lethe answers what "
-        "it can know, and the rest is for you.",
-        Table("Before you sign", ("layer", "ask", "what this report knows"), rows),
-        Table("To be filled in by hand: what this report cannot know", ("what", "answer"), tuple((one, "_" * 24) for one in by_hand)),
-    )
-    questions = [dict(zip(("layer", "ask", "known"), row, strict=True)) for row in rows]
-    data = {"by_hand": by_hand, "questions": questions, "reference": _NIST[1]}
-    return Section("signing", "What to check before you sign", blocks, data)
-
-
-def _questions(subject: Subject) -> list[tuple[str, str, str]]:
-    """(layer, question, what is known), from the top of the pyramid to its base."""
     stated, run = subject.stated, subject.run
     proved = f"epsilon = {shown(subject.epsilon)} at delta = {subject.delta:g}" if subject.private else "NOT PRIVATE: no epsilon is proved"
     size = "the number of records is not known here"
     if stated.records is not None:
         size = f"1 / records = {1 / stated.records:.2g}; delta is {'NOT ' * subject.large_delta}below it"
-    declared = ", ".join(one.name for one in subject.known("declared")) or "nothing that is listed"
+    unit = f"The unit is one {stated.unit} ({relation_words(stated.neighbours, stated.unit)}). {_IDS[stated.unit]} is not known here."
+    one_person = of_unit("Is one record one person? If not, is it still the promise that people were given?", stated.unit)
+    scores = "Scores were computed on private data; no guarantee covers them." if subject.scores else _UNKNOWN
+    hurting = "Noise hurts" if run is not None and run.clip_norm is None else "Noise and clipping hurt"
+    seen = f"Covered is whoever sees {SEEN[subject.release]}. Everybody else must be trusted."
     checked = [answer for answer in subject.answers if answer.question.startswith(("follows", "sealed", "belongs"))]
     verified = "; ".join(f"{answer.question}: {'yes' if answer.yes else 'NO'}" for answer in checked) or "nothing was verified"
     verdicts = [f"{page.verdict.replace('_', ' ')}{'' if subject.matches(page) else ' (of another claim)'}" for page in subject.audits]
     audited = f"audit: {'; '.join(verdicts)}" if verdicts else "no audit"
-    hurting = "Noise hurts" if run is not None and run.clip_norm is None else "Noise and clipping hurt"
-    unit = f"The unit is one {stated.unit} ({relation_words(stated.neighbours, stated.unit)}). {_IDS[stated.unit]} is not known here."
-    return [
-        ("Epsilon", "Is epsilon small enough for these people and these data, and delta well below 1 / records?", f"{proved}; {size}."),
-        (
-            "Unit of privacy",
-            of_unit("Is one record one person? If not, is the promise still the one that people were given?", stated.unit),
-            unit,
-        ),
-        (
-            "Utility",
-            "Is the model good enough to be worth its release? Was that judged on public data, or counted?",
-            "Scores were computed on private data; no guarantee covers them." if subject.scores else _UNKNOWN,
-        ),
+    declared = ", ".join(one.name for one in subject.known("declared")) or "nothing that is listed"
+    rows = (
+        ("Epsilon", "Is epsilon small enough for these people and data, and delta well below 1 / records?", f"{proved}; {size}."),
+        ("Unit of privacy", one_person, unit),
+        ("Utility", "Is the model good enough to be worth its release? Was that judged on public data, or counted?", scores),
         ("Bias", f"{hurting} small groups most: were errors looked at group by group, on data that may be used for it?", _UNKNOWN),
-        (
-            "Trust model",
-            "Whoever trains sees the raw records (the central model). Do people know and accept that? Who else sees more than the release?",
-            f"Covered is whoever sees {SEEN[subject.release]}. Everybody else must be trusted.",
-        ),
-        ("Algorithms and correctness", "Does the proof fit the code that ran? Has anybody attacked it?", f"{verified}; {audited}."),
-        (
-            "Algorithms and correctness",
-            "Is every declared line true, and do you know it from somebody who can know?",
-            f"Declared: {declared}.",
-        ),
-        (
-            "Security and access control",
-            "Who can read records, checkpoints, logs, gradients, seeds and keys on the computers that train?",
-            _UNKNOWN,
-        ),
-        (
-            "Data collection exposure",
-            "How were the records collected and where are they kept? Differential privacy protects what is released, not what is stored.",
-            _UNKNOWN,
-        ),
-    ]
+        ("Trust model", "Whoever trains sees the raw records. Do people accept that? Who else sees more than the release?", seen),
+        (_CORRECT, "Does the proof fit the code that ran? Has anybody attacked it?", f"{verified}; {audited}."),
+        (_CORRECT, "Is every declared line true, and do you know it from somebody who can know?", f"Declared: {declared}."),
+        ("Security and access control", "Who can read records, checkpoints, logs, gradients, seeds and keys on the way?", _UNKNOWN),
+        ("Data collection exposure", "How were records collected, where are they kept? What is stored is not protected.", _UNKNOWN),
+    )
+    by_hand = [of_unit(one, stated.unit) for one in _BY_HAND]
+    blocks = (
+        "NIST (SP 800-226) puts what decides about a promise of differential privacy into a pyramid. Each layer is only as good as those "
+        "below it: a good epsilon on top of leaking data protects nobody. Lethe answers what it can know, and the rest is for you.",
+        Table("Before you sign", _HEAD, rows),
+        Table("To be filled in by hand: what this report cannot know", ("what", "answer"), tuple((one, "_" * 24) for one in by_hand)),
+    )
+    questions = [dict(zip(("layer", "ask", "known"), row, strict=True)) for row in rows]
+    data = {"by_hand": by_hand, "questions": questions, "reference": _NIST[1]}
+    return Section("signing", "What to check before you sign", blocks, data)
 
 
 def provenance(subject: Subject) -> Section:
@@ -115,7 +90,11 @@ def provenance(subject: Subject) -> Section:
     if (seal := subject.seal) is not None and seal.record is not None:
         unbelieved = "" if seal.holds else ", as an unbelieved seal says"
         versions["Trained by"] = f"{seal.record.by} of Lethe {seal.record.version}{unbelieved}"
-    noise = _randomness(subject)
+    noise = "Declared: noise and secret draws are fresh, and nobody knows them. There is no seed to give."
+    if getattr(subject.proof if isinstance(subject.proof, Statement) else subject.run, "seeded", False):
+        noise = "Noise or secret draws came from a seed or generator that somebody chose: NOT PRIVATE."
+    elif subject.fresh_noise:
+        noise = "Noise and secret draws came from fresh entropy of the operating system, neither kept nor shown. There is no seed to give."
     blocks: list[Block] = [Facts((*versions.items(), ("Randomness", noise)))]
     if subject.answers:
         # "private: yes" would read as "safe".
@@ -159,15 +138,6 @@ def answers_table(answers: Iterable[Answer]) -> Table:
 def _sources(subject: Subject) -> tuple[tuple[str, str], ...]:
     """Those of the theorem, and of the list before signing."""
     return (*((one.key, one.text) for one in subject.proof.citations), _NIST)
-
-
-def _randomness(subject: Subject) -> str:
-    """Where the noise came from, and who says so."""
-    if getattr(subject.proof if isinstance(subject.proof, Statement) else subject.run, "seeded", False):
-        return "Noise or secret draws came from a seed or generator that somebody chose: NOT PRIVATE."
-    if subject.fresh_noise:
-        return "Noise and secret draws came from fresh entropy of the operating system, neither kept nor shown. There is no seed to give."
-    return "Declared: noise and secret draws are fresh, and nobody knows them. There is no seed to give."
 
 
 def document_of(subject: Subject) -> Document:

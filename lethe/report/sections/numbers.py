@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lethe.accounting.certify import certify
-from lethe.accounting.cumulative import Cumulative, cumulative_privacy, stopped
+from lethe.accounting.certify import Cumulative, certify, cumulative_privacy, stopped
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import is_large
 from lethe.calculus.upward_formatting import shown
@@ -21,12 +19,13 @@ from lethe.certificates.findings import OPTIMISER
 from lethe.documents.shortened import thinned
 from lethe.errors import LetheError
 from lethe.report.model import COLOURS, Block, Code, Notice, Panel, Picture, Section, Series, Table
-from lethe.report.subject import Curve, Subject
-from lethe.report.wording import number, percent
-from lethe.run.noise.base import growths
+from lethe.report.subject import Subject
+from lethe.report.wording import percent
+from lethe.run.noise.strategies import growths
 from lethe.run.run import Run
 from lethe.run.schedules import schedule_document
 
+_RATES = ("false alarms, where it was not used", "finds it, where it was used, at most")
 _ALARMS = (0.001, 0.01, 0.05, 0.1, 0.25)
 _DOTS = {0.1: (0, (1, 2.2)), 1.0: (0, (3, 2)), 3.0: (0, (6, 2)), 8.0: (0, (9, 2, 1.5, 2))}
 """The epsilons of pure differential privacy that the curve is drawn beside, and their looks."""
@@ -82,11 +81,6 @@ class Lines:
         """How often the best guess between two data sets that are equally likely is right, at most: (1 + delta(0)) / 2."""
         return min(1.0, 0.5 + 0.5 * self.deltas[0] + _ROUNDING)
 
-    def curve(self, points: int = 201) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Type I and type II errors, finely spaced near 0 where the curve is steep."""
-        inner = np.linspace(0.0, 1.0, points) ** 2
-        return inner, np.array([self.type_two(float(level)) for level in inner])
-
 
 def _look(colour: str, width: float = 2.2, **rest: Any) -> dict[str, Any]:
     return {"color": COLOURS[colour], "linewidth": width, "markersize": 4, **rest}
@@ -100,9 +94,18 @@ def _against_steps(series: Sequence[Series], up: str, across: str = "step", noth
     return Panel(series, settings, whole=True, notes=notes, legend={"loc": "best"})
 
 
+def _shown(
+    caption: str, plot: Panel, title: str, columns: Mapping[str, Iterable[str]], marks: tuple[str, ...] = (), height: float = 3.1
+) -> tuple[Picture, Table]:
+    """A plot, and a table of its numbers by columns."""
+    rows = tuple(zip(*columns.values(), strict=True))
+    return Picture(caption, plot, height), Table(title, tuple(columns), rows, tuple(range(len(columns))), marks)
+
+
 def attacks(subject: Subject, lines: Lines) -> Section:
     """The trade-off curve: how well the best attack does, in plain rates."""
-    alphas, betas = lines.curve()
+    alphas = np.linspace(0.0, 1.0, 201) ** 2  # finely spaced near 0, where the curve is steep
+    betas = np.array([lines.type_two(float(alpha)) for alpha in alphas])
     series = [Series([0, 1], [1, 0], _look("muted", 1), "guessing (a coin)")]
     for usual, dots in _DOTS.items():
         errors = np.maximum(np.maximum(1 - math.exp(usual) * alphas, math.exp(-usual) * (1 - alphas)), 0)
@@ -115,19 +118,13 @@ def attacks(subject: Subject, lines: Lines) -> Section:
         "An attack says of one record “it was used” or “it was not” (or: another one stood in its place). It errs in two ways: a false "
         "alarm (type I error), or a miss of a record that was used (type II error). The curve is the fewest misses that any attack can "
         "have at each rate of false alarms: the nearer to the straight line of guessing, the better the protection.",
-        Picture(
-            "Line plot. Across: false alarms (type I error) from 0 to 1. Up: missed records (type II error) from 0 to 1. The certified "
-            f"curve lies below the straight line of guessing; the best guess is right at most {percent(lines.right)} of the time. The "
-            "table below gives points on it.",
-            "No attack can be below the thick line. Thin lines: what the usual epsilons would allow at delta = 0 (called pure).",
+        *_shown(
+            f"No attack can be below the thick line: the best guess is right at most {percent(lines.right)} of the time. Thin lines: what "
+            "the usual epsilons would allow at delta = 0 (called pure).",
             Panel(series, settings, shaded=True, legend={"loc": "upper right"}),
-            height=3.9,
-        ),
-        Table(
             "How often the best attack is right about one record, over many trainings",
-            ("false alarms, where it was not used", "finds it, where it was used, at most"),
-            tuple((percent(alarm), percent(most)) for alarm, most in found),
-            numbers=(0, 1),
+            {name: map(percent, rates) for name, rates in zip(_RATES, zip(*found, strict=True), strict=True)},
+            height=3.9,
         ),
     )
     rates = [{"false_alarms": alarm, "found": most} for alarm, most in found]
@@ -151,18 +148,12 @@ def deltas(subject: Subject) -> Section:
     series = [Series.through(finite, _look("main")), *dot]
     blocks = (
         f"The same training has a smaller epsilon at a larger delta: compare two trainings only at the same delta.{left_out}",
-        Picture(
-            f"Line plot. Across: delta on a logarithmic axis. Up: the epsilon proved at it. At the delta asked for, {own:g}, epsilon is "
-            f"{shown(subject.epsilon)}. The table below gives more points.",
+        *_shown(
             "The dot is the pair that this report speaks of.",
             Panel(series, {"ylim": (0, None), "xlabel": "delta", "ylabel": "epsilon"}, log="x"),
-        ),
-        Table(
             "Pairs that hold of this training",
-            ("delta", "epsilon"),
-            tuple((f"{delta:g}", shown(epsilon)) for delta, epsilon in pairs),
-            numbers=(0, 1),
-            marks=tuple("strong" if delta == own else "" for delta in allowed),
+            {"delta": (f"{delta:g}" for delta in allowed), "epsilon": (shown(epsilon) for _, epsilon in pairs)},
+            tuple("strong" if delta == own else "" for delta in allowed),
         ),
     )
     return Section("deltas", title, blocks, data)
@@ -193,20 +184,14 @@ def steps(subject: Subject) -> Section | None:
         look = _look("main" if name == "last iterate" else "other", 2.4 if name == released else 1.6, marker="o")
         look["linestyle"] = "-" if name == "last iterate" else "--"
         series.append(Series.through(points, look, f"{name} (what is released)" if name == released else name))
-    lines = "One line for all iterates, one for the last alone" if both else f"One line for the {released}"
     blocks: tuple[Block, ...] = (
         words,
-        Picture(
-            f"Line plot. Across: steps. Up: epsilon. {lines}; the table below has the numbers.",
+        *_shown(
             f"Epsilon at delta = {subject.delta:g}, had the run stopped there.",
             _against_steps(series, "epsilon", "steps, had the run stopped there", "nothing is proved after any step"),
-        ),
-        Table(
             f"Epsilon at delta = {subject.delta:g}",
-            ("steps", *(name for name, _ in kept)),
-            tuple(zip((f"{step:,}" for step in found.steps), *(map(shown, epsilons) for _, epsilons in kept), strict=True)),
-            numbers=tuple(range(len(kept) + 1)),
-            marks=(*("" for _ in found.steps[1:]), "strong"),
+            {"steps": (f"{step:,}" for step in found.steps), **{name: map(shown, epsilons) for name, epsilons in kept}},
+            (*("" for _ in found.steps[1:]), "strong"),
         ),
     )
     column = "every_iterate" if run.release == "all" else "last_iterate"
@@ -252,14 +237,15 @@ def noise(subject: Subject) -> Section | None:
     if not any(finding.name == OPTIMISER for finding in subject.findings):  # one of the caller's own makes something else of the noise
         columns["noise on the weights (standard deviation)"] = stds
     columns["step size"] = np.asarray(run.step_sizes)[noisy]
-    rows = [(f"{noisy[at] + 1:,}", *(number(float(each[at])) for each in columns.values())) for at in thinned(len(noisy), _ROWS)]
+    rows = thinned(len(noisy), _ROWS)
+    table = {name: [f"{each[at]:.6g}" for at in rows] for name, each in columns.items()}
     at = "every step" if run.noise_at == "every_step" else "the last step of every pass, and of all"
-    same = f", each time with the same multiplier {number(float(levels[0]))}" if float(levels.min()) == float(levels.max()) else ""
+    same = f", each time with the same multiplier {levels[0]:.6g}" if float(levels.min()) == float(levels.max()) else ""
     words = f"Noise is added at {at}: {len(noisy):,} of {run.total_steps:,} steps{same}."
     if len(noisy) == 1:
-        words = f"Noise is added once, at step {noisy[0] + 1:,}, with the multiplier {number(float(levels[0]))}."
+        words = f"Noise is added once, at step {noisy[0] + 1:,}, with the multiplier {levels[0]:.6g}."
     if run.noise is not None:
-        drawn = number(float(run.uncorrelated.noise_multipliers.max()))
+        drawn = f"{run.uncorrelated.noise_multipliers.max():.6g}"
         words += (
             f" It is correlated over the steps ({run.noise.summary}): what is drawn for a step has the multiplier {drawn}, and each step "
         )
@@ -272,13 +258,13 @@ def noise(subject: Subject) -> Section | None:
     blocks = (
         f"{words} The multiplier is the standard deviation of the noise on the sum of a batch's gradients, in units of the longest "
         "gradient that a record may have.",
-        Picture(
-            "Line plot. Across: steps. Up: noise multiplier of each step with noise; the table below has some of them.",
+        *_shown(
             "Noise multiplier of each step with noise.",
             _against_steps([line], "noise multiplier"),
+            "Noise and step size",
+            {"step": [f"{noisy[at] + 1:,}" for at in rows], **table},
             height=2.5,
         ),
-        Table("Noise and step size", ("step", *columns), tuple(rows), numbers=tuple(range(len(columns) + 1))),
     )
     stored = None if run.noise_multiplier is None else schedule_document(run.noise_multiplier)
     data = {"noise_at": run.noise_at, "noise_multiplier": stored, "steps_with_noise": len(noisy)}
@@ -297,10 +283,16 @@ def training(subject: Subject) -> Section:
         )
         blocks.append(Notice("caution", "NOT COVERED BY THE GUARANTEE", words))
     if scores:
-        marks = tuple("danger" for _ in scores)
-        blocks.append(Table("Private: computed on the data itself", ("what", "value"), scores, numbers=(1,), marks=marks))
+        caption = "Private: computed on the data itself"
+        blocks.append(Table(caption, ("what", "value"), scores, numbers=(1,), marks=("danger",) * len(scores)))
     for one in curves:
-        blocks += _of_curve(one)
+        mark = "private, not covered by the guarantee" if one.private else "covered by the guarantee, or of public data"
+        rows = thinned(len(one.steps), _ROWS)
+        columns = {"step": [f"{one.steps[at]:,}" for at in rows], "value": [f"{one.values[at]:.6g}" for at in rows]}
+        look = _look("alert", 1.8, linestyle="--") if one.private else _look("main", 1.8)
+        plot = _against_steps([Series(one.steps, one.values, look)], "value (private)" if one.private else "value")
+        marks = ("danger" if one.private else "",) * len(rows)
+        blocks += _shown(f"{one.name} ({mark}).", plot, f"{one.name} ({mark})", columns, marks, height=2.5)
     if not curves:
         blocks.append("No curve that the guarantee covers was recorded.")
     if hidden:
@@ -314,16 +306,3 @@ def training(subject: Subject) -> Section:
         ]
     data = {"curves": [one.model_dump() for one in curves], "scores": [list(one) for one in scores], "left_out": hidden}
     return Section("training", "Training curves", tuple(blocks), data)
-
-
-def _of_curve(one: Curve) -> tuple[Picture, Table]:
-    mark = "private, not covered by the guarantee" if one.private else "covered by the guarantee, or of public data"
-    rows = tuple((f"{one.steps[place]:,}", number(one.values[place])) for place in thinned(len(one.steps), _ROWS))
-    look = _look("alert", 1.8, linestyle="--") if one.private else _look("main", 1.8)
-    plot = _against_steps([Series(one.steps, one.values, look)], "value (private)" if one.private else "value")
-    alt = f"Line plot of {one.name} against steps; the table below has some points."
-    marks = tuple("danger" if one.private else "" for _ in rows)
-    return (
-        Picture(alt, f"{one.name} ({mark}).", plot, height=2.5),
-        Table(f"{one.name} ({mark})", ("step", "value"), rows, numbers=(0, 1), marks=marks),
-    )

@@ -12,23 +12,11 @@ from lethe.report.model import Block, Facts, Heading, Items, Notice, Section, Ta
 from lethe.report.sections.evidence import total_table
 from lethe.report.sections.numbers import Lines
 from lethe.report.subject import Subject
-from lethe.report.wording import (
-    CHANGES,
-    MORE_THAN_SEEN,
-    RELATIONS,
-    SEEN,
-    explained_terms,
-    factor,
-    number,
-    of_unit,
-    percent,
-    proved_by,
-    times,
-)
+from lethe.report.wording import CHANGES, MORE_THAN_SEEN, RELATIONS, SEEN, explained_terms, factor, of_unit, percent, proved_by, times
 from lethe.run.descended import descends_envelope
 from lethe.run.participation import Participation
 from lethe.run.run import Run
-from lethe.run.schedules.base import Schedule
+from lethe.run.schedules.shapes import Schedule
 
 # How often a guess is right, at most, and how that is said.
 _STRENGTHS = ((0.6, "can hardly tell"), (0.75, "has only a limited advantage in telling"), (0.95, "may often be able to tell"))
@@ -111,8 +99,8 @@ def _glance(subject: Subject) -> dict[str, str]:
     rows["What is promised"] = f"{proved}, {relation_words(stated.neighbours, stated.unit)}"
     if stated.unit != "record":
         rows["What a user is"] = "all records of one id, whose gradients are averaged and clipped as one"
-    if subject.certificate is not None:
-        rows["Proved by"] = proved_by(subject.certificate.theorem)
+    if subject.theorem:
+        rows["Proved by"] = proved_by(subject.theorem)
     return {"What was released" if subject.run is None else "What was trained": subject.what, **rows}
 
 
@@ -126,9 +114,9 @@ def facts_of_run(run: Run) -> dict[str, str]:
     passes = "" if run.passes is None else f", {times(run.passes, 'pass', 'passes')} over the data"
     gradients = "not clipped; the loss bounds them"
     if run.clip_norm is not None and descends_envelope(run):
-        gradients = f"of each loss's envelope, which is no steeper than {number(run.clip_norm)}"
+        gradients = f"of each loss's envelope, which is no steeper than {run.clip_norm:.6g}"
     elif run.clip_norm is not None:
-        gradients = f"clipped to norm {number(run.clip_norm)}"
+        gradients = f"clipped to norm {run.clip_norm:.6g}"
     return {
         "Training data": f"{run.records:,} records (a public number){_unused(run)}",
         "Length": times(run.total_steps, "step", "steps") + passes,
@@ -156,61 +144,45 @@ def _noise(run: Run) -> str:
     noisy = run.uncorrelated.noise_multipliers[run.noisy_steps]
     low, high = float(noisy.min()), float(noisy.max())
     if isinstance(run.noise_multiplier, Schedule) and low < high:
-        return f"Gaussian, standard deviation {number(low)} to {number(high)} {_LONGEST}, {at}"
+        return f"Gaussian, standard deviation {low:.6g} to {high:.6g} {_LONGEST}, {at}"
     if run.noise is not None:
         at += f", drawn anew and correlated over the steps ({run.noise.summary})"
-    return f"Gaussian, standard deviation {number(high)} {_LONGEST}, {at}" if high > 0.0 else "none"
+    return f"Gaussian, standard deviation {high:.6g} {_LONGEST}, {at}" if high > 0.0 else "none"
 
 
 def notices(subject: Subject) -> tuple[Notice, ...]:
     """What stands on top, the worst first."""
-    found: list[Notice] = []
-    if not subject.private:
-        why = subject.proof.not_private.removeprefix("NOT PRIVATE: ")
-        why = why or " ".join(f"{one.detail}." for one in subject.failing) or "no epsilon is proved."
-        found.append(Notice("danger", "NOT PRIVATE", f"Do not rely on any privacy of what was released: {why}"))
-    found += [
-        Notice("danger", "OTHER WEIGHTS", f"This report is not about the weights that lie beside the certificate: {answer.why}.")
-        for answer in subject.answers
-        if answer.question.startswith("belongs") and not answer.yes and subject.sealed
-    ]
-    found += [
-        Notice("danger", f"THE AUDIT SAYS {page.verdict.upper()}", f"{page.subject}: {page.says}. See the section on the audit.")
-        for page in subject.audits
-        if page.failed
-    ]
-    if subject.large_delta and subject.private:
-        words = f"Delta = {subject.delta:g} is 1 / (number of records) or more. Publishing one record whole would pass such a promise."
-        found.append(Notice("danger", "DELTA IS TOO LARGE", words))
-    if subject.private:  # of nothing, nobody needs to vouch
-        found += _vouching(subject)
-    if subject.note:
-        found.append(Notice("plain", "Another version", subject.note))
-    return tuple(found)
+    why = subject.proof.not_private.removeprefix("NOT PRIVATE: ")
+    why = why or " ".join(f"{one.detail}." for one in subject.failing) or "no epsilon is proved."
+    whole = f"Delta = {subject.delta:g} is 1 / (number of records) or more. Publishing one record whole would pass such a promise."
+    other = [one.why for one in subject.answers if one.question.startswith("belongs") and not one.yes and subject.sealed]
+    danger = [("NOT PRIVATE", f"Do not rely on any privacy of what was released: {why}")] if not subject.private else []
+    danger += [("OTHER WEIGHTS", f"This report is not about the weights that lie beside the certificate: {one}.") for one in other]
+    failed = (page for page in subject.audits if page.failed)
+    danger += [(f"THE AUDIT SAYS {one.verdict.upper()}", f"{one.subject}: {one.says}. See the section on the audit.") for one in failed]
+    danger += [("DELTA IS TOO LARGE", whole)] if subject.large_delta and subject.private else []
+    vouched = _vouched(subject) if subject.private else ()  # of nothing, nobody needs to vouch
+    note = [Notice("plain", "Another version", subject.note)] if subject.note else []
+    return (*(Notice("danger", *words) for words in danger), *vouched, *note)
 
 
-def _vouching(subject: Subject) -> list[Notice]:
+def _vouched(subject: Subject) -> tuple[Notice, ...]:
     seal = subject.seal
     if subject.sealed:
         by = "in every part, with a key that is known here" if seal is None else seal.words
-        if by.endswith("this installation's key"):
-            by += " (kept on the computer that made this report)"
-        lines = times(len(subject.known("declared")), "line is", "lines are")
-        words = (
-            f"The code that trained signed what it did: {by}. Whoever holds the key could sign anything. {lines} declared; section 3 lists "
+        by += " (kept on the computer that made this report)" if by.endswith("this installation's key") else ""
+        declared = f"{times(len(subject.known('declared')), 'line is', 'lines are')} declared; section 3 lists all that must be believed."
+        return (
+            Notice(
+                "plain", "Sealed", f"The code that trained signed what it did: {by}. Whoever holds the key could sign anything. {declared}"
+            ),
         )
-        return [Notice("plain", "Sealed", f"{words}all that must be believed.")]
-    if subject.certificate is None and subject.known("enforced"):
-        return []
-    words = "Nobody vouches for what this rests on. The numbers are true only if every declared line is."
-    if subject.certificate is not None:
-        words = (
-            "Nobody vouches that this training took place as described. The numbers follow from a description that somebody typed or that "
-            "a file holds; they are true only if it is."
-        )
-    if seal is not None:
-        words += f" There is a seal, which is not believed here: {seal.words}."
-    return [Notice("caution", "DECLARED ONLY", words)]
+    if subject.run is None and subject.known("enforced"):
+        return ()
+    what = "for what this rests on" if subject.run is None else "that this training took place as described"
+    words = f"Nobody vouches {what}. The numbers are true only if every declared line, and all that is described here, is."
+    words += "" if seal is None else f" There is a seal, which is not believed here: {seal.words}."
+    return (Notice("caution", "DECLARED ONLY", words),)
 
 
 def protection(subject: Subject) -> Section:
@@ -273,7 +245,7 @@ def _table(caption: str, found: tuple[Finding, ...], mark: str) -> Table:
 
 def _believed(subject: Subject) -> tuple[str, ...]:
     codes, seal = sorted({one.by for one in subject.known("enforced") if one.by}), subject.seal
-    theorem = "" if subject.certificate is None else f" ({subject.certificate.theorem})"
+    theorem = f" ({subject.theorem})" if subject.theorem else ""
     vouched = "What was done is what is described here; no seal that is believed says so."
     if subject.sealed:
         key = "The keys that sealed the parts were" if seal is None or seal.signer is None else f"The key {seal.signer.fingerprint} was"

@@ -8,9 +8,8 @@ from __future__ import annotations
 from lethe.documents.specification import from_tagged
 from lethe.errors import InputError
 from lethe.run.losses.base import Convex, GeneralisedLinear, Holder, Loss, Smooth, StronglyConvex, Unknown, WeaklyConvex
-from lethe.run.losses.hinge import OneVersusRest, SmoothedHinge
-from lethe.run.losses.least_squares import Huber, LeastSquares
 from lethe.run.losses.logistic import Logistic, TruncatedLogistic
+from lethe.run.losses.piecewise import Huber, LeastSquares, OneVersusRest, SmoothedHinge
 from lethe.run.losses.softmax import Softmax, TruncatedSoftmax
 
 __all__ = [

@@ -19,7 +19,37 @@ from lethe.calculus.domains import FloatArray, outside, require_positive
 from lethe.errors import InputError
 from lethe.run.losses.base import Loss
 from lethe.run.losses.curvatures import Curvatures
-from lethe.run.losses.targets import class_targets
+
+
+def real_targets(values: Any, *, count: int) -> FloatArray:
+    """Targets as floats, shape (n,); InputError unless they are `count` finite numbers."""
+    needed = f"{count} finite numbers in one row, one for each record"
+    try:
+        array = np.array(values)
+    except (TypeError, ValueError):
+        raise outside("targets", type(values).__name__, needed) from None
+    if array.dtype.kind not in "iuf" or array.shape != (count,):
+        raise outside("targets", f"array of shape {array.shape} and type {array.dtype}", needed)
+    finite = np.isfinite(array)
+    if not finite.all():
+        first = int(np.argmin(finite))
+        raise outside(f"targets[{first}]", float(array[first]), "a finite number")
+    return array.astype(np.float64)
+
+
+def class_targets(values: Any, *, count: int, classes: int) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """Class labels 0, ..., classes - 1 of n records as integers, shape (n,); the number of classes, >= 2, is public."""
+    table = real_targets(values, count=count)
+    wrong = (table != np.floor(table)) | (table < 0) | (table >= classes)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise InputError(
+            f"targets[{first}] = {table[first]:g}; it needs a class, a whole number from 0 to {classes - 1}.",
+            source="the argument targets",
+            remedy="number the classes by a public list",
+        )
+    return table.astype(np.intp)
+
 
 # One rounding up after a product and a square root: the derived constants stay upper bounds.
 _UP, _UP_TWICE = 1 + 2**-51, 1 + 2**-50

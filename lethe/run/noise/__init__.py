@@ -6,8 +6,7 @@ from typing import Any
 
 from lethe.documents.specification import from_tagged
 from lethe.errors import InputError
-from lethe.run.noise.base import CorrelatedNoise
-from lethe.run.noise.strategies import BandedToeplitz, BufferedToeplitz, LowerTriangular
+from lethe.run.noise.strategies import BandedToeplitz, BufferedToeplitz, CorrelatedNoise, LowerTriangular
 
 __all__ = ["BandedToeplitz", "BufferedToeplitz", "LowerTriangular"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lethe.errors import HypothesisError, InputError
-from lethe.run.noise.base import CorrelatedNoise
+from lethe.run.noise.strategies import CorrelatedNoise
 
 
 class Draws:

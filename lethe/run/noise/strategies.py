@@ -1,24 +1,85 @@
-"""Strategies: Toeplitz ones, the same few numbers at every step for any number of steps, and a matrix in a file, known by its hash."""
+"""Correlated noise: a strategy as a Run states it, how large the noise is at each step, and the strategies."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
+from abc import ABC, abstractmethod
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import BeforeValidator, Field, model_validator
+from scipy import linalg
 
 from lethe.calculus.correlated.matrices import MOST_DENSE, blt_column, require_strategy
-from lethe.calculus.correlated.streams import BandedStream, BufferedStream, MatrixStream
+from lethe.calculus.correlated.streams import BandedStream, BufferedStream, MatrixStream, Stream
 from lethe.calculus.domains import FloatArray
+from lethe.documents.specification import Specification, names_itself
 from lethe.documents.strict import reading_arrays, write_bytes
 from lethe.errors import InputError
-from lethe.run.noise.base import CorrelatedNoise
+
+# The square of a growth that no arithmetic survives.
+_TOO_MUCH = 1e40
+
+
+class CorrelatedNoise(Specification, ABC):
+    r"""Noise $w = C^{-1} z$ on the sums of gradients, with $z_t \sim N(0, z^2 C^2 I)$ drawn afresh at each step.
+
+    Class attributes:
+        kind: the name in a Run document.
+        summary: what it is, in a few words.
+        any_length: whether it is a strategy for every number of steps; else for its own alone.
+    """
+
+    kind: ClassVar[str]
+    summary: ClassVar[str]
+    any_length: ClassVar[bool] = True
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a kind that inherits from another."""
+        super().__pydantic_init_subclass__(**kwargs)
+        names_itself(cls, "kind")
+
+    def __hash__(self) -> int:
+        """Of the kind and its fields."""
+        return hash((self.kind, *(getattr(self, name) for name in type(self).model_fields)))
+
+    @abstractmethod
+    def strategy(self, steps: int) -> FloatArray:
+        """C for so many steps: the first column of a Toeplitz matrix, shape (T,), or a lower-triangular matrix, shape (T, T)."""
+
+    @abstractmethod
+    def stream(self, *, product: bool = False) -> Stream:
+        """What correlates the draws of one training, from its first step on; `product`: to multiply by C instead of its inverse."""
+
+    def to_document(self) -> dict[str, Any]:
+        """{kind: name, ...}."""
+        return {"kind": self.kind, **self.model_dump(mode="json")}
+
+
+def growths(noise: CorrelatedNoise, steps: int) -> FloatArray:
+    r"""Each step's noise, where a draw has deviation 1: $\sqrt{(C^{-1}C^{-\top})_{tt}}$, shape (T,), infinity where it overflows."""
+    strategy = noise.strategy(steps)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if strategy.ndim == 2:
+            inverse = linalg.solve_triangular(strategy, np.eye(steps), lower=True)
+            squares = np.square(inverse).sum(axis=1)
+        else:
+            squares, stream, total = np.full(steps, math.inf), noise.stream(), 0.0
+            for step in range(steps):
+                total += float(stream.next(float(step == 0))) ** 2
+                if not total < _TOO_MUCH:
+                    break
+                squares[step] = total
+        found = np.sqrt(squares)
+    return np.where(np.isfinite(found), found, math.inf)
+
 
 _REMEDY = "give the .npy file that LowerTriangular.saved wrote, under its own path."
 _HEADER = 4096

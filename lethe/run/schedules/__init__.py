@@ -12,9 +12,8 @@ import numpy as np
 
 from lethe.documents.specification import from_tagged
 from lethe.errors import InputError
-from lethe.run.schedules.base import Schedule
 from lethe.run.schedules.influence import Influence
-from lethe.run.schedules.shapes import Constant, Explicit, Exponential, Polynomial, Repeated, Step, TimeDecay
+from lethe.run.schedules.shapes import Constant, Explicit, Exponential, Polynomial, Repeated, Schedule, Step, TimeDecay
 
 __all__ = ["Constant", "Exponential", "Influence", "Polynomial", "Step", "TimeDecay"]
 
@@ -75,6 +74,6 @@ def as_schedule(value: float | Schedule) -> Schedule:
     return value if isinstance(value, Schedule) else Constant(value=value)
 
 
-def schedule_document(value: float | Schedule) -> Any:
-    """The document form of a schedule: number, list or mapping."""
-    return as_schedule(value).to_document()
+def schedule_document(value: float | Schedule | None) -> Any:
+    """The document form of a schedule: number, list or mapping; None is null."""
+    return None if value is None else as_schedule(value).to_document()

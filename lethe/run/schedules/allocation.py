@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from lethe.calculus.domains import outside, require_positive, require_vector
 from lethe.calculus.privacy_losses.distributions import MOST_STEPS
 from lethe.errors import InputError
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 _EPS = float(np.finfo(np.float64).eps)
 SMALLEST = float(np.finfo(np.float64).tiny)

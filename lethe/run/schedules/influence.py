@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from lethe.documents.specification import StoredSpecification
 from lethe.errors import InputError
 from lethe.run.schedules.allocation import SMALLEST, checked_steps
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 _Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1, strict=False)]
 Basis = Literal["assumed", "curvature", "quadratic", "synthetic", "public"]

@@ -15,7 +15,7 @@ from lethe.calculus.sampled.renyi import ORDERS, renyi_values
 from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.literature.bok_2024 import citation, contraction, shared_hypotheses, step_constant
 from lethe.theorems.requirements import bounded_domain, design, secrecy

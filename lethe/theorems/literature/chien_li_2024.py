@@ -24,7 +24,7 @@ from lethe.certificates.parts import Citation, StepConstant
 from lethe.run.descended import clipped_along_a_line
 from lethe.run.losses import Holder
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.citations import cite

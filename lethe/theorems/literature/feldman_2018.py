@@ -11,7 +11,7 @@ from lethe.calculus.rounding import above
 from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.citations import cite

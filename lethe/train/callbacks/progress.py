@@ -11,8 +11,7 @@ from rich.errors import LiveError
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from lethe.accounting.certify import certify
-from lethe.accounting.cumulative import stopped
+from lethe.accounting.certify import certify, stopped
 from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import Callback, StepEnd, TrainingEnd

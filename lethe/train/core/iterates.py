@@ -22,7 +22,7 @@ from lethe.errors import InputError, LetheError
 from lethe.run.precision import Precision
 from lethe.run.regularisers import Simplex
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 
 # What a gradient alone moves to lies within two radii. A step rounds at most 34.5 times at the radius (docs/theory.md, section 14).
 _ABOVE_RADIUS, _ROUNDINGS = 2.0, 18.0

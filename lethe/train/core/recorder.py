@@ -12,7 +12,7 @@ from lethe.errors import HypothesisError
 from lethe.run.known_fields import require_run
 from lethe.run.participation import KNOWN_SIZES, unknown_sizes
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
+from lethe.run.schedules.shapes import Array
 from lethe.train.core.samplers import Batch, length
 
 _REMEDY = "train with lethe.train.fit as it is, or certify by hand a run that bounds this one."

@@ -12,8 +12,7 @@ import torch
 from lethe.errors import InputError
 from lethe.partitions.dask_tables import is_dask
 from lethe.partitions.table import PartitionedTable
-from lethe.run.losses.linear import LinearLoss
-from lethe.run.losses.targets import class_targets, real_targets
+from lethe.run.losses.linear import LinearLoss, class_targets, real_targets
 from lethe.train.core.iterates import onto_ball
 from lethe.train.fitted import ModelDescription
 from lethe.train.linear.gradients import losses_of

@@ -15,16 +15,15 @@ from made_up_theorems import FAKES, Fake, Growing
 from printed_tables import printed
 
 import lethe
-from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.certify import cumulative_privacy
 from lethe.audit.statistics.curves import AuditSetting
 from lethe.audit.statistics.lower_bounds import two_world
 from lethe.audit.statistics.rules import FixedThreshold
 from lethe.certificates.records import TrainingRecord
 from lethe.documents.shortened import few_lines, shortened, thinned
 from lethe.documents.strict import to_json
-from lethe.report.files import comparison_files
 from lethe.report.sections.evidence import comparison_blocks
-from lethe.report.tables import sweep_tables, terminal
+from lethe.report.tables import comparison_files, sweep_tables, terminal
 from lethe.theorems.registry import ALL, OURS
 
 PNG = b"\x89PNG"
@@ -134,7 +133,9 @@ def test_the_files_of_a_comparison(over: Literal["noise", "steps"] | None) -> No
 
 
 def test_plots_of_numbers_off_the_scale_and_of_nothing_proved(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = _figures(monkeypatch)
+    plots = pytest.importorskip("lethe.report.drawing")
+    figures, draw = list[Any](), plots.png
+    monkeypatch.setattr(plots, "png", lambda figure: (figures.append(figure), draw(figure))[1])
     comparison_files(lethe.compare(make_run(), 1e-5, theorems=(*OURS, Fake("far", 1e6), Fake("near", 1e-6, "refuted"))))
     (axes,) = figures[0].axes
     arrows = {round(text.xy[0], 3) for text in axes.texts if text.arrow_patch is not None}
@@ -159,15 +160,6 @@ def test_plots_of_numbers_off_the_scale_and_of_nothing_proved(monkeypatch: pytes
     assert [figure.axes[0].get_title()[:11] for figure in figures] == ["", "", "NOT PRIVATE", "NOT PRIVATE"]
 
 
-def _figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures drawn from now on."""
-    plots = pytest.importorskip("lethe.report.drawing")
-    drawn: list[Any] = []
-    draw = plots.png
-    monkeypatch.setattr(plots, "png", lambda figure: (drawn.append(figure), draw(figure))[1])
-    return drawn
-
-
 def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
     comparison = lethe.compare(make_run(), 1e-5, theorems=(*OURS, *FAKES))
     page = printed(*terminal(comparison_blocks(comparison)))
@@ -188,17 +180,14 @@ def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
 @pytest.mark.parametrize("design", [pytest.param(one, marks=[] if one == "shuffled_once" else pytest.mark.nightly) for one in DESIGNS])
 def test_names_stand_whole_in_eighty_columns(design: str) -> None:
     run = make_run(batches=batches(design, 10))
-    page = printed(*terminal(comparison_blocks(lethe.compare(run, 1e-5))), width=80)
-    assert max(map(len, page.splitlines())) <= 80
-    assert "…" not in page
-    names = {line.split()[0] for line in page.splitlines() if line.strip()}
-    assert {theorem.name for theorem in ALL} <= names
     sweep = lethe.compare(run, 1e-5, over="passes", values=[1, 5, 20, 100])
-    page = printed(*sweep_tables(sweep, 80), width=80)
-    assert max(map(len, page.splitlines())) <= 80
-    assert {line[0].theorem for line in sweep.lines if any(row.epsilon is not None for row in line)} <= {
-        line.split()[0] for line in page.splitlines() if line.strip()
-    }
+    swept = {line[0].theorem for line in sweep.lines if any(row.epsilon is not None for row in line)}
+    whole = terminal(comparison_blocks(lethe.compare(run, 1e-5)))
+    for tables, names in ((whole, {theorem.name for theorem in ALL}), (sweep_tables(sweep, 80), swept)):
+        page = printed(*tables, width=80)
+        assert max(map(len, page.splitlines())) <= 80
+        assert "…" not in page
+        assert names <= {line.split()[0] for line in page.splitlines() if line.strip()}
 
 
 def test_a_sweep_says_by_which_theorem() -> None:

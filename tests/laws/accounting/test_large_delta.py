@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import lethe
 import lethe.estimators
-from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.certify import cumulative_privacy
 from lethe.accounting.heavy_tailed import certify_solution
 from lethe.calculus.large_delta import delta_for, is_large, usual_delta
 from lethe.cli.app import app
@@ -32,17 +32,9 @@ from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean, ShuffledCoo
 from lethe.jobs.training import Job
 
 RUN = make_run(noise_multiplier=9.0)  # of 100 records
-
-
 PROBLEM = Problem(gradient=lambda parameters, records: parameters - np.asarray(records), dimension=2, smoothness=1.0, strong_convexity=1.0)
-
-
 ROWS = np.zeros((100, 2))
-
-
 PHASE = LocalPhase(records=50, steps=2, step_size=0.1, clip_norm=1.0, strength=1.0, radius=1.0)
-
-
 SOLUTION = multi_pass(PROBLEM, ROWS, oracle=ClippedMean(clip_norm=1.0, rho=0.1), passes=2, batch_size=50, step_size=0.1)
 
 
@@ -161,8 +153,7 @@ def made(kind: type[PrivateEstimator], **said: Any) -> Any:
 
 @pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda kind: kind.__name__)
 def test_every_estimator_refuses_it_before_anything_is_released(kind: type[PrivateEstimator]) -> None:
-    random = np.random.default_rng(0)
-    rows, labels = random.normal(size=(60, 3)), random.integers(0, 2, 60)
+    rows, labels = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
     assert made(kind).get_params()["options__allow_large_delta"] is False
     with pytest.raises(lethe.InputError, match="with 60 records it needs to be below 1/records"):
         made(kind, delta=1 / 60).fit(rows, labels)
@@ -181,8 +172,7 @@ def test_every_estimator_refuses_it_before_anything_is_released(kind: type[Priva
     ids=lambda model: type(model).__name__,
 )
 def test_estimators_say_what_was_allowed(model: Any) -> None:
-    random = np.random.default_rng(0)
-    rows, labels = random.normal(size=(60, 2)), random.integers(0, 2, 60)
+    rows, labels = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
     model.set_params(delta=0.1, options__allow_large_delta=True, epsilon=20.0).fit(rows, labels)
     said = "note: delta >= 1/records = 0.0166: such a delta allows one record in 60 to be published whole."
     assert said in model.privacy_report_

@@ -9,58 +9,8 @@ import numpy as np
 import pytest
 from exact_losses import DIGITS, Way, exact_delta, loss_at, profile_on_grid
 
-from lethe.calculus.sampled.profiles import Step, added_delta, fixed_size_delta, removed_delta, replaced_delta, step_losses
-from lethe.calculus.sampled.renyi import Relation
-
-CASES = [(0.025, 3.0), (0.01, 1.0), (0.5, 2.0), (0.9, 5.0), (0.1, 40.0), (1e-4, 0.8)]
-
-
-def log_densities(q: float, mu: float, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    normal = -(x**2) / 2 - math.log(math.sqrt(2 * math.pi))
-    return np.logaddexp(math.log1p(-q) + normal, math.log(q) + normal + mu * x - mu * mu / 2), normal
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize(("q", "z"), CASES)
-def test_profile_is_the_worse_direction_of_an_integral_and_its_mirror(q: float, z: float) -> None:
-    mu = 2 / z
-    x = np.linspace(-12, 12 + mu, 400_001)
-    width = x[1] - x[0]
-    mixture, normal = log_densities(q, mu, x)
-    for epsilon in (0.0, 1e-3, 0.05, 0.3, 1.0, 2.5):
-        exact = [float(np.maximum(np.exp(a) - np.exp(epsilon + b), 0.0).sum() * width) for a, b in ((mixture, normal), (normal, mixture))]
-        value = float(fixed_size_delta(q, z, epsilon))
-        assert exact[0] >= exact[1] - 1e-9
-        assert value == pytest.approx(exact[0], rel=1e-7, abs=1e-9 * q)  # second order in a step of 7e-5 at the kink
-        mirror = float(fixed_size_delta(q, z, -epsilon))
-        assert mirror == pytest.approx(1 - math.exp(-epsilon) * (1 - value), abs=1e-14)
-        # The pair itself, at negative epsilon, is below the symmetric profile in both directions.
-        below = [float(np.maximum(np.exp(a) - np.exp(-epsilon + b), 0.0).sum() * width) for a, b in ((mixture, normal), (normal, mixture))]
-        assert mirror >= max(below) - 1e-9
-
-
-def profile_of(masses: np.ndarray, unbounded: float, interval: float, epsilon: float) -> float:
-    losses = (np.arange(masses.size) - masses.size // 2) * interval
-    above = losses > epsilon
-    return unbounded + float((masses[above] * -np.expm1(epsilon - losses[above])).sum())
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize(("q", "z"), CASES)
-@pytest.mark.parametrize("interval", [1e-4, 1e-3, 0.02])
-def test_discretised_profile_is_never_below_the_exact_one(q: float, z: float, interval: float) -> None:
-    (losses,) = step_losses([Step(q, z, "replace_one", "without_replacement")], interval, 1e-23)
-    masses, unbounded = losses.masses, losses.infinite
-    reach = (masses.size // 2) * interval
-    rng = np.random.default_rng(7)
-    levels = np.concatenate((rng.uniform(-1.2 * reach, 1.2 * reach, 30), np.round(rng.uniform(-reach, reach, 20) / interval) * interval))
-    for epsilon in (*levels.tolist(), 0.0, interval, -interval, reach, -reach):
-        # Against the profile before its own rounding up; exact in the last digits of a number near 1 it cannot be.
-        exact = float(fixed_size_delta(q, z, epsilon)) * (1 - 1e-13) - 4.5e-16 - 1e-14 * q
-        assert profile_of(masses, unbounded, interval, epsilon) >= exact
-    assert 1.0 <= masses.sum() + unbounded <= 1.0 + 1e-9
-    at_zero = profile_of(masses, unbounded, interval, 0.0)
-    assert at_zero <= float(fixed_size_delta(q, z, 0.0)) * (1 + 1e-9) + 1e-14
+from lethe.calculus.sampled.profiles import SampledStep, added_delta, fixed_size_delta, removed_delta, replaced_delta, step_losses
+from lethe.calculus.sampled.renyi import Design, Relation
 
 
 @pytest.mark.sampled(3)
@@ -107,6 +57,9 @@ def epsilons(way: Way, q: float, z: float) -> np.ndarray:
 @pytest.mark.parametrize("q", PROBABILITIES)
 def test_profiles_are_just_above_the_exact_ones(q: float, z: float, way: Way) -> None:
     levels = epsilons(way, q, z)
+    if way == "removed":  # at negative epsilons, of a batch of fixed size, the same in both directions
+        mirrored = fixed_size_delta(q, 2 * z, -levels)
+        assert mirrored == pytest.approx(1 - np.exp(-levels) * (1 - fixed_size_delta(q, 2 * z, levels)), abs=1e-14)
     with mpmath.workdps(DIGITS):
         for level, value in zip(levels.tolist(), PROFILES[way](q, z, levels).tolist(), strict=True):
             # A grid point may lie half a unit lower than the float that stands for it.
@@ -141,16 +94,26 @@ GRIDS: list[tuple[float, float, float]] = [
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+@pytest.mark.parametrize(
+    ("relation", "design", "ways"),
+    [
+        ("zero_out", "poisson", ("removed", "added")),
+        ("replace_one", "poisson", ("replaced",)),
+        ("replace_one", "without_replacement", ("removed",)),  # with half the noise, and the same in both directions
+    ],
+)
 @pytest.mark.parametrize(("q", "z", "interval"), GRIDS)
-def test_losses_dominate_the_step_at_every_order_in_both_directions(q: float, z: float, interval: float, relation: Relation) -> None:
-    losses = step_losses([Step(q, z, relation, "poisson")], interval, 1e-23)
-    ways: tuple[Way, ...] = ("removed", "added") if relation == "zero_out" else ("replaced",)
+def test_losses_dominate_the_step_at_every_order_in_both_directions(
+    q: float, z: float, interval: float, relation: Relation, design: Design, ways: tuple[Way, ...]
+) -> None:
+    losses = step_losses([SampledStep(q, z if design == "poisson" else 2.0 * z, relation, design)], interval, 1e-23)
     with mpmath.workdps(DIGITS):
         h = mpmath.mpf(interval)
         for way, one in zip(ways, losses, strict=True):
             for place, value in profile_on_grid(one, interval).items():
-                exact = exact_delta(way, q, z, h * place)
+                exact = exact_delta(way, q, z, h * abs(place) if design == "without_replacement" else h * place)
+                if design == "without_replacement" and place < 0:  # its own mirror image
+                    exact = 1 - mpmath.exp(h * place) * (1 - exact)
                 # The chords meet the profile at the places where there are any.
                 assert exact <= value
                 if one.lowest <= place < one.lowest + one.masses.size:

@@ -55,3 +55,27 @@ def contributions_of(slot: int, slots: int, steps: int, vectors: Array) -> Array
     made = np.zeros((steps, vectors.shape[1]))
     made[slot::slots] = vectors[: len(made[slot::slots])]
     return made
+
+
+def adaptive_losses(matrix: Array, sigma: float, slots: tuple[int, ...], period: int, *, backwards: bool) -> Array:
+    """Draws of the privacy loss of all outputs to whoever turns a record's gradient by what was released, and knows its possible slots."""
+    random, samples = np.random.default_rng(1), 200_000
+    true, seen = random.choice(slots, size=samples), np.zeros((samples, len(matrix)))
+    losses, given = np.zeros((len(slots), samples)), np.zeros((len(slots), samples, len(matrix)))
+    for step in range(len(matrix)):
+        answer = np.where(seen[:, :step].sum(axis=1) >= 0.0, 1.0, -1.0)
+        for place, slot in enumerate(slots):
+            given[place, :, step] = answer if step % period == slot else 0.0
+        moved = given @ matrix[step] / sigma
+        seen[:, step] = random.normal(size=samples)
+        if not backwards:
+            seen[:, step] += sum(np.where(true == slot, moved[place], 0.0) for place, slot in enumerate(slots))
+        losses += seen[:, step] * moved - 0.5 * moved**2
+    ratio = np.logaddexp.reduce(losses) - np.log(len(slots))
+    return -ratio if backwards else ratio
+
+
+def worth_the_name(losses: Array, epsilon: float, claimed: float, share: float) -> None:
+    """The divergence that losses are draws for is within 5 standard errors at most what is claimed, and at least this share of it."""
+    gains = np.maximum(-np.expm1(epsilon - losses), 0.0)
+    assert share * claimed < gains.mean() <= claimed + 5 * gains.std() / np.sqrt(gains.size)

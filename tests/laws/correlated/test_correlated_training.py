@@ -17,7 +17,7 @@ from torch import nn
 import lethe
 from lethe.calculus.correlated.matrices import binary_tree
 from lethe.errors import HypothesisError, InputError, LetheError
-from lethe.integrations.logging.description import EpsilonSoFar, settings_of
+from lethe.integrations.logging.run_logger import EpsilonSoFar, settings_of
 from lethe.run.noise import LowerTriangular
 from lethe.theorems.correlated_noise import slot_mus
 from lethe.train import Callback, PrivacyEngine, TrainOptions, fit
@@ -107,17 +107,6 @@ def test_a_linear_model_walks_by_it_and_is_recorded_as_planned(tmp_path: Path) -
     fitted, plain = (fit_linear(run, features, targets, classes=2) for run in (silent, silent.uncorrelated))
     assert fitted.run.noise == silent.noise
     assert (fitted.model.weights == plain.model.weights).all()
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("batches", [{"design": "full"}, {"design": "shuffled_once", "size": 10}, {"design": "balls_in_bins", "size": 10}])
-def test_it_trains_in_every_kept_order(batches: dict[str, Any], dtype: str) -> None:
-    features, targets = (column.numpy() for column in DATA)
-    run = make_run(noise=BANDED, batches=batches, noise_multiplier=0.1, passes=20, regulariser={"kind": "ball", "radius": 5.0})
-    fitted = fit_linear(run, features, targets, classes=2, dtype=dtype)
-    assert (fitted.model.predict(features) == targets).mean() > 0.9
-    assert fitted.run.noise == run.noise
 
 
 def test_noise_that_outgrows_its_draws_is_refused(tmp_path: Path) -> None:
@@ -243,9 +232,7 @@ def test_several_groups_are_drawn_from_in_turn(way: str) -> None:
 
 class Heard(Callback):
     def __init__(self) -> None:
-        self.begun: list[lethe.Run] = []
-        self.steps: list[StepEnd] = []
-        self.ends: list[TrainingEnd] = []
+        self.begun, self.steps, self.ends = list[lethe.Run](), list[StepEnd](), list[TrainingEnd]()
 
     def on_train_begin(self, run: lethe.Run, *, steps_done: int) -> None:
         self.begun.append(run)
@@ -284,21 +271,3 @@ def test_the_epsilon_so_far_is_that_of_the_strategy_so_far(tmp_path: Path) -> No
         shown = EpsilonSoFar(asked, DELTA)
         for step in heard.steps:
             assert shown.at(step) == pytest.approx(lethe.certify(known(step.step), DELTA).epsilon, rel=1e-12)
-
-
-@pytest.mark.nightly(by_day="test_each_shard_s_noise_has_the_strategy_s_covariance")
-def test_an_audit_finds_what_the_noise_gives_away_and_no_more() -> None:
-    """A canary alone in full batches: the last iterate is Gaussian, its noise the sum of the correlated noise of 4 steps."""
-    pytest.importorskip("joblib")
-    from lethe.audit import AuditConfig, TwoWorldGame
-    from lethe.audit.statistics.curves import gaussian_epsilon
-    from lethe.audit.trainers import audit
-
-    loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0, evidence="enforced")
-    run = make_run(records=4, batches={"design": "full"}, steps=4, passes=None, noise=BANDED, noise_multiplier=3.0, loss=loss)
-    spread = np.linalg.norm(np.ones(4) @ np.linalg.inv(strategy_of(run)))
-    truth = gaussian_epsilon(2 * 4 / (3.0 * float(spread)), DELTA)
-    page = audit(run, (np.zeros((4, 3)), np.zeros(4)), AuditConfig(delta=DELTA, game=TwoWorldGame(runs=500)))
-    assert page.verdict == "consistent"
-    assert page.claim is not None
-    assert 0.5 * truth < page.audits[1].epsilon < truth <= page.claim.epsilon * (1 + 1e-9)

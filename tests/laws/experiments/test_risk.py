@@ -82,31 +82,19 @@ def test_it_dominates_what_happens_on_random_quadratics(data: st.DataObject) -> 
     assert happens <= bound * (1 + 1e-9) + 1e-30  # 1 - lam / M is a rounding away from 0 where it should be 0, squared
 
 
-@given(kappa=st.floats(1.0, 300.0), exponent=st.floats(-6.0, 1.0))
-def test_the_whole_minimiser_is_the_one_brute_force_finds(kappa: float, exponent: float) -> None:
+@given(kappa=st.floats(1.001, 300.0), exponent=st.floats(-6.0, 1.0), far=st.floats(1.0, 3000.0))
+def test_the_whole_minimiser_is_the_one_brute_force_finds_and_the_real_one_is_a_minimum(kappa: float, exponent: float, far: float) -> None:
     alpha = 10.0**exponent
     for best, bound in ((best_steps_uniform(kappa, alpha), erub_uni), (best_steps_dynamic(kappa, alpha), erub_dyn)):
         horizon = 3 * best.steps + 40
         found = min(range(horizon), key=lambda steps, bound=bound: bound(steps, kappa, alpha))
         assert best.value == bound(best.steps, kappa, alpha) <= bound(found, kappa, alpha)
         assert best.steps == found or bound(found, kappa, alpha) == best.value
-
-
-@given(kappa=st.floats(1.001, 1e6), exponent=st.floats(-12.0, 2.0))
-def test_the_real_minimisers_are_minima(kappa: float, exponent: float) -> None:
-    alpha = 10.0**exponent
+    kappa, alpha = kappa * far, alpha / far**2
     for time, bound in ((t_uni_exact(kappa, alpha), erub_uni), (t_dyn_exact(kappa, alpha), erub_dyn)):
         least = bound(time, kappa, alpha)
-        for factor in (0.9, 0.99, 1.01, 1.1):
-            assert least <= bound(time * factor, kappa, alpha) * (1 + 1e-9)
+        assert all(least <= bound(time * factor, kappa, alpha) * (1 + 1e-9) for factor in (0.9, 0.99, 1.01, 1.1))
     assert erub_dyn(t_dyn_exact(kappa, alpha), kappa, alpha) == pytest.approx(erub_dyn_min(kappa, alpha), rel=1e-7)
-
-
-def test_extreme_numbers() -> None:
-    assert best_steps_uniform(1.0 + 2.0**-52, 1e-300).steps > 0
-    tiny = best_steps_uniform(1e18, 1e-40)
-    assert 0 < tiny.value < 1
-    assert tiny.steps == pytest.approx(tiny.continuous, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -129,16 +117,12 @@ def test_how_far_the_printed_and_the_stated_steps_are(
     assert found.value == pytest.approx(value, rel=2e-3)
     assert printed(kappa, alpha) == pytest.approx(said, rel=2e-3)
     assert bound(math.ceil(printed(kappa, alpha)), kappa, alpha) == pytest.approx(said_value, rel=2e-3)
+    if best is best_steps_uniform:  # Eq. (25): (1 + kappa ln(1 + x)) / (1 + x), x = g / alpha
+        x = decay(kappa) / alpha
+        assert erub_uni(t_uni_printed(kappa, alpha), kappa, alpha) == pytest.approx((1 + kappa * math.log1p(x)) / (1 + x), rel=1e-12)
     if best is best_steps_dynamic:
         assert abs(t_dyn_exact(kappa, alpha) - steps) < 1.0  # the formula of the proof is the minimiser
         assert t_uni_stated(kappa, alpha) == math.ceil(kappa * math.log1p(1 / (kappa * alpha)))
-
-
-def test_the_printed_value_is_the_bound_at_the_printed_steps() -> None:
-    """Eq. (25): (1 + kappa ln(1 + x)) / (1 + x), x = g / alpha."""
-    kappa, alpha = 30.0, 1e-3
-    x = decay(kappa) / alpha
-    assert erub_uni(t_uni_printed(kappa, alpha), kappa, alpha) == pytest.approx((1 + kappa * math.log1p(x)) / (1 + x), rel=1e-12)
 
 
 @given(

@@ -6,12 +6,14 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from how_many import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from noisy_quadratics import exact_momentum
 
 from lethe.run.schedules.allocation import optimal_schedule
+from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
 from lethe_experiments.risk.gradient_descent import noise_to_gap
 from lethe_experiments.risk.momentum import best_u3, u3, u3_short_bound, u3_uniform, u3_uniform_bound
 from lethe_experiments.risk.momentum_risk import (
@@ -173,3 +175,17 @@ def test_random_noisy_quadratics_stay_below_the_corrected_bound() -> None:
         assert path.risks[-1] <= right_side * (1 + 1e-9)
         tightest = min(tightest, right_side / path.risks[-1])
     assert tightest < 2.0  # the comparison is not empty
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 0.9, 0.999])
+def test_debiased_momentum_averages_as_stated(beta: float) -> None:
+    gradients = np.random.default_rng(1).standard_normal((30, 5))
+    point = torch.nn.Parameter(torch.zeros(5, dtype=torch.float64))
+    optimizer = DebiasedMomentum([point], lr=0.3, beta=beta)
+    expected = np.zeros(5)
+    for step, gradient in enumerate(gradients, start=1):
+        point.grad = torch.tensor(gradient)
+        optimizer.step()
+        expected -= 0.3 * debiased_weights(beta, step) @ gradients[:step]
+        np.testing.assert_allclose(point.detach().numpy(), expected, rtol=0, atol=1e-12)
+        assert torch.equal(point.grad, torch.tensor(gradient))

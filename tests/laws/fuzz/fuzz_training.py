@@ -43,14 +43,9 @@ AGREE = {torch.float32: 5e-3, torch.float64: 1e-5}
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one case.
+    """What became of one case, what is wrong, each in a line, and the largest change found, in units of the bound."""
 
-    Args:
-        kind: "trained", "refused: " or "refused, mixing: " and why; or "not refused", of a model that mixes records and was accepted.
-        findings: what is wrong, each in a line.
-        most: the largest change found, in units of the bound.
-    """
-
+    # "trained", "refused: " or "refused, mixing: " and why; or "not refused", of a model that mixes records and was accepted.
     kind: str
     findings: list[str] = field(default_factory=list)
     most: float = 0.0

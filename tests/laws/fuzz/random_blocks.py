@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,129 +35,109 @@ ACTIVATIONS: Mapping[str, Pointwise] = {
 PADDING: tuple[Literal["zeros", "circular", "replicate"], ...] = ("zeros", "circular", "replicate")
 
 
-class Applied(nn.Module):
+class Block(nn.Module):
+    """Layers and parameters, by name, and how they make an output of an input."""
+
+    def __init__(self, rule: Callable[[Any, Tensor], Tensor], **parts: nn.Module | nn.Parameter) -> None:
+        super().__init__()
+        self.rule = rule
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, given: Tensor) -> Tensor:
+        return self.rule(self, given)
+
+
+def applied(layer: nn.Module, function: str, *, residual: bool = False) -> nn.Module:
     """A layer, then a function; or the layer's output added to its input."""
 
-    def __init__(self, layer: nn.Module, function: str, *, residual: bool = False) -> None:
-        super().__init__()
-        self.layer, self.function, self.residual = layer, function, residual
+    def rule(block: Any, given: Tensor) -> Tensor:
+        made = ACTIVATIONS[function](block.layer(given))
+        return given + made if residual else made
 
-    def forward(self, given: Tensor) -> Tensor:
-        made = ACTIVATIONS[self.function](self.layer(given))
-        return given + made if self.residual else made
+    return Block(rule, layer=layer)
 
 
-class Twice(nn.Module):
+def twice(width: int, how: str) -> nn.Module:
     """One layer applied two times, or its weight used by a second one, as it is or transposed."""
+    first, second = nn.Linear(width, width), nn.Linear(width, width)
+    if how == "tied":
+        second.weight = first.weight
 
-    def __init__(self, width: int, how: str) -> None:
-        super().__init__()
-        self.first, self.how = nn.Linear(width, width), how
-        self.second = nn.Linear(width, width)
-        if how == "tied":
-            self.second.weight = self.first.weight
-        elif how != "own":
-            del self.second
+    def rule(block: Any, given: Tensor) -> Tensor:
+        hidden = torch.tanh(block.first(given))
+        if how == "transposed":
+            return functional.linear(hidden, block.first.weight.T)
+        return block.first(hidden) if how == "again" else block.second(hidden)
 
-    def forward(self, given: Tensor) -> Tensor:
-        hidden = torch.tanh(self.first(given))
-        if self.how == "again":
-            return self.first(hidden)
-        if self.how == "transposed":
-            return functional.linear(hidden, self.first.weight.T)
-        return self.second(hidden)
+    return Block(rule, first=first, **({} if how in ("again", "transposed") else {"second": second}))
 
 
-class Bare(nn.Module):
+def bare(width: int, how: str) -> nn.Module:
     """Parameters that no layer holds."""
 
-    def __init__(self, width: int, how: str) -> None:
-        super().__init__()
-        self.how = how
-        self.matrix = nn.Parameter(torch.randn(width, width) / math.sqrt(width))
-        self.scale = nn.Parameter(torch.randn(width) if how != "number" else torch.randn(()))
+    def rule(block: Any, given: Tensor) -> Tensor:
+        if how == "scale":
+            return given * block.scale + (given @ block.matrix).tanh()
+        if how == "einsum":
+            return torch.einsum("b...i,ij->b...j", given, block.matrix * block.scale)
+        if how == "number":
+            return block.scale.exp().clamp(max=10) * (given @ block.matrix)
+        return given @ (block.matrix @ block.matrix.T) + block.scale.square()
 
-    def forward(self, given: Tensor) -> Tensor:
-        if self.how == "scale":
-            return given * self.scale + (given @ self.matrix).tanh()
-        if self.how == "einsum":
-            return torch.einsum("b...i,ij->b...j", given, self.matrix * self.scale)
-        if self.how == "number":
-            return self.scale.exp().clamp(max=10) * (given @ self.matrix)
-        return given @ (self.matrix @ self.matrix.T) + self.scale.square()
+    scale = torch.randn(width) if how != "number" else torch.randn(())
+    return Block(rule, matrix=nn.Parameter(torch.randn(width, width) / math.sqrt(width)), scale=nn.Parameter(scale))
 
 
-class Experts(nn.Module):
+def experts(width: int, hard: bool) -> nn.Module:
     """Two layers; each record chooses, softly or by its largest score."""
 
-    def __init__(self, width: int, hard: bool) -> None:
-        super().__init__()
-        self.gate, self.first, self.second, self.hard = nn.Linear(width, 2), nn.Linear(width, width), nn.Linear(width, width), hard
-
-    def forward(self, given: Tensor) -> Tensor:
-        share = self.gate(given).softmax(-1)
-        if self.hard:
+    def rule(block: Any, given: Tensor) -> Tensor:
+        share = block.gate(given).softmax(-1)
+        if hard:
             share = functional.one_hot(share.argmax(-1), 2).to(share) + share - share.detach()
-        return share[..., :1] * self.first(given) + share[..., 1:] * self.second(given)
+        return share[..., :1] * block.first(given) + share[..., 1:] * block.second(given)
+
+    return Block(rule, gate=nn.Linear(width, 2), first=nn.Linear(width, width), second=nn.Linear(width, width))
 
 
-class Attention(nn.Module):
+def attention(width: int, how: str) -> nn.Module:
     """Attention over a record's positions: torch's layer, torch's function, or written out."""
+    if how == "layer":
+        layer = nn.MultiheadAttention(width, 2 if width % 2 == 0 else 1, batch_first=True)
+        return Block(lambda block, given: given + block.layer(given, given, given, need_weights=False)[0], layer=layer)
 
-    def __init__(self, width: int, how: str) -> None:
-        super().__init__()
-        self.how = how
-        if how == "layer":
-            self.attention = nn.MultiheadAttention(width, 2 if width % 2 == 0 else 1, batch_first=True)
-        else:
-            self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
-
-    def forward(self, given: Tensor) -> Tensor:
-        if self.how == "layer":
-            return given + self.attention(given, given, given, need_weights=False)[0]
-        query, key, value = self.query(given), self.key(given), self.value(given)
-        if self.how == "function":
+    def rule(block: Any, given: Tensor) -> Tensor:
+        query, key, value = block.query(given), block.key(given), block.value(given)
+        if how == "function":
             return given + functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        if self.how == "linear":  # without softmax
+        if how == "linear":  # without softmax
             return given + query @ (key.mT @ value) / given.shape[1]
         scores = torch.bmm(query, key.mT) / math.sqrt(given.shape[-1])
         return given + torch.bmm(scores.softmax(-1), value)
 
+    return Block(rule, query=nn.Linear(width, width), key=nn.Linear(width, width), value=nn.Linear(width, width))
 
-class Cells(nn.Module):
+
+def cells(width: int, kind: type[nn.RNN] | type[nn.GRU] | type[nn.LSTM], records_first: bool, both: bool) -> nn.Module:
     """A recurrent layer, records or positions first, in one direction or both."""
 
-    def __init__(self, width: int, kind: type[nn.RNN] | type[nn.GRU] | type[nn.LSTM], records_first: bool, both: bool) -> None:
-        super().__init__()
-        self.cells, self.first = kind(width, width, batch_first=records_first, bidirectional=both), records_first
-        self.back = nn.Linear(2 * width, width) if both else nn.Identity()
+    def rule(block: Any, given: Tensor) -> Tensor:
+        made = block.cells(given if records_first else given.transpose(0, 1))[0]
+        return block.back(made if records_first else made.transpose(0, 1))
 
-    def forward(self, given: Tensor) -> Tensor:
-        laid = given if self.first else given.transpose(0, 1)
-        made = self.cells(laid)[0]
-        return self.back(made if self.first else made.transpose(0, 1))
+    layer = kind(width, width, batch_first=records_first, bidirectional=both)
+    return Block(rule, cells=layer, back=nn.Linear(2 * width, width) if both else nn.Identity())
 
 
-class Across(nn.Module):
+def across(layer: nn.Module) -> nn.Module:
     """A layer for (B, channels, positions) among those for (B, positions, channels)."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, given: Tensor) -> Tensor:
-        return self.layer(given.mT).mT
+    return Block(lambda block, given: block.layer(given.mT).mT, layer=layer)
 
 
-class Placed(nn.Module):
+def placed(width: int) -> nn.Module:
     """A learned vector for each position is added."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.places = nn.Embedding(64, width)
-
-    def forward(self, given: Tensor) -> Tensor:
-        return given + self.places(torch.arange(given.shape[1]))
+    return Block(lambda block, given: given + block.places(torch.arange(given.shape[1])), places=nn.Embedding(64, width))
 
 
 def _activation(generator: np.random.Generator) -> str:
@@ -187,38 +167,38 @@ def _convolution(width: int, generator: np.random.Generator) -> nn.Module:
 
 # Layers of the last dimension, for records of any shape (B, ..., width).
 LAST: Mapping[str, Make] = {
-    "linear": lambda width, generator: Applied(nn.Linear(width, width, bias=_chance(generator)), _activation(generator)),
-    "residual": lambda width, generator: Applied(nn.Linear(width, width), _activation(generator), residual=True),
+    "linear": lambda width, generator: applied(nn.Linear(width, width, bias=_chance(generator)), _activation(generator)),
+    "residual": lambda width, generator: applied(nn.Linear(width, width), _activation(generator), residual=True),
     "layer norm": lambda width, generator: nn.LayerNorm(width, elementwise_affine=_chance(generator, 0.8)),
     "rms norm": lambda width, generator: nn.RMSNorm(width),
-    "twice": lambda width, generator: Twice(width, _pick(generator, "again", "tied", "transposed", "own")),
-    "bare": lambda width, generator: Bare(width, _pick(generator, "scale", "einsum", "number", "square")),
-    "experts": lambda width, generator: Experts(width, _chance(generator)),
+    "twice": lambda width, generator: twice(width, _pick(generator, "again", "tied", "transposed", "own")),
+    "bare": lambda width, generator: bare(width, _pick(generator, "scale", "einsum", "number", "square")),
+    "experts": lambda width, generator: experts(width, _chance(generator)),
     "weight norm": lambda width, generator: parametrizations.weight_norm(nn.Linear(width, width)),
     "orthogonal": lambda width, generator: parametrizations.orthogonal(nn.Linear(width, width)),
-    "prelu": lambda width, generator: Applied(nn.PReLU(), _activation(generator)),
-    "frozen": lambda width, generator: Applied(nn.Linear(width, width).requires_grad_(False), _activation(generator)),
+    "prelu": lambda width, generator: applied(nn.PReLU(), _activation(generator)),
+    "frozen": lambda width, generator: applied(nn.Linear(width, width).requires_grad_(False), _activation(generator)),
     "dropout": lambda width, generator: nn.Dropout(0.4).eval(),
 }
 
 # For (B, positions, width).
 SEQUENCE: Mapping[str, Make] = {
     **LAST,
-    "attention": lambda width, generator: Attention(width, _pick(generator, "layer", "function", "written out", "linear")),
+    "attention": lambda width, generator: attention(width, _pick(generator, "layer", "function", "written out", "linear")),
     "encoder": _encoder,
-    "cells": lambda width, generator: Cells(
+    "cells": lambda width, generator: cells(
         width, [nn.RNN, nn.GRU, nn.LSTM][int(generator.integers(3))], _chance(generator), _chance(generator)
     ),
-    "convolution": lambda width, generator: Across(nn.Conv1d(width, width, 3, padding=1)),
-    "group norm": lambda width, generator: Across(nn.GroupNorm(1, width)),
-    "instance norm": lambda width, generator: Across(nn.InstanceNorm1d(width, affine=True)),
-    "places": lambda width, generator: Placed(width),
+    "convolution": lambda width, generator: across(nn.Conv1d(width, width, 3, padding=1)),
+    "group norm": lambda width, generator: across(nn.GroupNorm(1, width)),
+    "instance norm": lambda width, generator: across(nn.InstanceNorm1d(width, affine=True)),
+    "places": lambda width, generator: placed(width),
 }
 
 # For (B, width, height, breadth).
 IMAGE: Mapping[str, Make] = {
     "convolution": _convolution,
-    "convolution and function": lambda width, generator: Applied(
+    "convolution and function": lambda width, generator: applied(
         _convolution(width, generator), _pick(generator, "relu", "tanh", "silu", "root"), residual=_chance(generator)
     ),
     "transposed": lambda width, generator: nn.ConvTranspose2d(width, width, 3, padding=1),

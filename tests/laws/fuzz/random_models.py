@@ -20,30 +20,15 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Case:
-    """A model and two data sets that differ in one record.
-
-    Args:
-        seed: that it was drawn with.
-        model, loss, loss_name: what is trained.
-        inputs: shape (B, ...); targets: shape (B,).
-        place: of the record that differs; other_input, other_target: what it is in the second data set.
-        odd: which records are of an extreme kind, shape (B,), bool; the rest are ordinary.
-        clip_norm: a number, or groups.
-        method: of clipping.
-        physical_size: at most so many records at once.
-        mixing: what mixes records in the model; None: nothing does.
-        description: of the model, for people.
-    """
+    """A model and two data sets that differ in one record, `place`, which is `other` in the second; `odd` ones are of an extreme kind."""
 
     seed: int
     model: nn.Module
     loss: Loss
-    loss_name: str
     inputs: Tensor
     targets: Tensor
     place: int
-    other_input: Tensor
-    other_target: Tensor
+    other: tuple[Tensor, Tensor]
     odd: Tensor
     clip_norm: float | tuple[Group, ...]
     method: str
@@ -54,7 +39,7 @@ class Case:
     def replaced(self) -> tuple[Tensor, Tensor]:
         """The neighbouring data set."""
         inputs, targets = self.inputs.clone(), self.targets.clone()
-        inputs[self.place], targets[self.place] = self.other_input, self.other_target
+        inputs[self.place], targets[self.place] = self.other
         return inputs, targets
 
 
@@ -162,12 +147,10 @@ def _drawn(seed: int, generator: np.random.Generator) -> Case:
         seed=seed,
         model=model,
         loss=LOSSES[loss_name],
-        loss_name=loss_name,
         inputs=torch.stack(rows),
         targets=torch.tensor(generator.integers(outputs, size=records)),
         place=place,
-        other_input=_record(kind, shape, other_size, generator, dtype),
-        other_target=torch.tensor(int(generator.integers(outputs))),
+        other=(_record(kind, shape, other_size, generator, dtype), torch.tensor(int(generator.integers(outputs)))),
         odd=odd,
         clip_norm=_clip_norm(model, generator),
         method=str(generator.choice(list(METHODS), p=[0.6, 0.2, 0.2])),

@@ -12,9 +12,8 @@ from repository import ROOT
 from lethe.calculus.guarantees import GDP
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.accelerated import accelerated
-from lethe.heavy_tailed.localisation.descent import localised
+from lethe.heavy_tailed.localisation.descent import localised, strongly_convex
 from lethe.heavy_tailed.localisation.plans import localised_practical
-from lethe.heavy_tailed.localisation.rounds import strongly_convex
 from lethe.heavy_tailed.one_pass import one_pass
 from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, MeanOracle
 from lethe.heavy_tailed.proximal import proximal

@@ -18,9 +18,8 @@ from lethe.calculus.conversions import gdp_delta
 from lethe.calculus.guarantees import ApproxDP
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.accelerated import accelerated
-from lethe.heavy_tailed.localisation.descent import localised
+from lethe.heavy_tailed.localisation.descent import localised, round_distances, round_sizes, strongly_convex
 from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_theory
-from lethe.heavy_tailed.localisation.rounds import round_distances, round_sizes, strongly_convex
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.one_pass import one_pass
 from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian
@@ -150,7 +149,7 @@ def test_a_run_is_what_it_says(name: str, oracle: Oracle) -> None:
 @pytest.mark.parametrize("name", SOLVERS)
 def test_in_pieces_the_noise_and_the_divisor_are_those_of_the_whole_batch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of 4 records or more, summed 3 at a time."""
-    monkeypatch.setattr("lethe.heavy_tailed.batches.rows_at_once", lambda dimension: 3)
+    monkeypatch.setattr(import_module("lethe.heavy_tailed.multi_pass"), "rows_at_once", lambda dimension: 3)
     touches, by_hand, solve = SOLVERS[name]
     expected = by_hand(noisy_mean(ORACLES[0], np.random.default_rng(7), touches))
     assert solve(ORACLES[0], np.random.default_rng(7)).parameters == pytest.approx(expected, rel=1e-12, abs=1e-13)

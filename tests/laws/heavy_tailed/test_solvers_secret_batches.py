@@ -53,16 +53,12 @@ def composed_delta(rate: float, noise: float, steps: int, epsilon: float) -> flo
     return float((together * np.maximum(-np.expm1(epsilon - losses), 0.0)).sum())
 
 
-def test_the_convolution_is_the_integral_for_one_step() -> None:
+def test_the_noise_of_one_step_is_just_enough() -> None:
     assert composed_delta(0.125, 2.0, 1, 0.5) == pytest.approx(one_step_delta(0.125, 2.0, 0.5), rel=2e-3)
-
-
-@pytest.mark.parametrize("epsilon", [0.5])
-def test_the_noise_of_one_step_is_just_enough(epsilon: float) -> None:
-    noise, spent = sampled_noise(0.125, 1, epsilon, DELTA)
-    assert spent <= epsilon
-    assert one_step_delta(0.125, noise, epsilon) <= DELTA * (1 + 1e-6)
-    assert one_step_delta(0.125, 0.995 * noise, epsilon) > DELTA  # 0.1 % of the search, and what the discretisation adds
+    noise, spent = sampled_noise(0.125, 1, 0.5, DELTA)
+    assert spent <= 0.5
+    assert one_step_delta(0.125, noise, 0.5) <= DELTA * (1 + 1e-6)
+    assert one_step_delta(0.125, 0.995 * noise, 0.5) > DELTA  # 0.1 % of the search, and what the discretisation adds
 
 
 @pytest.mark.parametrize(("rate", "steps", "epsilon"), [(0.125, 30, 1.0), (0.05, 30, 0.5), (0.05, 100, 1.0)])
@@ -102,24 +98,7 @@ def test_it_never_goes_below_the_least_noise_that_is_priced(monkeypatch: pytest.
         assert spent == pytest.approx(0.25)
 
 
-def test_few_prices_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes up to seconds; bisection asked for fifteen."""
-    asked, plain = list[float](), SampledGaussian.epsilon
-
-    def price(self: SampledGaussian, delta: float) -> float:
-        asked.append(self.noise[0])
-        return plain(self, delta)
-
-    monkeypatch.setattr(SampledGaussian, "epsilon", price)
-    for rate, steps, epsilon in ((1 / 32, 500, 1.0), (1 / 8, 1000, 1.5), (1 / 64, 10_000, 1.0)):
-        asked.clear()
-        sampled_noise.__wrapped__(rate, steps, epsilon, DELTA)
-        assert len(asked) <= 6
-
-
 RHO = 0.5
-
-
 EPSILON, DELTA = 1.0, 1e-5
 
 

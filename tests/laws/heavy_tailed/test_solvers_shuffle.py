@@ -257,8 +257,6 @@ def test_a_shuffled_oracle_is_for_one_pass() -> None:
 
 
 EPSILON, DELTA, SIZE = 3.0, 1e-2, 1.5
-
-
 ROWS = np.random.default_rng(0).standard_t(2, size=(13, 2)) * np.where(np.arange(13) % 2, 2.0, 0.3)[:, None]
 
 

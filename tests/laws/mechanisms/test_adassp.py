@@ -85,15 +85,8 @@ def test_what_is_released_follows_from_the_noisy_moments(neighbours: str) -> Non
     """Many records: the ridge is 0, and the weights solve the noisy normal equations, built here entry by entry."""
     rng = np.random.default_rng(0)
     features, targets = rng.standard_normal((4000, 3)), 2.0 * rng.standard_normal(4000)
-    released = adassp(
-        features,
-        targets,
-        feature_norm=1.5,
-        target_bound=2.0,
-        target=TARGET,
-        neighbours=neighbours,
-        generator=np.random.default_rng(5),
-    )
+    options = {"target": TARGET, "neighbours": neighbours, "generator": np.random.default_rng(5)}
+    released = adassp(features, targets, feature_norm=1.5, target_bound=2.0, **options)
     rows = features * np.minimum(1.0, 1.5 / np.linalg.norm(features, axis=1, keepdims=True))
     square, cross = rows.T @ rows, rows.T @ np.clip(targets, -2.0, 2.0)
     noise = released.noise_std * np.random.default_rng(5).standard_normal(10)
@@ -123,14 +116,7 @@ def test_the_noise_norm_is_exceeded_as_rarely_as_stated() -> None:
 def test_few_records_and_equal_columns_still_give_finite_weights() -> None:
     for seed in range(20):
         for features in (np.zeros((0, 3)), np.ones((5, 3)), np.zeros((4, 3))):
-            released = adassp(
-                features,
-                np.ones(len(features)),
-                feature_norm=1.0,
-                target_bound=1.0,
-                target=ApproxDP(0.1, 1e-6),
-                intercept=True,
-                generator=np.random.default_rng(seed),
-            )
+            options = {"target": ApproxDP(0.1, 1e-6), "intercept": True, "generator": np.random.default_rng(seed)}
+            released = adassp(features, np.ones(len(features)), feature_norm=1.0, target_bound=1.0, **options)
             assert np.isfinite(released.weights).all()
             assert released.weights.shape == (4, 1)

@@ -125,14 +125,6 @@ def test_hard_problems_end_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> 
         module._accelerated(objective, np.zeros(objective.shape), gradient, 1e-300)
 
 
-@pytest.mark.parametrize("columns", [2, 300])
-def test_no_record_present(columns: int) -> None:
-    rows, tilt = np.zeros((0, columns)), np.linspace(-1.0, 1.0, columns)[:, None]
-    data = MemoryRecords(rows, np.zeros(0), 1)
-    objective = Objective(records=5, data=data, loss=Logistic(feature_norm=1.0), regularisation=0.1, tilt=tilt)
-    assert minimiser(objective, 1e-9) == pytest.approx(-tilt / 0.1, abs=1e-8)
-
-
 def test_a_step_that_leads_nowhere_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a step proposes: here the way up, and nonsense."""
     objective = risk(Logistic(feature_norm=1.0))
@@ -206,16 +198,9 @@ def test_the_solvers_error_is_counted_on_both_sides() -> None:
 def test_what_is_released_is_the_minimiser_and_the_stated_noise(loss: LinearLoss, neighbours: str, target: Any) -> None:
     rng = np.random.default_rng(0)
     features, labels = 3.0 * rng.standard_normal((40, 3)), rng.integers(0, 2, 40)
-    released = output_perturbation(
-        features,
-        labels,
-        loss=loss.model_copy(update={"feature_norm": 2.0, "intercept": True}),
-        regularisation=0.1,
-        target=target,
-        neighbours=neighbours,
-        records=40,
-        generator=np.random.default_rng(7),
-    )
+    wide = loss.model_copy(update={"feature_norm": 2.0, "intercept": True})
+    options = {"target": target, "neighbours": neighbours, "records": 40, "generator": np.random.default_rng(7)}
+    released = output_perturbation(features, labels, loss=wide, regularisation=0.1, **options)
     rows = features * np.minimum(1.0, 2.0 / np.linalg.norm(features, axis=1, keepdims=True))
     rows = np.hstack([rows, np.ones((40, 1))])
     exact = exact_minimiser(rows, labels * 1.0, loss, 0.1, 40)
@@ -273,14 +258,8 @@ def test_the_calibrated_noise_is_needed() -> None:
 def test_what_is_released_is_the_tilted_minimiser_and_a_little_noise() -> None:
     """One weight, its minimiser found again by bisection with the same random numbers."""
     features, labels, regularisation = [0.3, -0.9, 1.0, 0.2, -0.5], [1, 0, 0, 1, 1], 8.0
-    released = objective_perturbation(
-        np.array(features)[:, None],
-        labels,
-        loss=Logistic(feature_norm=1.0),
-        regularisation=regularisation,
-        target=TARGET,
-        generator=np.random.default_rng(11),
-    )
+    options = {"loss": Logistic(feature_norm=1.0), "target": TARGET, "generator": np.random.default_rng(11)}
+    released = objective_perturbation(np.array(features)[:, None], labels, regularisation=regularisation, **options)
     random = np.random.default_rng(11)
     tilt, last = released.noise_std * random.standard_normal(), random.standard_normal()
     records = [Record(feature, label, "logistic") for feature, label in zip(features, labels, strict=True)]
@@ -301,20 +280,6 @@ def test_what_is_released_is_the_tilted_minimiser_and_a_little_noise() -> None:
     assert released.statement.planned.cases[0][1][-1] == (pytest.approx(2.0 * accuracy / std), 1)
     names = {finding.name: finding.evidence for finding in released.statement.findings}
     assert names["generalised linear"] == names["solver's error"] == "enforced"
-
-
-def test_the_classical_noise_is_larger() -> None:
-    r"""Kifer, Smith, Thakurta 2012: $\sigma^2 = G^2(8\log(2/\delta) + 4\epsilon)/\epsilon^2$ and $\Lambda \ge 2\beta/\epsilon$.
-
-    Here at the smallest $\Lambda$ it allows, for one record taken out, which is how later work reads it.
-    """
-    for epsilon, delta in ((0.1, 1e-6), (1.0, 1e-5), (4.0, 1e-5)):
-        classical = math.sqrt(8.0 * math.log(2.0 / delta) + 4.0 * epsilon) / epsilon
-        public: dict[str, Any] = {"records": 100, "weights": 3, "regularisation": 2.0 * 0.25 / epsilon / 100}
-        assert (
-            objective_noise_std(Logistic(feature_norm=1.0), target=ApproxDP(epsilon, delta), neighbours="zero_out", **public)
-            < 0.75 * classical
-        )
 
 
 def test_too_small_a_ridge_is_refused_with_the_least_one() -> None:

@@ -69,29 +69,6 @@ def test_one_per_cent_less_noise_would_be_too_little(neighbours: str, length: fl
     assert exact_delta(first, second, epsilon, ridge=ridge, noise_std=noise_std / 1.01) > profile.delta(epsilon)
 
 
-def test_determinants_and_both_signs_are_needed() -> None:
-    """What a profile without the determinants, or with one vertex too few, would promise is broken by some pair."""
-    ridge, noise_std = 0.3, 40.0
-    pair = [Record(1.0, 0.0, "huber")], []
-    exact = exact_delta(*pair, 0.2, ridge=ridge, noise_std=noise_std)
-    assert exact > 2.0 * gdp_delta(1.0 / noise_std, 0.2)  # the gradients alone explain nothing of it
-    assert exact <= minimiser_profile(LOSSES["huber"], ridge=ridge, noise_std=noise_std, neighbours="zero_out", solver_mu=0.0).delta(0.2)
-    other_way = [], [Record(1.0, 0.0, "huber")]
-    profile = minimiser_profile(LOSSES["huber"], ridge=0.01, noise_std=1.0, neighbours="zero_out", solver_mu=0.0)
-    assert 1.5 * gdp_delta(1.0, 1.0) < exact_delta(*other_way, 1.0, ridge=0.01, noise_std=1.0) <= profile.delta(1.0)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("kind", list(LOSSES))
-@pytest.mark.parametrize("solver_mu", [0.05, 0.5])
-def test_the_solvers_noise_adds_to_every_vertex(kind: str, solver_mu: float) -> None:
-    for neighbours in ("zero_out", "replace_one"):
-        profile = minimiser_profile(LOSSES[kind], ridge=2.0, noise_std=1.5, neighbours=neighbours, solver_mu=solver_mu)
-        for pair in _pairs(kind, neighbours)[::23]:
-            exact = exact_delta(*pair, 0.7, ridge=2.0, noise_std=1.5, shift=solver_mu)
-            assert exact <= profile.delta(0.7) + ROUNDING
-
-
 STATED = {
     # loss, relation -> lists of (length in gradient bounds, how many), by hand
     ("logistic", "zero_out"): [(1.0, 1)],
@@ -259,22 +236,6 @@ def corners(angle: float, shorter: float = 1.0) -> np.ndarray:
     return np.sort(np.linalg.norm(ends, axis=1))[::-1]
 
 
-@pytest.mark.parametrize("shorter", [1.0, 0.6])
-def test_some_case_has_a_vertex_for_every_corner(shorter: float) -> None:
-    """All four corners, each no longer than the vertex it is counted as, within one case of the list."""
-    listed = [
-        sorted((length for length, count in vertices for _ in range(count)), reverse=True)
-        for _, vertices in gradient_vertices(LOSS, "replace_one")
-    ]
-    assert all(curved for curved, _ in gradient_vertices(LOSS, "replace_one"))
-    for angle in ANGLES.tolist():
-        lengths = corners(angle, shorter) / (BOUND * NORM)
-        covering = [case for case in listed if len(case) >= 4 and (np.array(case[:4]) >= lengths - 1e-12).all()]
-        assert covering, angle
-        if shorter == 1.0:  # and by no more than a cell is wide
-            assert min(float(np.max(np.square(case[:4]) - lengths**2)) for case in covering) < 4.0 * 0.5 / 32 + 1e-9
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("noise_std", [0.5, 2.0, 8.0])
 @pytest.mark.parametrize("beyond", [-DETERMINANT, -DETERMINANT / 2.0, 0.0, 0.2, 1.0, 3.0])
@@ -282,10 +243,11 @@ def test_the_profile_is_the_sum_over_the_four_corners_at_the_worst_angle(beyond:
     profile = minimiser_profile(LOSS.on_rows(NORM), ridge=RIDGE, noise_std=noise_std, neighbours="replace_one", solver_mu=0.0)
     level = max(beyond, 0.0)
 
-    def at(angle: float) -> float:
-        total = min(sum(gdp_delta(length / noise_std, level) for length in corners(angle).tolist()), 1.0)
+    def at(angle: float, shorter: float = 1.0) -> float:
+        total = min(sum(gdp_delta(length / noise_std, level) for length in corners(angle, shorter).tolist()), 1.0)
         return total if beyond >= 0.0 else 1.0 - math.exp(beyond) * (1.0 - total)
 
     worst = max(at(angle) for angle in ANGLES.tolist())
     found = profile.delta(DETERMINANT + beyond)
     assert worst * (1.0 - 1e-9) <= found <= 1.05 * worst  # a cell is that much wider than its angles
+    assert max(at(angle, 0.6) for angle in ANGLES.tolist()) <= found

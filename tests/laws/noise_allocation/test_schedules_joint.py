@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from oracles import exact_shift
 from scipy.optimize import linprog
 
 from lethe.errors import InputError
-from lethe.noise_allocation.joint.position import JointSchedule, joint_schedule, joint_schedule_reset
+from lethe.noise_allocation.joint.position import JointSchedule, joint_schedule
 from lethe.run.schedules.allocation import optimal_schedule
 from lethe.theorems.shift import engine as shift
 
@@ -61,7 +59,7 @@ def check_feasible(found: JointSchedule, run: Instance, budget: float, diameters
 
 @pytest.mark.parametrize(("diameter", "value", "window"), [(5, 36.0, 49), (20, 327.171, 0), (1e9, 327.171, 0), (math.inf, 327.171, 0)])
 def test_printed_values_on_a_bounded_domain(diameter: float, value: float, window: int) -> None:
-    found = joint_schedule_reset(0.9 ** np.arange(49, -1, -1.0), 1, 1, diameter)  # schedules.md 12.14 and section 11
+    found = joint_schedule(0.9 ** np.arange(49, -1, -1.0), 1, 1, diameter=diameter)  # schedules.md 12.14 and section 11
     assert found.value == pytest.approx(value, abs=5e-4)
     assert found.window == window
 
@@ -74,7 +72,7 @@ def test_the_optimum_is_feasible_and_the_linear_programme_s(seed: int) -> None:
     found = joint_schedule(weights, touches, factors, budget)
     check_feasible(found, run, budget, None)
     assert math.sqrt(found.value) == pytest.approx(cheapest_payments(np.sqrt(weights), touches, factors), rel=1e-9, abs=1e-12)
-    reset = joint_schedule_reset(weights, touches, factors, diameters, budget)
+    reset = joint_schedule(weights, touches, factors, budget, diameter=diameters)
     check_feasible(reset, run, budget, diameters)
     tracked, best = 0.0, math.inf
     for t in range(weights.size):
@@ -95,44 +93,6 @@ def test_the_budget_is_never_exceeded_in_exact_arithmetic(seed: int) -> None:
     assert 1 - Fraction(1, 10**13) <= exact <= 1  # the documented rounding up, over 30 steps
 
 
-@given(st.integers(0, 10**6), st.lists(st.floats(-2, 2), min_size=9, max_size=9), st.floats(1e-3, 1e3))
-def test_units_do_not_matter(seed: int, powers: list[float], budget: float) -> None:
-    """Measure the iterate after step t in other units g_t: s_t g_t, L_t g_t / g_{t-1}, q_t / g_t^2 describe the same problem."""
-    weights, touches, factors, _ = instance(seed)
-    units = 10.0 ** np.array(powers[: weights.size])
-    before = np.concatenate(([1.0], units[:-1]))
-    found = joint_schedule(weights, touches, factors, budget)
-    other = joint_schedule(weights / units**2, touches * units, factors * units / before, budget)
-    assert other.value == pytest.approx(found.value, rel=1e-11)
-    assert other.value == pytest.approx(joint_schedule(weights, touches, factors).value, rel=1e-11)  # and the budget does not either
-
-
-@given(st.integers(0, 10**6))
-def test_laws(seed: int) -> None:
-    weights, touches, factors, diameters = instance(seed, longest=30)
-    found = joint_schedule(weights, touches, factors)
-    # Payments at once are feasible, so composition is never better; nor is going without the diameter.
-    assert found.value <= optimal_schedule(weights, 1.0, touches).value * (1 + 1e-11)
-    assert joint_schedule_reset(weights, touches, factors, diameters).value <= found.value * (1 + 1e-11)
-    assert joint_schedule(weights, touches, 1.1 * factors).value >= found.value * (1 - 1e-11)
-    assert joint_schedule(weights, 2 * touches, factors).value == pytest.approx(4 * found.value, rel=1e-11)
-    assert joint_schedule(2 * weights, touches, factors).value == pytest.approx(2 * found.value, rel=1e-11)
-
-
-@given(st.integers(0, 10**6))
-def test_payments_bring_the_shift_to_zero(seed: int) -> None:
-    weights, touches, factors, _ = instance(seed, longest=40)
-    found = joint_schedule(weights, touches, factors)
-    left = Fraction(0)
-    for paid, touch, factor in zip(found.payments.tolist(), touches.tolist(), factors.tolist(), strict=True):
-        arriving = Fraction(factor) * left + Fraction(touch)
-        if paid > 0.0:
-            assert arriving <= paid <= arriving * (1 + Fraction(1, 10**13))  # rounded up, over 40 steps
-        left = Fraction(0) if paid > 0.0 else arriving
-    assert left == 0
-    assert np.array_equal(found.payments > 0, found.variances > 0)
-
-
 @pytest.mark.parametrize(
     ("touches", "factors", "diameters", "payments", "window"),
     [
@@ -146,7 +106,7 @@ def test_payments_bring_the_shift_to_zero(seed: int) -> None:
 )
 def test_what_is_forgotten_is_not_paid(touches: Any, factors: Any, diameters: Any, payments: list[float], window: int) -> None:
     run = np.ones(len(payments)), touches, factors
-    found = joint_schedule(*run) if diameters is None else joint_schedule_reset(*run, diameters)
+    found = joint_schedule(*run) if diameters is None else joint_schedule(*run, diameter=diameters)
     assert found.payments == pytest.approx(payments, rel=1e-14, abs=0)
     assert found.window == window
     assert np.array_equal(found.payments > 0, found.variances > 0)

@@ -7,19 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from how_many import examples
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from joint_conic import joint_conic
 
 from lethe.errors import InputError
-from lethe.noise_allocation.joint.cyclic import joint_cyclic
-from lethe.noise_allocation.joint.energy import DualVariables, cost_of_noise, energies, feasible, gap_noise, lower_bound, transferred
-from lethe.noise_allocation.joint.gaps import gaps_of
-from lethe.noise_allocation.joint.interior import Interior
-from lethe.noise_allocation.joint.position import joint_passes, joint_schedule, joint_schedule_reset
-from lethe.noise_allocation.joint.problem import CyclicJoint, joint_problem
-from lethe.noise_allocation.joint.program import program_of
+from lethe.noise_allocation.joint.cyclic import CyclicJoint, joint_cyclic, joint_problem
+from lethe.noise_allocation.joint.energy import DualVariables, cost_of_noise, energies, feasible, gap_noise, lower_bound
+from lethe.noise_allocation.joint.gaps import gaps_of, program_of
+from lethe.noise_allocation.joint.position import joint_passes, joint_schedule
 from lethe.theorems.shuffled import positions
 
 
@@ -139,25 +135,6 @@ def test_the_cost_of_noise_is_its_definition() -> None:
     assert cost_of_noise(gaps, duals) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("seed", range(20))
-def test_prices_of_longer_gaps_prove_as_much_for_all(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    steps, size = 24, int(generator.integers(1, 6))
-    factors, touches, weights = generator.uniform(0.9, 1.1, steps), generator.uniform(0.1, 1, steps), np.ones(steps)
-    noisy = np.arange(steps) % 7 == steps % 7 - 1
-    gaps = gaps_of(factors, touches, size, noisy)
-    whole = gaps_of(factors, touches, size, np.ones(steps, dtype=bool))
-    program = program_of(gaps, size)
-    found = Interior(gaps, program, weights[program.steps], np.zeros(program.steps.size)).solve(1e-9, math.inf)
-    assert found is not None
-    there = transferred(found.duals, gaps, whole)
-    # At the noisy steps both sets of dual variables charge alike, up to what is exactly the same sum in another order.
-    assert cost_of_noise(whole, there)[noisy] == pytest.approx(cost_of_noise(gaps, found.duals)[noisy], rel=1e-9)
-    gain = [float(np.sum(w.positions[g.chain] * g.rise * w.prices)) for g, w in ((gaps, found.duals), (whole, there))]
-    assert gain[0] == pytest.approx(gain[1], rel=1e-9)
-
-
 # schedules.md sections 11 and 12: five batches, four passes; floors; items 13 and 14. As many digits as are given there.
 def test_printed_values() -> None:
     for lipschitz, value, uniform in ((1.0, 13.8, 26.6), (1.02, 15.2, 27.4)):
@@ -182,59 +159,26 @@ def test_one_batch_a_pass_is_the_closed_form(seed: int) -> None:
     steps, diameter = int(generator.integers(2, 30)), float(generator.uniform(0.3, 3))
     run = generator.uniform(0.5, 1, steps), generator.uniform(0.9, 1.1, steps), generator.uniform(0.2, 1, steps), 1
     found = solved(*run, diameter=diameter)
-    assert found.value == pytest.approx(joint_schedule_reset(run[0], run[2], run[1], diameter).value, rel=1e-6)
+    assert found.value == pytest.approx(joint_schedule(run[0], run[2], run[1], diameter=diameter).value, rel=1e-6)
     assert mu_of(run, found.noise_stds, diameter) <= 1.0
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("seed", range(9))
-def test_a_bounded_domain_is_never_worse_and_the_engine_agrees(seed: int) -> None:
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(12))
+def test_the_search_finds_the_best_reset_and_the_engine_agrees(seed: int) -> None:
+    """Of the general solver, which tries every step, where here a grid is refined around its best; but no step may expand for that."""
     generator = np.random.default_rng(seed)
-    steps, size = int(generator.integers(5, 40)), int(generator.integers(2, 7))
+    steps, size = int(generator.integers(4, 14 if seed % 2 else 40)), int(generator.integers(2, 5))
     factors = generator.uniform(0.9, 1.0, steps) if seed % 2 else generator.uniform(0.95, 1.1, steps)
     run = rising(0.97, steps), factors, generator.uniform(0.2, 1, steps), size
-    diameter = generator.uniform(0.3, 1.5) if seed % 3 else generator.uniform(0.3, 1.5, steps)
-    found = solved(*run, diameter=diameter)
-    assert mu_of(run, found.noise_stds, diameter) <= 1.0
-    assert found.value <= solved(*run).value * (1 + 1e-6)
-
-
-@pytest.mark.sampled(10)
-@pytest.mark.parametrize("seed", range(6))
-def test_the_search_finds_the_best_reset(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    steps, size = int(generator.integers(4, 14)), int(generator.integers(2, 5))
-    run = rising(0.97, steps), generator.uniform(0.9, 1.0, steps), generator.uniform(0.2, 1, steps), size
-    diameter = float(generator.uniform(0.2, 1.2))
-    ours, theirs = solved(*run, diameter=diameter), joint_conic(joint_problem(*run, diameter=diameter))
-    # Theirs tries every step; ours a grid that is refined around its best.
-    assert theirs.value * (1 - 1e-5) <= ours.value <= theirs.value * (1 + 1e-5)
-    assert mu_of(run, theirs.noise_stds, diameter) <= 1.0
-
-
-@settings(max_examples=examples(40) // 2, deadline=None)
-@given(
-    seed=st.integers(0, 200),
-    cost=st.floats(1e-6, 1e6),
-    length=st.floats(1e-6, 1e6),
-    mu=st.floats(1e-3, 1e3),
-)
-def test_units_do_not_matter(seed: int, cost: float, length: float, mu: float) -> None:
-    generator = np.random.default_rng(seed)
-    steps, size = int(generator.integers(2, 20)), int(generator.integers(1, 5))
-    weights, factors, touches = generator.uniform(0.5, 1, steps), generator.uniform(0.9, 1.1, steps), generator.uniform(0.1, 1, steps)
-    here = solved(weights, factors, touches, size).value
-    there = solved(cost * weights, factors, length * touches, size, mu=mu).value
-    assert there == pytest.approx(here * cost * (length / mu) ** 2, rel=1e-6)
-
-
-def test_more_constraints_cost_more() -> None:
-    (weights, factors, touches, size), _ = instance(11)
-    free = solved(weights, factors, touches, size).value
-    ends = (np.arange(weights.size) % 3 == 0) | (np.arange(weights.size) == weights.size - 1)
-    assert solved(weights, factors, touches, size, noisy=ends).value >= free * (1 - 1e-7)
-    assert solved(weights, factors, touches, size, floor=0.5).value >= free * (1 - 1e-7)
-    assert solved(weights, factors, 1.1 * touches, size).value == pytest.approx(1.21 * free, rel=1e-6)
+    diameter = generator.uniform(0.2, 1.2) if seed % 3 else generator.uniform(0.3, 1.5, steps)
+    ours = solved(*run, diameter=diameter)
+    assert mu_of(run, ours.noise_stds, diameter) <= 1.0
+    assert ours.value <= solved(*run).value * (1 + 1e-6)
+    if seed % 2:
+        theirs = joint_conic(joint_problem(*run, diameter=diameter))
+        assert ours.value == pytest.approx(theirs.value, rel=1e-5)
+        assert mu_of(run, theirs.noise_stds, diameter) <= 1.0
 
 
 MASKED = {"floor": 100.0, "noisy": np.array([True, False] * 2 + [True, True])}

@@ -7,7 +7,6 @@ import itertools
 import math
 from fractions import Fraction
 from importlib import resources
-from typing import Any
 
 import numpy as np
 import oracles
@@ -16,12 +15,12 @@ from helpers import make_run
 from how_many import examples
 from scipy.special import ndtr
 from scipy.stats import binom
+from theorem_bounds import mu_of
 
 import lethe
 from lethe.calculus.guarantees import Tightest
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.certificates.findings import first_failure
-from lethe.theorems.base import Theorem
 from lethe.theorems.literature.bok_2024 import (
     Bok2024CGD,
     Bok2024CGDDomain,
@@ -40,12 +39,6 @@ from lethe_experiments.bok_formulas import cgd_domain_passes, gd_domain_printed_
 BALL = {"kind": "ball", "radius": 0.5}
 STRONG = {"kind": "strongly_convex", "strong_convexity": 0.2, "smoothness": 1.0, "gradient_bound": 1.0}
 LINEAR = {"kind": "convex", "smoothness": 0.0, "gradient_bound": 1.0}
-
-
-def mu_of(theorem: Theorem, run: lethe.Run) -> float:
-    guarantee = theorem.bound(run).guarantee
-    assert isinstance(guarantee, lethe.guarantees.GDP)
-    return guarantee.mu
 
 
 # What the sampled forms are made of.
@@ -124,13 +117,6 @@ def test_the_closed_forms_lose_no_digit(c: float) -> None:
         assert cgd_mu(c, slots, passes, 1.0) ** 2 == pytest.approx(float(1 + whole * (1 - power) / (1 + power)), rel=1e-14)
 
 
-@pytest.mark.parametrize("mu", [lambda c: gd_mu(c, 10**6, 0.1), lambda c: cgd_mu(c, 100, 10**6, 0.1)])
-def test_smooth_at_c_equal_1(mu: Any) -> None:
-    values = [mu(c) for c in (1 - 1e-6, 1 - 1e-9, 1 - 1e-12, 1 - 1e-15, 1.0)]
-    assert all(low <= high * (1 + 1e-14) for low, high in itertools.pairwise(values))
-    assert values[-2] == pytest.approx(values[-1], rel=1e-8)
-
-
 def test_a_step_of_2_over_m_that_rounds_up_is_refused() -> None:
     """For some M the float 2 / M times M is just above 2, so the step expands by a last digit."""
     smoothness, step = next((M, 2 / M) for M in (0.1 * k for k in range(3, 60)) if Fraction(M) * Fraction(2 / M) > 2)
@@ -179,35 +165,26 @@ def test_domains_are_never_below_the_engine() -> None:
         assert worst <= min(cgd_domain_printed_mu(diameter, slots, 1.0), math.sqrt(passes)) * (1 + 1e-12)
 
 
-def test_the_domain_bounds_against_brute_force() -> None:
-    """D = 2 s: four steps' worth of composition is reached after 8 steps; the cyclic form is within rounding D/s up of the optimum."""
-    ones = np.ones(9)
-    assert gd_domain_mu(2.0, 9, 1.0) == pytest.approx(oracles.brute_force_windows(ones, ones, ones, 2.0), rel=1e-6)
-    last = np.tile([0.0, 0.0, 1.0], 5)
-    ones = np.ones(15)
-    exact = oracles.brute_force_windows(ones, last, ones, 2.0)
-    assert exact <= cgd_domain_printed_mu(2.0, 3, 1.0) * (1 + 1e-6)
+def test_the_cyclic_domain_bound_is_within_rounding_d_over_s_up_of_the_optimum() -> None:
+    ones, last = np.ones(15), np.tile([0.0, 0.0, 1.0], 5)
+    assert oracles.brute_force_windows(ones, last, ones, 2.0) <= cgd_domain_printed_mu(2.0, 3, 1.0) * (1 + 1e-6)
     assert cgd_domain_printed_mu(2.0, 3, 1.0) == pytest.approx(math.sqrt(1 + 8 / 3), rel=1e-14)
 
 
 def _projected(diameter: float, noise: float, drawn: float, pull: float, steps: int, epsilon: float) -> float:
-    """delta of x -> clip(x +- pull, if drawn, + noise) on [-D/2, D/2] from the middle, the runs being mirror images; on 401 cells, whose
-    error is below 1e-3 (an atom moves by half a cell, 1/800 of the diameter)."""
-    cells = 401
-    width = diameter / cells
-    points = np.concatenate(([-diameter / 2], -diameter / 2 + width * (np.arange(cells) + 0.5), [diameter / 2]))
-    edges = np.concatenate(([-np.inf], -diameter / 2 + width * np.arange(cells + 1), [np.inf]))
-    still, moved = (np.diff(ndtr((edges[None, :] - points[:, None] - shift) / noise), axis=1) for shift in (0.0, pull))
-    mass = np.eye(points.size)[points.size // 2]
-    for _ in range(steps):
-        mass = mass @ ((1 - drawn) * still + drawn * moved)
-    return float(np.maximum(mass - math.exp(epsilon) * mass[::-1], 0).sum()) - 1e-3
+    """delta of x -> clip(x +- pull, if drawn, + noise) on an interval from its middle, the runs being mirror images."""
+    chain = oracles.ProjectedChain(diameter, diameter / 2)
+    laws = [chain.law([noise] * steps, [[(1 - drawn, 0.0), (drawn, way * pull)]] * steps) for way in (1, -1)]
+    return oracles.law_delta(laws[0], laws[1], epsilon) - 2e-6  # the oracle's quadrature where the two densities cross
 
 
-def test_never_below_a_projected_run() -> None:
-    """Linear losses whose gradients pull the two runs to opposite sides: s = 2 pulls."""
+def test_domains_are_never_below_a_projected_run() -> None:
+    """Linear losses whose gradients pull the two runs to opposite sides: s = 2 pulls; at every step, and drawn with p = 1/2."""
     exact = _projected(1.0, 0.3, 1.0, 0.1, 40, 1.0)
     assert lethe.guarantees.GDP(gd_domain_mu(1.0 / 0.2, 40, 0.2 / 0.3)).delta(1.0) >= exact > 0.2
+    exact = _projected(1.0, 0.4, 0.5, 0.2, 30, 0.3)
+    for window, share in ((1, 0.5), (4, 0.9), (12, 0.5)):
+        assert sgd_domain_window(0.5, 1.0 / 0.4, window, share, 2 * 0.2 / 0.4).delta(0.3) >= exact > 0.1
 
 
 def _hockey_stick(one: list[tuple[float, float]], other: list[tuple[float, float]], epsilon: float) -> float:
@@ -238,13 +215,6 @@ def test_windows_are_never_below_a_contracting_linear_run(c: float) -> None:
     exact = _hockey_stick([(2.0**-steps, mean) for mean in means], [(2.0**-steps, -mean) for mean in means], 0.5)
     for window, share in ((1, 0.5), (2, 0.9), (5, 0.1), (8, 0.5)):
         assert sgd_window(0.5, c, steps, window, share, touch).delta(0.5) >= exact > 0.05
-
-
-def test_domain_windows_are_never_below_a_projected_run() -> None:
-    """As above, drawn with p = 1/2 at each step."""
-    exact = _projected(1.0, 0.4, 0.5, 0.2, 30, 0.3)
-    for window, share in ((1, 0.5), (4, 0.9), (12, 0.5)):
-        assert sgd_domain_window(0.5, 1.0 / 0.4, window, share, 2 * 0.2 / 0.4).delta(0.3) >= exact > 0.1
 
 
 _TABLES = resources.files("lethe_experiments") / "data" / "bok2024_tables.csv"
@@ -297,18 +267,12 @@ def test_the_tables_of_bounded_domains() -> None:
     assert cgd_domain_passes(100.0, 10) == 41
 
 
-@pytest.mark.parametrize(("passes", "low", "high"), [(50, 4.4371, 4.4391), (100, 6.6528, 6.6548)])
-def test_composition_of_sampled_batches(passes: int, low: float, high: float) -> None:
+@pytest.mark.parametrize(("passes", "low", "high", "clt"), [(50, 4.4371, 4.4391, 1.02531), (100, 6.6528, 6.6548, 1.45001)])
+def test_composition_of_sampled_batches(passes: int, low: float, high: float, clt: float) -> None:
     """p = .025, L / (b sigma) = 2/3: certified brackets of the authors' numerical composition at delta = 1e-5, and their CLT values."""
-    run = make_run(
-        records=400,
-        batches={"design": "without_replacement", "size": 10},
-        passes=passes,
-        noise_multiplier=3.0,
-        loss=LINEAR,
-    )
+    run = make_run(records=400, batches={"design": "without_replacement", "size": 10}, passes=passes, noise_multiplier=3.0, loss=LINEAR)
     assert low <= Bok2024SGD().bound(run).guarantee.epsilon(1e-5) <= high
-    assert sgd_clt_mu(0.025, 40 * passes, 2 / 3) == pytest.approx({50: 1.02531, 100: 1.45001}[passes], rel=5e-6)
+    assert sgd_clt_mu(0.025, 40 * passes, 2 / 3) == pytest.approx(clt, rel=5e-6)
 
 
 def test_a_run_of_each_domain_bound() -> None:

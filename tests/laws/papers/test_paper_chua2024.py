@@ -8,6 +8,7 @@ import pytest
 from helpers import make_run
 from how_many import examples
 from scipy import stats
+from theorem_bounds import mu_of
 
 import lethe
 from lethe.calculus.guarantees import Profile
@@ -15,13 +16,10 @@ from lethe.theorems.base import Theorem
 from lethe.theorems.literature.chua_2024 import Chua2024Fixed, Chua2024Shuffled, shuffled_delta
 from lethe.theorems.registry import OURS
 
-SHUFFLED: dict[str, object] = {"batches": {"design": "shuffled_once", "size": 10}, "neighbours": "zero_out", "release": "all"}
-
 
 def _run(noise: float, slots: int, design: str, passes: int = 1) -> lethe.Run:
-    batches = {"design": design, "size": 10}
-    changes = SHUFFLED | {"records": 10 * slots, "passes": passes, "noise_multiplier": noise, "batches": batches}
-    return make_run(**changes)
+    fields = {"neighbours": "zero_out", "release": "all", "batches": {"design": design, "size": 10}}
+    return make_run(**fields, records=10 * slots, passes=passes, noise_multiplier=noise)
 
 
 def _epsilon(theorem: Theorem, run: lethe.Run, delta: float = 1e-5) -> float:
@@ -45,16 +43,11 @@ def test_the_authors_numbers(noise: float, slots: int, delta: float, fixed: floa
 
 
 def test_fixed_batches_by_hand() -> None:
-    """Balle & Wang's formula at mu = sqrt(E) / z, and one touch more for the first batch where the last pass is cut short."""
+    """mu = sqrt(E) / z, and one touch more for the first batch where the last pass is cut short."""
     for steps, touches in ((50, 5), (51, 6), (7, 1)):
-        guarantee = Chua2024Fixed().bound(make_run(steps=steps, neighbours="zero_out", noise_multiplier=2.0)).guarantee
-        mu = math.sqrt(touches) / 2.0
-        for epsilon in (0.3, 1.0, 4.0):
-            by_hand = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
-            assert guarantee.delta(epsilon) == pytest.approx(by_hand, rel=1e-9)
-    replaced = Chua2024Fixed().bound(make_run(noise_multiplier=4.0)).guarantee
-    assert isinstance(replaced, lethe.guarantees.GDP)
-    assert replaced.mu == pytest.approx(math.sqrt(5) / 2.0, rel=1e-14)
+        run = make_run(steps=steps, neighbours="zero_out", noise_multiplier=2.0)
+        assert mu_of(Chua2024Fixed(), run) == pytest.approx(math.sqrt(touches) / 2.0, rel=1e-14)
+    assert mu_of(Chua2024Fixed(), make_run(noise_multiplier=4.0)) == pytest.approx(math.sqrt(5) / 2.0, rel=1e-14)
 
 
 def test_fixed_batches_are_never_below_the_last_iterate_and_never_beat_certify() -> None:
@@ -76,11 +69,10 @@ def test_fixed_batches_are_never_below_the_last_iterate_and_never_beat_certify()
 
 
 def test_one_batch_a_pass_is_at_most_the_gaussian_mechanism() -> None:
-    """With one slot the pair is N(2, z^2) against N(1, z^2), and the event a half line: exactly Balle & Wang."""
+    """With one slot the pair is N(2, z^2) against N(1, z^2), the event a half line: Balle & Wang, up to a grid of thresholds."""
     for epsilon in (0.0, 0.5, 3.0):
         exact = lethe.guarantees.GDP(1 / 1.5).delta(epsilon)
-        assert shuffled_delta(epsilon, 1.5, 1, 1, reshuffled=False) == pytest.approx(exact, rel=1e-5)  # a grid of thresholds
-        assert shuffled_delta(epsilon, 1.5, 1, 1, reshuffled=False) <= exact
+        assert exact * (1 - 1e-5) <= shuffled_delta(epsilon, 1.5, 1, 1, reshuffled=False) <= exact
 
 
 @pytest.mark.parametrize(("passes", "reshuffled"), [(1, False), (3, False), (1, True), (3, True)])
@@ -105,9 +97,7 @@ def test_it_is_below_the_exact_divergence_of_the_mechanism(passes: int, reshuffl
     for epsilon in (0.2, 0.8, 1.5):
         gains = np.maximum(-np.expm1(epsilon - loss), 0.0)
         exact, error = float(gains.mean()), float(gains.std() / math.sqrt(draws))
-        below = shuffled_delta(epsilon, noise, 2, passes, reshuffled)
-        assert below <= exact + 4 * error
-        assert below >= 0.5 * exact  # and says something
+        assert 0.5 * exact <= shuffled_delta(epsilon, noise, 2, passes, reshuffled) <= exact + 4 * error  # and says something
 
 
 def test_records_left_over_reveal_less() -> None:
@@ -123,7 +113,7 @@ def test_records_left_over_reveal_less() -> None:
     below = shuffled_delta(epsilon, 1.0, 2, 1, reshuffled=False, used=0.8)
     assert below == pytest.approx(by_hand, rel=1e-5)  # two grids
     assert below < shuffled_delta(epsilon, 1.0, 2, 1, reshuffled=False)
-    run = make_run(**(SHUFFLED | {"records": 25, "passes": 1, "noise_multiplier": 1.0}))
+    run = _run(1.0, 2, "shuffled_once").replace(records=25)
     assert Chua2024Shuffled().bound(run).guarantee.delta(epsilon) == below
 
 
@@ -154,7 +144,7 @@ def test_no_certificate_is_below_it() -> None:
 
 
 def test_it_is_no_guarantee() -> None:
-    theorem, run = Chua2024Shuffled(), make_run(**SHUFFLED)
+    theorem, run = Chua2024Shuffled(), _run(5.0, 10, "shuffled_once", passes=5)
     guarantee = theorem.bound(run).guarantee
     assert theorem.standing.soundness == "lower-bound"
     assert not theorem.standing_on(run).usable

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lethe
-from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.certify import cumulative_privacy
 from lethe.accounting.recheck import recheck
 from lethe.calculus.any_guarantee import guarantee_from_dict, noise_scaled, together
 from lethe.calculus.guarantees import GDP, ZCDP, RDPCurve, WithSlack

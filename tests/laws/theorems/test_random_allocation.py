@@ -113,9 +113,9 @@ def test_many_different_passes_cost_no_less_than_each_by_itself() -> None:
 )
 def test_typical_shapes_are_below_poisson(bins: int, passes: int, noise: float, most: float) -> None:
     run = a_run(bins, noise, passes=passes)
-    certificate = lethe.certify(run, 1e-5)
+    certificate = lethe.certify(run, 1e-5, allow_large_delta=True)
     assert certificate.theorem == "random-allocation"
-    assert certificate.epsilon < most < lethe.certify(run.replace(batches=lethe.batches.Poisson(200)), 1e-5).epsilon
+    assert certificate.epsilon < most < lethe.certify(run.replace(batches=lethe.batches.Poisson(200)), 1e-5, allow_large_delta=True).epsilon
     assert lethe.Certificate.from_dict(certificate.to_dict()) == certificate
 
 
@@ -129,7 +129,8 @@ def test_what_is_cut_is_paid_for_at_every_step() -> None:
     whole, cut = a_run(10, 2.0, passes=6), a_run(10, 2.0, passes=6, batches=lethe.batches.RandomAllocation(200, truncate_at=280))
     once = lethe.theorems.truncation.truncation_slack(cut.replace(passes=1))
     assert lethe.theorems.truncation.truncation_slack(cut) == pytest.approx(6 * once, rel=1e-9)
-    assert lethe.certify(cut, 1e-3).epsilon == pytest.approx(lethe.certify(whole, 1e-3 - 6 * once).epsilon, rel=1e-6)
+    paid, plain = (lethe.certify(run, delta) for run, delta in ((cut, 4e-5), (whole, 4e-5 - 6 * once)))
+    assert paid.epsilon == pytest.approx(plain.epsilon, rel=1e-6)
 
 
 @pytest.mark.parametrize("change", [{"noise_multiplier": [1.0, 0.0, 1.0]}, {"batches": lethe.batches.Shuffled(200)}])

@@ -192,16 +192,6 @@ def test_the_cost_of_a_shift_against_the_sum_it_is(seed: int) -> None:
         assert expected <= mu <= expected * (1 + 1e-9)
 
 
-def test_many_noise_levels_are_rounded_down_and_change_little() -> None:
-    level = {"schedule": "exponential", "first": 4.0, "ratio": 0.9999}
-    rounded, plain = (
-        guarantee_of(windowed_run(steps=600, noise_multiplier=level)),
-        guarantee_of(windowed_run(steps=600, noise_multiplier=4.0 * 0.9999**599)),
-    )
-    assert len(windowed_of(windowed_run(steps=600, noise_multiplier=level)).noise) <= 256
-    assert rounded.epsilon(1e-5) < plain.epsilon(1e-5)
-
-
 def test_levels_are_only_ever_lowered() -> None:
     generator = np.random.default_rng(3)
     noise = generator.uniform(2.0, 6.0, 700)

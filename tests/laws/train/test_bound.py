@@ -291,11 +291,9 @@ def test_one_record_decides_on_no_rounding_of_the_others(kind: str, part: int, m
     ends = [summed(kind, targets_of(8192, part, sign), part, isolation="declared", gradient_memory=memory) for sign in (1.0, -1.0)]
     moved = float((ends[0] - ends[1]).sum()) / math.sqrt(NUMBERS) / 2
     assert 0.99 < moved <= 1 + 1e-9
-
-
-def test_nor_where_records_are_computed_alone() -> None:
-    ends = [summed("product", targets_of(1024, 8, sign), 128, isolation="enforced") for sign in (1.0, -1.0)]
-    assert 0.99 < float((ends[0] - ends[1]).sum()) / math.sqrt(NUMBERS) / 2 <= 1 + 1e-9
+    if (part, memory) == (128, None):  # nor where records are computed alone
+        ends = [summed("product", targets_of(1024, 8, sign), part, isolation="enforced") for sign in (1.0, -1.0)]
+        assert 0.99 < float((ends[0] - ends[1]).sum()) / math.sqrt(NUMBERS) / 2 <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("records", [2, 100, 5000])

@@ -22,16 +22,15 @@ from lethe.noise_allocation.allocate import SCHEDULES, allocate
 from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped
 from lethe.run.batches import Batches
 from lethe.run.losses.base import Loss
-from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER
-from lethe.run.noise.base import CorrelatedNoise
-from lethe.run.participation import BatchSizes, Participation
+from lethe.run.noise.strategies import CorrelatedNoise
+from lethe.run.participation import ANY_NUMBER, OF_ONE_NUMBER, BatchSizes, Participation
 from lethe.run.regularisers import Regulariser
 from lethe.theorems.base import Theorem
 from lethe.theorems.registry import ALL
 from lethe.train import PrivacyEngine, fit
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
-from lethe.utility.excess_risk import excess_risk_bound
+from lethe.utility import excess_risk_bound
 
 DELTA = 1e-5
 # Each slot of a pass has another noise, so that the worst one and the average of them differ.

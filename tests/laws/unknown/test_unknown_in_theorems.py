@@ -20,14 +20,13 @@ from lethe.heavy_tailed.proximal import require_pair
 from lethe.heavy_tailed.sets import WholeSpace
 from lethe.influence import quadratic_influence
 from lethe.influence.quadratic import PublicCurvatures
-from lethe.run.neighbours import OF_ONE_NUMBER
-from lethe.run.participation import BatchSizes, Participation
+from lethe.run.participation import OF_ONE_NUMBER, BatchSizes, Participation
 from lethe.theorems.base import Theorem
 from lethe.theorems.composition import GaussianComposition, spent_budgets
 from lethe.theorems.registry import OURS
 from lethe.theorems.steps import batch_sizes, largest_batch, step_constants
 from lethe.theorems.truncation import truncation_slack
-from lethe.utility.excess_risk import excess_risk_bound
+from lethe.utility import excess_risk_bound
 
 
 @pytest.mark.parametrize("name", runs.UNKNOWN)

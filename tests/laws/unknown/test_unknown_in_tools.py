@@ -17,9 +17,8 @@ from helpers import make_run
 from made_up_runs import DELTA, refused
 
 import lethe
-from lethe.accounting.certify import evaluate_theorems
+from lethe.accounting.certify import cumulative_privacy, evaluate_theorems
 from lethe.accounting.compare import compare
-from lethe.accounting.cumulative import cumulative_privacy
 from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError, InputError
 from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant, to_dp_event

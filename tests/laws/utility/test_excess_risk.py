@@ -15,7 +15,6 @@ from repository import ROOT
 import lethe
 from lethe.errors import HypothesisError, InputError
 from lethe.utility import excess_risk_bound
-from lethe.utility.excess_risk import RiskBound
 from lethe_experiments.risk.gradient_descent import erub, noise_to_gap
 
 PUBLIC: dict[str, Any] = {"dimension": 3, "initial_gap": 1.0}
@@ -30,7 +29,6 @@ BASE: dict[str, Any] = {
     "neighbours": "replace_one",
 }
 PAGE = ROOT / "docs" / "utility.md"
-HYPOTHESES = ("batches", "steps", "noise", "regulariser", "clipping", "smoothness", "PL constant", "step size", "dimension", "initial gap")
 
 
 def _run(**changes: Any) -> lethe.Run:
@@ -130,10 +128,10 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "reason"), BROKEN)
 def test_each_hypothesis_that_breaks_is_named(changes: dict[str, Any], reason: str) -> None:
-    stated = {"pl_constant": changes["pl_constant"]} if "pl_constant" in changes else {}
-    changes = {name: value for name, value in changes.items() if name not in stated}
+    fields = dict(changes)
+    steep = fields.pop("pl_constant", None)
     with pytest.raises(HypothesisError, match="no bound of the excess risk") as caught:
-        excess_risk_bound(_run(**changes), **PUBLIC, **stated)
+        excess_risk_bound(_run(**fields), **PUBLIC, pl_constant=steep)
     assert reason in caught.value.what
     assert caught.value.source
     assert caught.value.remedy
@@ -149,40 +147,13 @@ def test_a_clip_norm_that_never_acts_is_no_clipping() -> None:
         excess_risk_bound(_run(loss=loss, regulariser=ridge, clip_norm=1.4), **PUBLIC)
 
 
-def test_a_step_at_the_limit_is_taken_and_promises_nothing_learnt() -> None:
-    bound = excess_risk_bound(_run(step_size=2.0), **PUBLIC)
-    assert bound.unlearned == pytest.approx(1.0, rel=1e-12)
-    assert bound.unlearned >= 1.0
-    assert not bound.worthwhile
-
-
-@settings(max_examples=examples(40))
-@given(gap=st.floats(1e-3, 1e3), factor=st.floats(1.0, 10.0))
-def test_more_noise_more_gap_more_parameters_never_lower_it(gap: float, factor: float) -> None:
-    base = excess_risk_bound(_run(), dimension=3, initial_gap=gap)
-    assert excess_risk_bound(_run().with_noise_scaled(factor), dimension=3, initial_gap=gap).value >= base.value
-    assert excess_risk_bound(_run(), dimension=3, initial_gap=gap * factor).value >= base.value
-    assert excess_risk_bound(_run(), dimension=30, initial_gap=gap).value > base.value
-
-
-def test_very_long_runs_and_very_loud_ones_stay_bounds() -> None:
+def test_steps_at_the_limit_very_long_runs_and_very_loud_ones_stay_bounds() -> None:
+    assert 1.0 <= excess_risk_bound(_run(step_size=2.0), **PUBLIC).unlearned <= 1.0 + 1e-12
     silent = excess_risk_bound(_run(steps=20_000, noise_multiplier=0.0), **PUBLIC)
     assert 0 < silent.value <= 1e-299  # 0.1^20000 is below the range of doubles, and not 0
     loud = excess_risk_bound(_run(noise_multiplier=1e140), **PUBLIC)
     assert loud.value > 1e250
     assert not loud.worthwhile
-
-
-def test_the_text_says_what_holds_and_from_what() -> None:
-    bound = excess_risk_bound(_run(), **PUBLIC)
-    text = bound.explain()
-    assert text.splitlines()[0].startswith("excess risk <= ")
-    assert "not below the initial gap" not in text
-    assert "declared   initial gap" in text
-    assert "not below the initial gap" in excess_risk_bound(_run(noise_multiplier=1e4), **PUBLIC).explain()
-    with pytest.raises(AttributeError):
-        bound.value = 0.0  # pyright: ignore[reportAttributeAccessIssue]
-    assert isinstance(bound, RiskBound)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0, -1.0, True, "3"])

@@ -1,19 +1,28 @@
-"""Private regressions: what they cost, what they minimise, and targets that are truncated at the ends of their range."""
+"""Private regressions: what they cost, what they minimise, and ranges of targets: truncated at, released, or given and narrowed."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import sklearn.linear_model
+from constant_noise import Constant
 from excused_checks import SEEDED
 from gaussian_guarantees import mu_of
 from private_cases import build
 from scipy.optimize import minimize
 
+from lethe.accounting.certify import certify
+from lethe.accounting.recheck import recheck_statement
+from lethe.calculus.guarantees import GDP
+from lethe.certificates.statement import Statement
 from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
+from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.inputs import targets as narrowing
+from lethe.estimators.inputs.targets import NARROWING_SHARE, TargetRange, narrowed_range, narrowing_cost
 from lethe.estimators.models.regressors import PrivateRegressor
 from lethe.estimators.options import EstimatorOptions
 
@@ -24,10 +33,6 @@ def line(records: int = 400, noise: float = 0.1, seed: int = 0) -> tuple[np.ndar
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((records, 3))
     return X, X @ np.array([2.0, -1.0, 0.0]) + 0.5 + noise * rng.standard_normal(records)
-
-
-def fitted(make: type[PrivateRegressor] = LinearRegression, records: int = 400, **parameters: Any) -> PrivateRegressor:
-    return build(make, **{"feature_norm": 4.0, "target_bound": 8.0, **parameters}).fit(*line(records))
 
 
 def test_without_noise_ridge_is_scikit_learns() -> None:
@@ -89,14 +94,8 @@ ROWS = RNG.standard_normal((300, 2)) + 1.0
 TARGETS = 2.0 * ROWS[:, 0] + 1.0 + 4.0 * RNG.standard_normal(300)
 BOUNDED = {"random_state": 2, "seed_noise": True, "feature_norm": 3.0, "epsilon": 20.0, "target_bound": (LOW, HIGH)}
 MODELS = (
-    *(
-        LinearRegression(options=EstimatorOptions(mechanism=name), **BOUNDED)
-        for name in ("output_perturbation", "adassp", "cyclic", "poisson")
-    ),
-    LinearRegression(options=EstimatorOptions(mechanism="objective_perturbation"), neighbours="zero_out", **BOUNDED),
-    Ridge(options=EstimatorOptions(mechanism="pass_ends"), **BOUNDED),
-    Lasso(alpha=1e-6, options=EstimatorOptions(mechanism="pass_ends"), **BOUNDED),
-    ElasticNet(alpha=1e-6, options=EstimatorOptions(mechanism="full_batch"), **BOUNDED),
+    *(build(LinearRegression, mechanism=name, **BOUNDED) for name in ("output_perturbation", "adassp", "objective_perturbation")),
+    build(Lasso, alpha=1e-6, mechanism="pass_ends", **BOUNDED),
 )
 
 
@@ -105,17 +104,138 @@ def weights(model: PrivateRegressor, targets: np.ndarray) -> list[float]:
     return [*fitted.coef_.tolist(), fitted.intercept_]
 
 
-@pytest.mark.parametrize(
-    "model",
-    # By day one run and one minimiser.
-    [
-        model if model.options.mechanism in ("cyclic", "output_perturbation") else pytest.param(model, marks=pytest.mark.nightly)
-        for model in MODELS
-    ],
-    ids=[f"{type(model).__name__} by {model.options.mechanism}" for model in MODELS],
-)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{type(model).__name__} by {model.options.mechanism}")
 def test_targets_are_truncated_at_the_ends_of_their_range(model: PrivateRegressor) -> None:
     assert np.mean((TARGETS < LOW) | (TARGETS > HIGH)) > 0.3
     found = weights(model, TARGETS)
     assert found == weights(model, np.clip(TARGETS, LOW, HIGH))
     assert found != weights(model, np.clip(TARGETS, LOW, HIGH - 0.01))
+
+
+DELTA = 1e-5
+WIDE = (-20.0, 60.0)
+BUDGET = PrivacyBudget(epsilon=2.0, delta=DELTA, neighbours="replace_one")
+
+
+def records(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of norm about 1 and targets of 10 plus or minus 1."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((count, 4)) / 2.0
+    return rows, 10.0 + 0.9 * rows @ np.array([1.0, -1.0, 1.0, -1.0]) + 0.4 * rng.standard_normal(count)
+
+
+def model(kind: Any = LinearRegression, **changes: Any) -> Any:
+    asked: dict[str, Any] = {"epsilon": 2.0, "delta": DELTA, "feature_norm": 1.5, "target_bound": WIDE, "neighbours": "replace_one"}
+    return build(kind, whiten=False, **asked | changes)
+
+
+def cost(count: int, given: TargetRange) -> Statement:
+    found = narrowing_cost("auto", given, count, BUDGET, may_choose=True, against=None)
+    assert found is not None
+    return found
+
+
+def narrowed(targets: Any, given: TargetRange, *, centred: bool = True, drawn: float = 0.0) -> TargetRange:
+    return narrowed_range(np.asarray(targets, dtype=float), given, BUDGET, centred=centred, generator=Constant(drawn))
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
+@pytest.mark.parametrize("kind", [LinearRegression, Ridge, HuberRegressor])
+def test_the_moments_are_part_of_what_is_stated(kind: Any, neighbours: Any) -> None:
+    rows, values = records(3000)  # of 1000, noise alone leaves the range as it is in one fit of twenty
+    fitted = model(kind, mechanism="pass_ends", passes=2, narrow_range=True, neighbours=neighbours).fit(rows, values)
+    stated, run = fitted.statement_, fitted.run_
+    assert isinstance(fitted.certificate_, Statement)
+    assert "moments of the targets (their mean and second moment), by which the given range is narrowed" in stated.name
+    assert 2.0 * 0.98 <= fitted.epsilon_ <= 2.0
+    low, high = fitted.target_range_
+    assert WIDE[0] < low < 8.0
+    assert 12.0 < high < WIDE[1]
+    assert (
+        f"NOT public, but released: the moments of the targets narrow that range to between {low:g} and {high:g}" in fitted.privacy_report_
+    )
+    recheck_statement(stated)
+    charged = certify(run, DELTA).guarantee
+    assert isinstance(charged, GDP)
+    assert isinstance(stated.guarantee, GDP)
+    assert stated.guarantee.mu == pytest.approx(math.hypot(BUDGET.share(NARROWING_SHARE).mu, charged.mu), rel=1e-9)
+
+
+def test_the_range_follows_from_the_moments() -> None:
+    """Without noise: the mean, and two and a half times the spread with the noise that would have been there."""
+    values = np.array([9.0, 10.0, 11.0, 30.0, 10.0] * 400)
+    given = TargetRange(centre=20.0, half=40.0)
+    found = narrowed(values, given)
+    noise = cost(2000, given).planned
+    assert isinstance(noise, GDP)
+    moved = math.sqrt(max(4.0 * 0.35, (2.0 - 0.5 - math.sqrt(0.3) / 2.0) ** 2 * (0.35 + (0.5 + math.sqrt(0.3) / 2.0) ** 2)))
+    std = moved / noise.mu / 2000
+    mean_std = std / math.sqrt(0.35)
+    unit = (values - 20.0) / 40.0
+    centre = unit.mean() * (1.0 - mean_std**2 / unit.mean() ** 2)
+    spread = np.mean((unit - centre) ** 2) + math.hypot(std, 2.0 * centre * mean_std)
+    reach = 2.5 * max(1.0, (0.007 / std) ** 0.3) * math.sqrt(spread)
+    low, high = 20.0 + 40.0 * max(centre - reach, -1.0), 20.0 + 40.0 * min(centre + reach, 1.0)
+    assert (found.centre - found.half, found.centre + found.half) == pytest.approx((low, high), rel=1e-9)
+    assert found.half < 0.7 * given.half
+
+
+def test_beside_what_is_released_no_target_has_a_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = TargetRange(centre=0.0, half=100.0)
+    ends = [narrowed(np.full(2000, value), given) for value in (5.0, 20.0)]
+    released = narrowing.channel_moments
+    monkeypatch.setattr(narrowing, "channel_moments", lambda rows, **options: released(np.full_like(rows, 0.05), **options))
+    assert [narrowed(np.full(2000, value), given) for value in (5.0, 20.0)] == [ends[0]] * 2
+    assert ends[0] != ends[1]
+
+
+def test_a_range_stays_one_whatever_epsilon_is() -> None:
+    given, budget = TargetRange(centre=5.0, half=5.0), PrivacyBudget(epsilon=1e300, delta=DELTA)
+    found = narrowed_range(np.full(100, 5.0), given, budget, centred=True, generator=Constant(0.0))
+    assert (found.centre, found.half) == pytest.approx((5.0, 5e-6))
+
+
+@pytest.mark.parametrize("half", [100.0, 0.5])
+@pytest.mark.parametrize("far", [1e3, 1.7e308, -1.7e308])
+def test_a_target_beyond_the_given_range_counts_as_its_end(far: float, half: float) -> None:
+    """Without a warning that tells of it."""
+    given, values = TargetRange(centre=0.0, half=half), np.full(3000, 0.01 * half)
+    beyond, at_end = values.copy(), values.copy()
+    beyond[7], at_end[7] = far, math.copysign(half, far)
+    assert narrowed(beyond, given, drawn=0.3) == narrowed(at_end, given, drawn=0.3)
+
+
+@pytest.mark.parametrize("kind", [LinearRegression, HuberRegressor, Lasso])
+def test_the_fit_is_that_of_the_narrowed_range_given_by_hand(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+    """Moments that cost nothing: the same noise, in proportion to the range, and the same predictions."""
+    rows, values = records(600)
+    free = replace(cost(600, TargetRange(centre=0.0, half=1.0)), guarantee=GDP(0.0))
+    known = TargetRange(centre=10.5, half=2.25, statement=free)
+    monkeypatch.setattr("lethe.estimators.models.regressors.narrowing_cost", lambda *_, **__: free)
+    monkeypatch.setattr("lethe.estimators.models.regressors.narrowed_range", lambda *_, **__: known)
+    given: dict[str, Any] = {"mechanism": "pass_ends", "passes": 2, **SEEDED, **({"alpha": 0.05} if kind is Lasso else {})}
+    fitted = model(kind, narrow_range=True, **given).fit(rows, values)
+    by_hand = model(kind, narrow_range=False, target_bound=(8.25, 12.75), **given).fit(rows, values)
+    assert fitted.target_range_ == by_hand.target_range_ == (8.25, 12.75)
+    np.testing.assert_allclose(fitted.coef_, by_hand.coef_, rtol=1e-9)
+    assert fitted.intercept_ == pytest.approx(by_hand.intercept_, rel=1e-9)
+
+
+def test_which_ranges_are_narrowed() -> None:
+    rows, values = records(1500)
+    quick: dict[str, Any] = {"batches": "full", "passes": 2, **SEEDED}
+
+    def is_narrowed(kind: Any = LinearRegression, users: Any = None, weights: Any = None, **changes: Any) -> bool:
+        fitted = model(kind, **quick | changes).fit(rows, values, users=users, sample_weight=weights)
+        return "moments of the targets" in fitted.statement_.name
+
+    assert all(map(is_narrowed, (LinearRegression, Ridge, ElasticNet, HuberRegressor)))
+    assert is_narrowed(weights=np.linspace(0.0, 1.0, 1500))
+    assert is_narrowed(fit_intercept=False, target_bound=60.0)
+    assert not is_narrowed(narrow_range=False)
+    assert not is_narrowed(HuberRegressor, residual_bound=1.0)
+    assert not is_narrowed(target_bound="auto")
+    assert not is_narrowed(batches="auto", mechanism="cyclic")
+    assert not is_narrowed(users=np.arange(1500) // 2)
+    assert not is_narrowed(epsilon=0.3)  # 1500 records do not tell enough there

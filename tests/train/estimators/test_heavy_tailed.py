@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from private_cases import build
-from sklearn.linear_model import LinearRegression
 
 from lethe.calculus.guarantees import GDP
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
@@ -22,10 +21,8 @@ from lethe.estimators.heavy_tailed.base import (
     part_of,
     released_curvature,
     set_aside,
-    statement_of,
-    whole_cost,
 )
-from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, ScoreGradients, gradient_rows, linear_records
+from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, ScoreGradients, clipped_to, gradient_rows, linear_records
 from lethe.estimators.options import EstimatorOptions
 from lethe.heavy_tailed.oracles import ClippedMean, clip_rows
 
@@ -133,7 +130,7 @@ def test_the_largest_eigenvalue_moves_by_no_more_than_its_sensitivity(rows: np.n
     for first in (rows[0], other):
         table = np.vstack([first, rows[1:]])
         features, _, norms = linear_records(table, np.zeros(5))
-        clipped = features * np.minimum(1.0, 2.0 / norms)[:, None]
+        clipped = clipped_to(features, norms, 2.0)
         found.append(float(np.linalg.eigvalsh(clipped.T @ clipped / 5)[-1]))
     assert abs(found[0] - found[1]) <= 4.0 / 5 * (1.0 + 1e-12)
 
@@ -166,15 +163,6 @@ def test_parts_make_no_more_than_the_whole() -> None:
         assert one > 0.3 / math.sqrt(parts) * (1.0 - 1e-12)
 
 
-def test_a_statement_says_no_more_than_the_solution() -> None:
-    model = PrivateMean(epsilon=0.7, delta=1e-7, moment=1.0, centre=[0.0] * 4).fit(ROWS)
-    assert whole_cost(model._budget(2000)).epsilon(1e-7) <= 0.7
-    (finding,) = [one for one in model.statement_.findings if one.name == "sensitivity"]
-    assert "clipped to norm 1," in finding.detail
-    assert "at most 0.001;" in finding.detail  # 2C/n
-    assert statement_of.__doc__
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("solver", ["multi_pass", "accelerated", "localised"])
 def test_no_finite_record_breaks_a_fit_or_moves_it_far(solver: str) -> None:
@@ -190,38 +178,13 @@ def test_no_finite_record_breaks_a_fit_or_moves_it_far(solver: str) -> None:
     assert np.linalg.norm(PrivateMean(**SEEDED).fit(rows).mean_) < 10.0
 
 
-TEACHER = np.array([1.0, -2.0, 0.5])
-REPEATED = {"random_state": 0, "seed_noise": True}
-
-
-def spoilt(records: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """A linear model with t noise; one record in a hundred is beyond all measure."""
-    rng = np.random.default_rng(seed)
-    rows = rng.standard_t(4, size=(records, 3))
-    values = rows @ TEACHER + 3.0 + rng.standard_t(3, size=records)
-    bad = rng.random(records) < 0.01
-    rows[bad] *= 1000.0
-    values[bad] = 1e7
-    return rows, values
-
-
-def test_outliers_pull_least_squares_and_not_the_private_model() -> None:
-    rows, values = spoilt(20_000, 0)
-    plain = LinearRegression().fit(rows, values)
-    model = HeavyTailedLinearRegression(delta=1e-6, **REPEATED).fit(rows, values)
-    assert np.linalg.norm(plain.coef_ - TEACHER) > 10.0
-    assert np.linalg.norm(model.coef_ - TEACHER) < 0.5
-    assert abs(model.intercept_ - 3.0) < 0.5
-    assert model.predict(rows[:2]) == pytest.approx(rows[:2] @ model.coef_ + model.intercept_)
-
-
 @pytest.mark.parametrize("solver", ["auto", "multi_pass"])
 @pytest.mark.parametrize("parameters", ["practical", "optimised", "theory"])
 def test_a_mean_is_found_from_a_released_centre(solver: str, parameters: str) -> None:
     rng = np.random.default_rng(4)
     rows = np.array([1e3, -2.0]) + rng.standard_t(3, size=(20_000, 2))
     rows[:100] = 1e9
-    model = PrivateMean(delta=1e-6, options=EstimatorOptions(mechanism=solver, parameters=parameters), **REPEATED).fit(rows)
+    model = PrivateMean(delta=1e-6, options=EstimatorOptions(mechanism=solver, parameters=parameters), **SEEDED).fit(rows)
     # A hundred rows clipped to C, all to one side, pull by C/200; the "theory" clips at about 30 r_2.
     pull = model.phases_[0].clip_norm / 200.0
     assert model.mean_ == pytest.approx([1e3, -2.0], abs=0.3 + 2.0 * pull)

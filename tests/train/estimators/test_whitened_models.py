@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from excused_checks import SEEDED
 from private_cases import build, two_blobs
 from scipy import sparse
 
@@ -62,20 +63,6 @@ def test_the_moments_are_part_of_what_is_stated(mechanism: str, neighbours: Any)
         assert fitted.statement_.guarantee.mu == pytest.approx(np.hypot(moments, run.mu), rel=1e-9)
 
 
-@pytest.mark.parametrize(("neighbours", "moved"), [("replace_one", 2.5 / np.sqrt(2.0)), ("zero_out", np.sqrt(1.5))])
-def test_the_moments_have_the_noise_that_their_share_asks_for(neighbours: Any, moved: float) -> None:
-    budget = PrivacyBudget(epsilon=1.0, delta=DELTA, neighbours=neighbours)
-    settings: dict[str, Any] = {"feature_norm": 3.0, "budget": budget}
-    planned = planned_whitening(2000, 4, budget)
-    assert planned is not None
-    assert planned.covariance
-    rows = np.full((2000, 4), 0.9)  # of norm .6 R, so that hardly anything of the mean is given up
-    found = [whitened_rows(rows, planned, **settings, generator=np.random.default_rng(seed))[1].mean for seed in range(300)]
-    wanted = moved / (budget.share(COVARIANCE_SHARE).mu * np.sqrt(0.5) * 2000)
-    assert float(np.std(found)) == pytest.approx(wanted, rel=4.0 / np.sqrt(2 * 1200))
-    assert float(np.mean(found)) == pytest.approx(0.3, rel=0.01)
-
-
 def test_the_noise_counts_on_no_ridge_that_whitened_rows_may_not_have() -> None:
     """How strong a ridge is on whitened rows follows from what was released; a weaker one than planned would contract less."""
     rows = np.random.default_rng(3).uniform(-1.0, 1.0, size=(4000, 6)) / np.sqrt(6.0)
@@ -94,26 +81,6 @@ def test_the_noise_counts_on_no_ridge_that_whitened_rows_may_not_have() -> None:
     assert fitted.statement_.guarantee.mu == pytest.approx(np.hypot(moments, charged.mu), rel=1e-9)
 
 
-def by_hand(rows: Any, made: WhitenedRows, feature_norm: float) -> np.ndarray[Any, Any]:
-    wide = np.asarray(rows, dtype=np.float64)
-    projected = wide * np.minimum(1.0, feature_norm / np.linalg.norm(wide, axis=1))[:, None]
-    assert made.matrix is not None
-    return (projected / feature_norm - made.mean) @ made.matrix
-
-
-def test_predictions_are_those_of_whitened_rows() -> None:
-    rows, labels = narrow(800)
-    fitted = model(whiten=True, epsilon=5.0, feature_norm=1.5).fit(rows, labels)
-    made = fitted.whitened_
-    assert made is not None
-    assert made.matrix is not None
-    long = np.vstack([rows[:50], 7.0 * rows[50:60]])
-    weights = 1.5 * np.linalg.solve(made.matrix, fitted.coef_.T)
-    constant = fitted.intercept_ + 1.5 * made.mean @ fitted.coef_.T
-    np.testing.assert_allclose(fitted.decision_function(long), (by_hand(long, made, 1.5) @ weights + constant)[:, 0], rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(fitted.decision_function(rows[:5]), (rows[:5] @ fitted.coef_.T + fitted.intercept_)[:, 0], rtol=1e-9)
-
-
 def test_one_record_of_any_length_moves_the_fit_no_further_than_one_at_the_bound() -> None:
     rows, labels = narrow(200)
     rows[3] /= np.linalg.norm(rows[3])
@@ -123,21 +90,6 @@ def test_one_record_of_any_length_moves_the_fit_no_further_than_one_at_the_bound
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6, atol=1e-9)
 
 
-def test_when_it_is_done() -> None:
-    rows, labels = narrow(400)
-    assert model().fit(rows, labels).whitened_ is not None
-    assert model(whiten=False).fit(rows, labels).whitened_ is None
-    assert model(mechanism="pass_ends").fit(rows, labels).whitened_ is None
-    assert model().fit(sparse.csr_array(rows), labels).whitened_ is None
-    assert model().fit(rows, labels, users=np.arange(400) // 2).whitened_ is None
-    assert model(fit_intercept=False).fit(rows, labels).whitened_ is None
-    assert model(epsilon=0.3).fit(rows[:100], labels[:100]).whitened_ is None
-    assert model(feature_norm="auto").fit(rows, labels).whitened_ is not None
-    wide = np.random.default_rng(0).standard_normal((40, 1025)) / 40.0
-    assert model(delta=1e-3).fit(wide, labels[:40]).whitened_ is None
-
-
-SEEDED: dict[str, Any] = {"random_state": 0, "seed_noise": True}
 REACH = 1.2  # as docs/estimators.md says
 
 
@@ -181,43 +133,46 @@ def test_predictions_are_those_of_rows_whitened_by_hand(monkeypatch: pytest.Monk
     np.testing.assert_allclose(fitted.predict(short), np.clip(short @ fitted.coef_ + fitted.intercept_, low, high), rtol=1e-12)
 
 
+WIDER = np.random.default_rng(0).standard_normal((1000, 1025)) / 40.0
+
+
+@pytest.mark.parametrize(
+    ("done", "given", "fit"),
+    [
+        (True, {}, {}),
+        (True, {"feature_norm": "auto"}, {}),
+        (False, {"whiten": False}, {}),
+        (False, {"mechanism": "full_batch"}, {}),
+        (False, {"fit_intercept": False}, {}),
+        (False, {"epsilon": 0.05}, {}),
+        (False, {}, {"users": np.arange(1000) // 2}),
+        (False, {}, {"X": WIDER}),
+        (False, {}, {"X": sparse.csr_array(narrow(1000)[0])}),
+    ],
+)
+def test_when_rows_are_whitened(done: bool, given: dict[str, Any], fit: dict[str, Any]) -> None:
+    """Of classes and of numbers alike."""
+    rows, labels = narrow(1000)
+    asked: dict[str, Any] = {"batches": "full", "passes": 2, **SEEDED} | given
+    for one, targets in ((model(**asked), labels), (regression_model(**asked), 10.0 + labels)):
+        assert (one.fit(**{"X": rows, "y": targets, **fit}).whitened_ is not None) == done
+
+
+def test_a_regression_s_ball_reaches_further_and_weights_do_not_matter() -> None:
+    rows, values = narrow_targets(600)
+    quick: dict[str, Any] = {"batches": "full", "passes": 2, **SEEDED}
+    one = regression_model(**quick).fit(rows, values).whitened_
+    weighted = regression_model(**quick).fit(rows, values, sample_weight=np.linspace(0.0, 1.0, 600)).whitened_
+    np.testing.assert_array_equal(weighted.mean, one.mean)  # what is released of rows is the same whatever their weights
+    classes: Any = model(neighbours="replace_one", **quick).fit(rows, (values > 10.0).astype(int)).whitened_
+    assert one.norm == pytest.approx(REACH * classes.norm, rel=0.05)
+
+
 def moments(records: int) -> whitening.PlannedWhitening:
     planned = planned_whitening(records, 4, PrivacyBudget(epsilon=2.0, delta=DELTA, neighbours="replace_one"), regression=True)
     assert planned is not None
     assert planned.covariance
     return planned
-
-
-def test_which_rows_are_whitened() -> None:
-    rows, values = narrow_targets(600)
-    quick: dict[str, Any] = {"batches": "full", "passes": 2, **SEEDED}
-    one = regression_model(**quick).fit(rows, values).whitened_
-    assert one is not None
-    weighted = regression_model(**quick).fit(rows, values, sample_weight=np.linspace(0.0, 1.0, 600)).whitened_
-    np.testing.assert_array_equal(weighted.mean, one.mean)  # what is released of rows is the same whatever their weights
-    labels = (values > 10.0).astype(int)
-    classes = build(LogisticRegression, epsilon=2.0, delta=DELTA, feature_norm=1.0, classes=[0, 1], **quick).fit(rows, labels).whitened_
-    assert classes is not None
-    assert one.norm == pytest.approx(REACH * classes.norm, rel=0.05)
-    assert regression_model(HuberRegressor, **quick).fit(rows, values).whitened_ is not None
-    assert regression_model(**quick, whiten=False).fit(rows, values).whitened_ is None
-    assert regression_model(**quick | {"batches": "auto", "mechanism": "cyclic"}).fit(rows, values).whitened_ is None
-    assert regression_model(**quick).fit(sparse.csr_array(rows), values).whitened_ is None
-    assert regression_model(**quick).fit(rows, values, users=np.arange(600) // 2).whitened_ is None
-    assert regression_model(**quick, fit_intercept=False).fit(rows, values).whitened_ is None
-
-
-def test_no_ridge_is_taken_that_epsilon_barely_allows() -> None:
-    """At .345 the noise of the smallest ridge that it allows is large: R^2 was .38 there, and .60 at .3."""
-    rng, records, columns = np.random.default_rng(0), 8000, 20
-    rows = rng.standard_normal((records + 4000, columns)) / np.arange(1, columns + 1)
-    clean = rows @ (rng.standard_normal(columns) * np.arange(1, columns + 1))
-    targets = clean + 0.7 * clean.std() * rng.standard_normal(len(clean))
-    rows /= np.quantile(np.linalg.norm(rows, axis=1), 0.95)
-    bound = float(np.quantile(np.abs(targets), 0.99))
-    regression_model = LinearRegression(epsilon=0.345, delta=1e-5, feature_norm=1.0, target_bound=bound, random_state=0, seed_noise=True)
-    regression_model.set_params(options__allow_large_delta=True).fit(rows[:records], targets[:records])
-    assert regression_model.score(rows[records:], targets[records:]) > 0.57
 
 
 BUDGET = PrivacyBudget(epsilon=1.0, delta=1e-5)
@@ -232,27 +187,14 @@ def mean_alone(neighbours: Neighbours = "replace_one") -> PlannedWhitening:
     return planned
 
 
-def centred(rows: np.ndarray, neighbours: Neighbours, seed: int) -> tuple[np.ndarray, WhitenedRows]:
-    budget = replace(BUDGET, neighbours=neighbours)
-    settings: dict[str, Any] = {"feature_norm": 1.0, "budget": budget, "generator": np.random.default_rng(seed)}
-    return whitened_rows(rows, mean_alone(neighbours), **settings)[:2]
-
-
-def rows_that_share(share: float, *, records: int = 50_000, columns: int = 10) -> np.ndarray:
-    """Unit rows whose mean has the squared norm `share`."""
-    rng = np.random.default_rng(4)
-    own = rng.standard_normal((records, columns))
-    own[:, 0] = 0.0
-    own /= np.linalg.norm(own, axis=1, keepdims=True) * (1 + 1e-12)
-    own *= math.sqrt(1.0 - share)
-    own[:, 0] = math.sqrt(share)
-    return own
-
-
-@pytest.mark.parametrize("share", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("share", [0.1, 0.8])
 def test_what_rows_share_is_taken_off_and_the_rest_is_of_length_one(share: float) -> None:
-    rows = rows_that_share(share)
-    left, made = centred(rows, "zero_out", 1)
+    """Unit rows whose mean has the squared norm `share`."""
+    rows = np.random.default_rng(4).standard_normal((50_000, 10))
+    rows[:, 0] = 0.0
+    rows *= math.sqrt(1.0 - share) / np.linalg.norm(rows, axis=1, keepdims=True) * (1.0 - 1e-12)
+    rows[:, 0] = math.sqrt(share)
+    left, made, _ = whitened_rows(rows, mean_alone("zero_out"), feature_norm=1.0, budget=BUDGET, generator=np.random.default_rng(1))
     assert made.norm == pytest.approx(math.sqrt(1.0 - share), rel=0.02)
     np.testing.assert_allclose(made.mean, rows.mean(axis=0), atol=0.03)
     np.testing.assert_allclose(left, rows - made.mean, atol=1e-12)
@@ -289,15 +231,7 @@ def test_scores_are_those_of_the_centred_rows(monkeypatch: pytest.MonkeyPatch, r
     free = replace(mean_alone().cost, guarantee=GDP(0.0))
     monkeypatch.setattr(whitening, "planned_statement", lambda *_, **__: free)
     monkeypatch.setattr(whitening, "_by_mean", lambda *_: (made, free))
-    seeded: dict[str, Any] = {
-        **COMMON,
-        "C": math.inf,
-        "release": release,
-        "mechanism": "correlated",
-        "random_state": 3,
-        "seed_noise": True,
-        "neighbours": "replace_one",
-    }
+    seeded: dict[str, Any] = {**COMMON, "C": math.inf, "release": release, "mechanism": "correlated", "neighbours": "replace_one", **SEEDED}
     model = build(LogisticRegression, options=EstimatorOptions(whiten=True), **seeded).fit(rows, labels)
     assert model.whitened_ is not None
     assert (model.whitened_.mean is made.mean, model.whitened_.norm) == (True, 0.7)
@@ -310,15 +244,12 @@ def test_scores_are_those_of_the_centred_rows(monkeypatch: pytest.MonkeyPatch, r
 def test_the_rule_looks_at_public_facts_alone() -> None:
     """A regression spends less on moments, and releases no mean alone."""
 
-    def decided(
-        records: int, columns: int, epsilon: float = 1.0, *, regression: bool = False, budget: PrivacyBudget = BUDGET
-    ) -> bool | None:
-        planned = planned_whitening(records, columns, replace(budget, epsilon=epsilon), regression=regression)
+    def decided(records: int, columns: int, *, regression: bool = False, budget: PrivacyBudget = BUDGET) -> bool | None:
+        planned = planned_whitening(records, columns, budget, regression=regression)
         return None if planned is None else planned.covariance
 
     assert [decided(records, 64) for records in (100, 1400, 20_000)] == [None, False, True]
     assert [decided(1400, columns) for columns in (4, 64, 2000)] == [True, False, None]
-    assert [decided(1400, 64, epsilon) for epsilon in (0.05, 1.0, 8.0)] == [None, False, True]
     swapped = PrivacyBudget(epsilon=1.0, delta=DELTA, neighbours="replace_one")
     for regression, expected in ((False, [None, False, True, True]), (True, [None, None, None, True])):
         assert [decided(one, 20, regression=regression, budget=swapped) for one in (300, 1000, 1500, 2000)] == expected

@@ -1,6 +1,7 @@
-"""DP-AGD: against the algorithm written out, and its budget."""
+"""Adaptive training: DP-AGD against the algorithm written out, and its budget; validation decay, and what it looks at."""
 
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,11 @@ import numpy as np
 import problems
 import pytest
 import torch
+from doors import fit_linear
 from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import COLUMNS, RECORDS, make_problem
+from problems import COLUMNS, RECORDS, make_problem, make_run
 
 import lethe
 import lethe.report
@@ -20,12 +22,11 @@ from lethe.calculus.guarantees import ZCDP, NotPrivate
 from lethe.errors import InputError
 from lethe.report.subject import subject_of
 from lethe.run.in_force import in_force
-from lethe.run.losses import parse_loss
+from lethe.run.losses import Logistic, Softmax, parse_loss
 from lethe.run.losses.linear import LinearLoss
+from lethe.train.core.budgeted_noise import Observed
 from lethe.train.core.generators import seeded_generators
-from lethe.train.linear.gradients import LinearModel
-from lethe_experiments.adaptive import AdaptiveDescent, AdaptivelyTrained, train_adaptively
-from lethe_experiments.adaptive.queries import PaidQueries
+from lethe_experiments.adaptive import AdaptiveDescent, AdaptivelyTrained, ValidationDecay, train_adaptively
 
 NEIGHBOURS = ("replace_one", "zero_out", "add_or_remove")
 
@@ -136,41 +137,6 @@ def test_it_never_overspends(rho: float, parts: tuple[float, float], growth: flo
     assert rho < planned.rho <= rho * (1 + 1e-11)
 
 
-@settings(max_examples=examples(30))
-@given(rho=st.floats(0.05, 1.0), growth=st.floats(0.05, 2.0), seed=st.integers(0, 10**6))
-def test_the_data_is_looked_at_only_for_what_is_paid(rho: float, growth: float, seed: int) -> None:
-    """Every look at the data was asked for and paid; the run ends at the first question that the budget does not reach."""
-    plan, asked, looks = make_plan(rho=rho, growth=growth), [], []
-    originals = PaidQueries.gradient, PaidQueries.best, LinearModel.clipped_gradient_sum, PaidQueries.clipped_losses
-
-    def gradient(self: PaidQueries, parameters: torch.Tensor, cost: float) -> torch.Tensor:
-        asked.append(cost)
-        return originals[0](self, parameters, cost)
-
-    def best(self: PaidQueries, *arguments: Any) -> int:
-        asked.append(plan.selection_rho)
-        return originals[1](self, *arguments)
-
-    def gradient_sum(self: LinearModel, *arguments: Any) -> torch.Tensor:
-        looks.append(asked[-1])
-        return originals[2](self, *arguments)
-
-    def losses(self: PaidQueries, *arguments: Any) -> torch.Tensor:
-        if len(looks) < len(asked):  # all lengths of a comparison are looked at for one payment
-            looks.append(asked[-1])
-        return originals[3](self, *arguments)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(PaidQueries, "gradient", gradient)
-        patched.setattr(PaidQueries, "best", best)
-        patched.setattr(LinearModel, "clipped_gradient_sum", gradient_sum)
-        patched.setattr(PaidQueries, "clipped_losses", losses)
-        fit(plan, seed=seed)
-    assert looks == asked[:-1]
-    assert math.fsum(looks) <= rho * (1 + 1e-9)
-    assert math.fsum(asked) > rho
-
-
 def test_the_costs_of_a_target_are_lee_and_kifer_s() -> None:
     """(4, 1e-8): rho = 0.196352 (schedules.md section 12, test 1); epsilon_0 = 4/120."""
     plan = AdaptiveDescent.for_target(4.0, 1e-8, gradient_clip=1.0, loss_clip=3.0)
@@ -230,3 +196,60 @@ def test_it_is_reported_by_its_statement(seed: int | None, tmp_path: Path) -> No
         lethe.total([tmp_path / "statement.json", stated], delta=delta)
     total = lethe.total([tmp_path / "statement.json", fit(plan, seed=None).statement], delta=delta)
     assert total.epsilon >= lethe.guarantees.ZCDP(1.0).epsilon(delta), "two trainings cost twice the budget"
+
+
+def look(step: int, parameters: np.ndarray) -> Observed:
+    return Observed(step=step, steps_per_pass=4, parameters=parameters, remaining=1.0, last_multiplier=None)
+
+
+FEATURES, TARGETS = np.eye(4), np.array([0, 1, 2, 0])
+GOOD, BAD = np.eye(4)[:, [0, 1, 2]] + np.outer([0, 0, 0, 1], [1, 0, 0]), -np.eye(4)[:, [0, 1, 2]] - np.outer([0, 0, 0, 1], [1, 0, 0])
+
+
+def decay(**changes: Any) -> ValidationDecay:
+    return ValidationDecay(FEATURES, TARGETS, **{"loss": Softmax(feature_norm=1.5), "classes": 3, "period": 2, "window": 1, **changes})
+
+
+def walk(policy: ValidationDecay, iterates: list[np.ndarray]) -> list[float]:
+    """The multiplier of the first step of every pass, when pass p ended at iterates[p - 1]."""
+    return [policy(look(4 * place + 1, np.zeros((4, 3)) if place == 0 else iterates[place - 1])) for place in range(len(iterates) + 1)]
+
+
+def test_the_noise_falls_when_accuracy_stops_rising() -> None:
+    """Checked after passes 2, 4, 6, ...: accuracy 1 gains on 0 first, and never again."""
+    assert walk(decay(), [GOOD] * 6) == pytest.approx([10, 10, 10, 10, 8, 8, 6.4])
+    assert walk(decay(), [BAD] * 4) == pytest.approx([10, 10, 8, 8, 6.4])  # accuracy 0 is no gain on S_0 = 0
+    assert walk(decay(), [BAD, BAD, BAD, GOOD]) == pytest.approx([10, 10, 8, 8, 8])
+    assert walk(decay(threshold=0.0), [GOOD] * 4) == [10.0] * 5  # standing still is not below a threshold of 0
+    assert walk(decay(first=3.0, factor=0.5), [BAD, BAD]) == [3.0, 3.0, 1.5]
+    # The window averages the last passes only: two of two, then one of two, S falls from 1 to 1/2; with a window of one it stays at 1.
+    half, policy = [GOOD, GOOD, BAD, GOOD], decay()
+    assert walk(decay(window=2), half)[-1] == 8.0
+    assert walk(decay(window=1, threshold=0.0), half)[-1] == 10.0
+    for _ in range(2):  # between two passes nothing is looked at, and step one begins anew
+        assert walk(policy, [BAD, BAD]) == [10.0, 10.0, 8.0]
+        assert [policy(look(step, BAD)) for step in (10, 11, 12)] == [8.0] * 3
+
+
+@pytest.mark.parametrize("kind", [Softmax, Logistic])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_it_measures_the_accuracy_that_the_trained_model_has(kind: type[LinearLoss], intercept: bool) -> None:
+    """On rows that need projecting: the policy's decisions are those of `LinearPredictor.accuracy` at each pass end."""
+    loss, classes = kind(feature_norm=1.5, intercept=intercept, evidence="enforced"), 3 if kind is Softmax else 2
+    (features, targets), public = (
+        (random.normal(size=(records, 4)) * 0.8, random.integers(classes, size=records))
+        for random, records in ((np.random.default_rng(0), 23), (np.random.default_rng(1), 50))
+    )
+    run = make_run(passes=6, step_size=4.0, noise_budget=50.0, noise_multiplier=None, loss=loss, release="all")
+
+    def trained(passes: int) -> Any:
+        policy = ValidationDecay(*public, loss=loss, classes=classes, period=1, window=1, threshold=0.03)
+        return fit_linear(run.replace(passes=passes), features, targets, classes=classes, seed=0, noise_policy=policy)
+
+    accuracies = [0.0] + [trained(passes).model.accuracy(*public) for passes in range(1, 6)]
+    expected, multiplier = [10.0], 10.0
+    for before, after in pairwise(accuracies):
+        multiplier *= 0.8 if after - before < 0.03 else 1.0
+        expected.append(multiplier)
+    assert trained(6).run.noise_multipliers[::4] == pytest.approx(expected)
+    assert 1 < len(set(expected)) < 6  # some checks see progress and some do not

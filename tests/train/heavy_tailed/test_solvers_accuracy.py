@@ -42,20 +42,10 @@ from lethe.heavy_tailed.solution import Solution
 from lethe.run.regularisers import L1
 
 SPARSE = L1(strength=0.1)
-
-
 START = math.hypot(1.3, 0.1)
-
-
 STEP = best_step(20, 10.0, 2.0, 2.0 + 0.1**2)
-
-
 SMALL, LARGE = ErringMean(bias=(0.03, -0.04), variance=0.5), ErringMean(bias=(0.06, -0.08), variance=2.0)
-
-
 FREE = Problem(gradient=QUADRATIC.gradient, dimension=2, smoothness=10.0)
-
-
 BOUNDED: dict[str, tuple[Callable[[np.random.Generator], float], float, float | None]] = {
     "accelerated": (
         lambda rng: quadratic_gap(

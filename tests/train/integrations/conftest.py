@@ -5,16 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 QUIET = (
-    ":DeprecationWarning",
-    ":FutureWarning",
-    *(f".*{words}" for words in ("lr_scheduler.step", "pin_memory", "num_workers", "logging interval", "Checkpoint directory")),
-    *(f".*{words}" for words in ("fast_dev_run", "dataloader_iter", "no optimizer", "weights_only")),
+    "ignore:.*(lr_scheduler.step|pin_memory|num_workers|logging interval|Checkpoint directory|fast_dev_run|dataloader_iter|no optimizer"
+    "|weights_only|filesystem tracking backend|LeafSpec|gradient_checkpointing|keep_end)"
 )
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    for words in QUIET:
-        item.add_marker(pytest.mark.filterwarnings(f"ignore:{words}"))
+    item.add_marker(pytest.mark.filterwarnings(QUIET))
 
 
 @pytest.fixture(autouse=True)

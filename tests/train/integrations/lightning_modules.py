@@ -58,6 +58,13 @@ class Classifier(L.LightningModule):
         return [optimizer], [{"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5), "interval": "step"}]
 
 
+class Plain(Classifier):
+    """By plain SGD, of which one step shows its gradient."""
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
 class Dicts(Classifier):
     """The same of records that are dicts."""
 

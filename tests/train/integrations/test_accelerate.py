@@ -1,7 +1,5 @@
 """accelerate beside the engine, in either order."""
 
-import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from doors import arguments
-from forked import forking
+from forked_processes import told, told_by
 from torch import nn
 
 import lethe
@@ -31,7 +29,7 @@ def losses_of(model: nn.Module) -> Any:
     return lambda batch: nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
-def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, Any]:
+def looped(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, Any]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model: Any = nn.Linear(4, 3)
@@ -63,40 +61,25 @@ def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, 
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
 @pytest.mark.parametrize("users", [None, np.arange(40) // 2])
 def test_both_orders_train_as_without_it(users: Any) -> None:
-    ends = [trained(order, users=users)[0].weight.detach() for order in ("without", "before", "after")]
+    ends = [looped(order, users=users)[0].weight.detach() for order in ("without", "before", "after")]
     assert torch.equal(ends[0], ends[1])
     assert torch.equal(ends[0], ends[2])
 
 
-def together(folder: Path, rank: int, port: int) -> None:
-    """One of two processes, as a launcher starts it."""
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()})
-    for order in ("before", "after"):
-        model, _ = trained(order)
-        assert isinstance(model, nn.parallel.DistributedDataParallel)
-        torch.save(model.module.weight.detach(), folder / f"{order}-{rank}.pt")
+def trained(folder: Path, number: int, rank: int, processes: int, how: str) -> dict[str, Any]:
+    """In one of the processes of forked_processes."""
+    model, _ = looped(how)
+    assert isinstance(model, nn.parallel.DistributedDataParallel) == (processes > 1)
+    return {"model": (model.module if processes > 1 else model).weight.detach()}
 
 
 @pytest.mark.nightly(by_day="test_both_orders_train_as_without_it")
-@pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
 def test_two_processes_of_accelerate_train_as_one(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    started = [forking().Process(target=together, args=(tmp_path, rank, port)) for rank in range(2)]
-    for process in started:
-        process.start()
-    for process in started:
-        process.join()
-        assert process.exitcode == 0
-    alone = trained("without")[0].weight.detach()
-    for found in tmp_path.iterdir():
-        assert torch.allclose(torch.load(found), alone, rtol=0, atol=1e-6)
-    assert len(list(tmp_path.iterdir())) == 4
+    assert told_by("test_accelerate", tmp_path, "without:1", "before:2", "after:2") == [[0], [0, 0], [0, 0]]
+    for number, rank in ((1, 0), (1, 1), (2, 0), (2, 1)):
+        torch.testing.assert_close(told(tmp_path, number, rank)["model"], told(tmp_path, 0)["model"], rtol=0, atol=1e-6)
 
 
 def test_what_accelerate_does_to_a_loop_is_answered_by_name() -> None:
@@ -116,8 +99,7 @@ def test_what_accelerate_does_to_a_loop_is_answered_by_name() -> None:
         next(given)
 
 
-@pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
 def test_the_guard_holds_through_the_wrapper(tmp_path: Any) -> None:
-    _, optimizer = trained("before", folder=tmp_path)
+    _, optimizer = looped("before", folder=tmp_path)
     with pytest.raises(InputError, match="are used up"):
         optimizer.step()

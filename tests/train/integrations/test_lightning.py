@@ -1,10 +1,9 @@
-"""PrivateTraining in Lightning's loop: the numbers of a loop of one's own, bit for bit; its counts, logs and ends."""
+"""PrivateTraining in Lightning's loop: the numbers of a loop of one's own, bit for bit; its counts, views, averages, logs and ends."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,27 +11,20 @@ import torch
 
 pytest.importorskip("lightning")
 
+from doors import arguments
 from lightning.pytorch.callbacks import Callback, EarlyStopping
-from lightning_modules import (
-    DELTA,
-    Classifier,
-    Dicts,
-    by_hand,
-    data,
-    dict_loader,
-    fitted,
-    flat,
-    loader,
-    run_of,
-    trainer,
-)
+from lightning_modules import DELTA, Classifier, Dicts, Plain, by_hand, data, dict_loader, fitted, flat, loader, network, run_of, trainer
 from repository import ROOT
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import lethe
 from lethe.errors import InputError, LetheWarning, RecordByRecordWarning
 from lethe.integrations.lightning import PrivateTraining
+from lethe.train import fit
+from lethe.train.data.map_style import MapStyleSource
+
+BANDED: Any = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
 
 
 def private(**changes: Any) -> PrivateTraining:
@@ -78,6 +70,64 @@ def test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh() -> None:
     assert made.lr_scheduler_configs[0].scheduler.last_epoch == steps  # once a logical step
     assert not torch.allclose(flat(module), flat(other))
     assert lethe.verify(certificate, weights=module.state_dict()).yes
+
+
+@pytest.mark.nightly(by_day="test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit")
+@pytest.mark.parametrize(
+    ("batches", "theorem"),
+    [(lethe.batches.Cyclic(5), "correlated-noise"), (lethe.batches.CyclicPoisson(5, groups=4), "correlated-sampled")],
+)
+def test_correlated_noise_is_that_of_a_loop_of_one_s_own(batches: Any, theorem: str) -> None:
+    run = run_of(batches=batches, neighbours="zero_out", noise=BANDED)
+    module = Classifier()
+    fitted(module, PrivateTraining(run=run, delta=DELTA, seed=5))
+    assert torch.equal(flat(module), by_hand(run, physical_size=5))
+    assert not torch.equal(flat(module), by_hand(run.replace(noise=None), physical_size=5))
+    private = PrivateTraining(run=run, delta=DELTA)
+    fitted(Classifier(), private)
+    assert private.run == run
+    assert (private.certificate_.theorem, private.certificate_.epsilon) == (theorem, lethe.certify(run, DELTA).epsilon)
+
+
+class Augmented(Dataset[Any]):
+    """Each record is read as it is, and the other way round, in turns: any two reads one after the other are both views.
+
+    What is added is next to nothing, and random, as augmentation is."""
+
+    def __init__(self) -> None:
+        self.features, self.labels = data()
+        self.reads = [0] * len(self)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
+        self.reads[place] += 1
+        view = self.features[place].flip(0) if self.reads[place] % 2 else self.features[place]
+        return view + 1e-8 * torch.rand(len(view)), self.labels[place]
+
+
+@pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_views_and_the_average_are_those_of_fit(reduction: str) -> None:
+    """One gradient of the mean loss of both views, clipped once; and the average of the same iterates."""
+    run = run_of(batches=lethe.batches.Cyclic(5), steps=8, step_size=0.1, noise_multiplier=0.0, neighbours="zero_out")
+    given: dict[str, Any] = {"views": 2, "ema": 0.9}
+    callback, module = PrivateTraining(run=run, delta=DELTA, **given), Plain(reduction)
+    assert callback.averaged is None
+    fitted(module, callback, DataLoader(Augmented(), batch_size=2), max_epochs=-1, max_steps=8)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    expected = fit(model, nn.CrossEntropyLoss(reduction="none"), MapStyleSource(Augmented()), run, optimizer=optimizer, **arguments(given))
+    torch.testing.assert_close(flat(module), flat(expected.model), rtol=0, atol=1e-6)
+    assert (flat(module) - flat(network())).abs().max() > 1e-2
+    averaged = Classifier()
+    assert callback.averaged is not None
+    averaged.load_state_dict(callback.averaged)
+    assert expected.averaged is not None
+    model.load_state_dict(expected.averaged)
+    torch.testing.assert_close(flat(averaged), flat(model), rtol=0, atol=1e-6)
+    assert [one.name for one in callback.record().released] == ["model", "moving average"]
 
 
 class Logging(Classifier):
@@ -144,34 +194,33 @@ def test_everything_is_as_it_was_afterwards() -> None:
         fitted(Classifier(), callback)
 
 
+OTHER = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import pytorch_lightning
+import lethe, torch
+from lethe.integrations.lightning import PrivateTraining
+assert "lightning.pytorch" not in sys.modules and issubclass(PrivateTraining, pytorch_lightning.Callback)
+class Module(pytorch_lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(4, 3)
+    def training_step(self, batch, batch_idx):
+        return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1], reduction="none")
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+private = PrivateTraining(epsilon=3.0, delta=1e-3, clip_norm=1.0)
+data = torch.utils.data.TensorDataset(torch.randn(40, 4), torch.arange(40) % 3)
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+trainer = pytorch_lightning.Trainer(max_epochs=2, callbacks=[private], accelerator="cpu", devices=1, **quiet)
+trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=8))
+print(trainer.global_step, private.certificate_.epsilon <= 3.0)
+"""
+
+
 @pytest.mark.nightly(by_day="test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh")
-def test_with_pytorch_lightning_it_is_the_same(tmp_path: Path) -> None:
-    script = tmp_path / "other.py"
-    script.write_text(
-        "import sys, warnings\n"
-        "warnings.simplefilter('ignore')\n"
-        "import pytorch_lightning\n"
-        "import lethe, torch\n"
-        "from lethe.integrations.lightning import PrivateTraining\n"
-        "assert 'lightning.pytorch' not in sys.modules\n"
-        "assert issubclass(PrivateTraining, pytorch_lightning.Callback)\n"
-        "class Module(pytorch_lightning.LightningModule):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        torch.manual_seed(0)\n"
-        "        self.net = torch.nn.Linear(4, 3)\n"
-        "    def training_step(self, batch, batch_idx):\n"
-        "        return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1], reduction='none')\n"
-        "    def configure_optimizers(self):\n"
-        "        return torch.optim.Adam(self.parameters())\n"
-        "private = PrivateTraining(epsilon=3.0, delta=1e-3, clip_norm=1.0)\n"
-        "data = torch.utils.data.TensorDataset(torch.randn(40, 4), torch.arange(40) % 3)\n"
-        "quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)\n"
-        "trainer = pytorch_lightning.Trainer(max_epochs=2, callbacks=[private], accelerator='cpu', devices=1, **quiet)\n"
-        "trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=8))\n"
-        "print(trainer.global_step, private.certificate_.epsilon <= 3.0)\n"
-    )
+def test_with_pytorch_lightning_it_is_the_same() -> None:
     pytest.importorskip("pytorch_lightning")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", OTHER], capture_output=True, text=True, timeout=240, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == ["10", "True"]

@@ -10,7 +10,6 @@ import torch
 
 pytest.importorskip("lightning")
 
-import lightning.pytorch as L
 from lightning.pytorch.callbacks import (
     EMAWeightAveraging,
     GradientAccumulationScheduler,
@@ -111,23 +110,28 @@ def test_trainers_are_refused(options: dict[str, Any], message: str) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "records", "message"),
     [
-        (ByHand, "automatic_optimization: got False"),
-        (Moving, "on_after_batch_transfer: got a method of Moving"),
-        (Backward, "backward: got a method of Backward"),
-        (Iterating, "training_step: got dataloader_iter"),
-        (Without, "configure_optimizers: returns none"),
-        (Two, "configure_optimizers: got 2 optimisers|multiple optimizers"),
-        (Odd, r"training_step: gives a loss of shape \(2,\)|shape"),
+        (ByHand, loader, "automatic_optimization: got False"),
+        (Moving, loader, "on_after_batch_transfer: got a method of Moving"),
+        (Backward, loader, "backward: got a method of Backward"),
+        (Iterating, loader, "training_step: got dataloader_iter"),
+        (Without, loader, "configure_optimizers: returns none"),
+        (Two, loader, "configure_optimizers: got 2 optimisers|multiple optimizers"),
+        (Odd, lambda: DataLoader(TensorDataset(*data()), batch_size=5), r"training_step: gives a loss of shape \(2,\)|shape"),
+        (Classifier, lambda: [loader(), loader()], "train_dataloaders: got list"),
+        (Classifier, lambda: DataLoader(Endless()), "Endless, which is a stream"),
+        (Classifier, lambda: DataLoader(TensorDataset(*data()), batch_sampler=[[0, 1]]), "batches of its own"),
+        (Classifier, lambda: DataLoader(TensorDataset(*(part[:-1] for part in data()))), "22"),
+        (Classifier, lambda: DataLoader([(torch.ones(2), "text")] * RECORDS), "needs a tensor|text"),  # pyright: ignore[reportArgumentType]
     ],
 )
-def test_modules_are_refused(make: Any, message: str) -> None:
+def test_modules_and_records_are_refused(make: Any, records: Any, message: str) -> None:
     error = InputError if make is not Two else (InputError, RuntimeError)
     with pytest.raises(error, match=message):
-        fitted(make(), private(), DataLoader(TensorDataset(*data()), batch_size=5))
+        fitted(make(), private(), records())
 
 
 def test_nothing_is_chosen_by_the_private_loss() -> None:
@@ -135,22 +139,6 @@ def test_nothing_is_chosen_by_the_private_loss() -> None:
         trainer(private(log_private=True), ModelCheckpoint(monitor="train_loss"), enable_checkpointing=True).fit(Classifier(), loader())
     with pytest.raises(InputError, match="lr_scheduler: got ReduceLROnPlateau"):
         fitted(Following(), private(log_private=True))
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("records", "message"),
-    [
-        (lambda: [loader(), loader()], "train_dataloaders: got list"),
-        (lambda: DataLoader(Endless()), "Endless has no length"),
-        (lambda: DataLoader(TensorDataset(*data()), batch_sampler=[[0, 1]]), "batches of its own"),
-        (lambda: DataLoader(TensorDataset(*(part[:-1] for part in data()))), "22"),
-        (lambda: DataLoader([(torch.ones(2), "text")] * RECORDS), "needs a tensor|text"),  # pyright: ignore[reportArgumentType]
-    ],
-)
-def test_records_are_refused(records: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fitted(Classifier(), private(), records())
 
 
 @pytest.mark.parametrize(
@@ -185,19 +173,11 @@ def test_arguments_that_contradict_the_run_are_refused_when_training_begins() ->
             asked()
 
 
-class OneOutput(L.LightningModule):
+class OneOutput(Classifier):
     """Losses of shape (B, 1), as a network of two classes has them."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = torch.nn.Linear(4, 1)
-
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        outputs, targets = self.net(batch[0]), (batch[1][:, None] > 0).float()
-        return torch.nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.01)
+        return super().training_step(batch, batch_idx)[:, None]
 
 
 def test_losses_of_one_output_are_taken() -> None:

@@ -113,43 +113,40 @@ def test_rows_are_those_of_trl(data: Any, changes: dict[str, Any], told: dict[st
 
 
 def test_a_conversation_that_truncation_empties_stays_a_record(tmp_path: Path) -> None:
-    """TRL drops it, and the number of records would tell of what they hold."""
+    """TRL drops it, and the number of records would tell of what they hold.
+
+    Three records are looked at before training, by TRL's own loss, which keeps their entropy for the next log: it begins without them.
+    """
     dropped = plain_sft(tmp_path, PAIRS, max_length=4)
     run = run_of(batches=lethe.batches.Cyclic(RECORDS), steps=1, noise_multiplier=1.0, clip_norm=1.0)
     trainer = private_sft(tmp_path, PAIRS, run=run, max_length=4)
     assert len(dropped.train_dataset) < RECORDS == len(trainer.train_dataset) == trainer.run.records
     trainer.train()
     assert bool(flat(trainer.model).isfinite().all())
+    assert not any(trainer._metrics.values())
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"packing": True}, "packing: got True.*one conversation a row"),
-    ({"padding_free": True, "max_length": None}, "padding_free: got True.*joins all conversations"),
-    ({"eval_packing": True}, "eval_packing"),
-    ({"activation_offloading": True}, "activation_offloading: got True"),
-    ({"router_aux_loss_coef": 0.1}, "router_aux_loss_coef: got 0.1.*whole batch"),
-    ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha"),
-    *(({"max_length": wrong}, f"max_length: got {wrong!r}.*a number of tokens") for wrong in (0, 1, float("nan"), "8")),
+SEEN = Dataset.from_list(TEXTS)
+REFUSED: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
+    # records, arguments of SFTConfig and of PrivateSFTTrainer, and what the error says
+    (TEXTS, {"packing": True}, {}, "packing: got True.*one conversation a row"),
+    (TEXTS, {"padding_free": True, "max_length": None}, {}, "padding_free: got True.*joins all conversations"),
+    (TEXTS, {"eval_packing": True}, {}, "eval_packing"),
+    (TEXTS, {"activation_offloading": True}, {}, "activation_offloading: got True"),
+    (TEXTS, {"router_aux_loss_coef": 0.1}, {}, "router_aux_loss_coef: got 0.1.*whole batch"),
+    (TEXTS, {"neftune_noise_alpha": 5.0}, {}, "neftune_noise_alpha"),
+    *((TEXTS, {"max_length": wrong}, {}, f"max_length: got {wrong!r}.*a number of tokens") for wrong in (0, 1, float("nan"), "8")),
+    ([{"input_ids": [4, 5, 6, 7], "seq_lengths": [2, 2]}] * RECORDS, {}, {}, "several conversations each"),
+    ([{"body": "a text"}] * RECORDS, {}, {}, "it has the columns body; TRL looks for 'text'.*dataset_text_field="),
+    ([], {}, {}, "train_dataset: it has no records"),
+    (TEXTS, {}, {"train_dataset": SEEN, "eval_dataset": {"seen": SEEN}}, "eval_dataset: it is train_dataset"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "said"), REFUSED)
-def test_what_joins_or_empties_conversations_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("data", "changes", "told", "said"), REFUSED)
+def test_what_joins_empties_or_shows_conversations_is_refused(data: Any, changes: Any, told: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"(?s){said}"):
-        private_sft(tmp_path, TEXTS, **changes)
-
-
-def test_data_that_are_packed_or_evaluated(tmp_path: Path) -> None:
-    packed = [{"input_ids": [4, 5, 6, 7], "seq_lengths": [2, 2]} for _ in range(RECORDS)]
-    with pytest.raises(InputError, match="several conversations each"):
-        private_sft(tmp_path, packed)
-    with pytest.raises(InputError, match=r"(?s)it has the columns body; TRL looks for 'text'.*dataset_text_field="):
-        private_sft(tmp_path, [{"body": "a text"}] * RECORDS)
-    with pytest.raises(InputError, match="train_dataset: it has no records"):
-        private_sft(tmp_path, [])
-    data = Dataset.from_list(TEXTS)
-    with pytest.raises(InputError, match="eval_dataset: it is train_dataset"):
-        private_sft(tmp_path, TEXTS, told={"train_dataset": data, "eval_dataset": {"seen": data}})
+        private_sft(tmp_path, data, told=told, **changes)
 
 
 def test_every_argument_of_sft_has_been_thought_of() -> None:
@@ -212,13 +209,6 @@ def test_logs_and_cards_hold_what_is_spent_and_nothing_private(tmp_path: Path, m
     head = yaml.safe_load((tmp_path / "out" / "README.md").read_text().split("---\n")[1])
     assert head["differential_privacy"]["epsilon"] == trainer.certificate_.epsilon
     assert {"sft", "trl", "differential-privacy"} <= set(head["tags"])
-
-
-def test_what_evaluation_says_does_not_begin_with_the_private_records(tmp_path: Path) -> None:
-    """Three of them are looked at before training, by TRL's own loss, which keeps their entropy for the next log."""
-    trainer = private_sft(tmp_path, TEXTS, run=run_of(steps=1))
-    trainer.train()
-    assert not any(trainer._metrics.values())
 
 
 def test_adapters_of_a_quantised_model_are_float32(tmp_path: Path) -> None:

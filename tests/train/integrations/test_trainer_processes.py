@@ -1,5 +1,6 @@
-"""PrivateTrainer in several processes: the training of one, with one noise; saved by process 0, and taken up again after a kill."""
+"""PrivateTrainer in several processes and after a kill: the training of one, with one noise, and every noisy step counted once."""
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,74 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 import torch
-from forked_processes import told_by
+from forked_processes import flat_average, require_same, told, told_by
 from helpers import with_fresh_noise
-from small_models import DELTA, run_of
-from transformers import AutoModelForSequenceClassification
+from small_models import DELTA, classifier, flat, padded, private, run_of, sentences
+from torch import nn
+from transformers import AutoModelForSequenceClassification, TrainerCallback
 
 import lethe
+from lethe.errors import InputError
 
-SCRIPT = Path(__file__).with_name("trainers_together.py")
-RUN = run_of(steps=6, noise_multiplier=1.0, clip_norm=0.3)
+STEPS, MODULE = 6, "test_trainer_processes"
+RUN = run_of(steps=STEPS, noise_multiplier=1.0, clip_norm=0.3)
 
 
-def told(folder: Path, number: int, rank: int) -> dict[str, Any]:
-    return torch.load(folder / f"told-{number}-{rank}.pt", weights_only=True)
+def trained(folder: Path, number: int, rank: int, processes: int, how: str) -> dict[str, Any]:
+    """Train in this process; `plain` and `shards` are without noise, which is drawn shard by shard. See forked_processes."""
+    if how == "shards":
+        torch.distributed.init_process_group("gloo")
+    kept = how in ("kill", "resume")
+    given = {
+        "data_collator": padded,
+        "eval_dataset": sentences(7, length=None),
+        "log_private": True,
+        "ema": None if how == "shards" else 0.5,
+    }
+    changes: dict[str, Any] = {
+        "eval_strategy": "steps",
+        "eval_steps": 3,
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+        "warmup_steps": 2,
+    }
+    changes |= {"save_strategy": "steps", "save_steps": 2, "learning_rate": 1e-2, "per_device_train_batch_size": 2}
+    model: Any = sharded(classifier()) if how == "shards" else classifier()
+    run = RUN.replace(noise_multiplier=0.0 if how in ("plain", "shards") else 1.0)
+    trainer = private(folder / ("kept" if kept else f"out-{number}"), model, sentences(length=None), run=run, told=given, **changes)
+    if not kept:
+        trainer._options["seed"] = 3
+    trainer.train(resume_from_checkpoint=how == "resume")
+    trainer.create_model_card()
+    return {
+        "model": whole(trainer.model),
+        "average": flat_average(trainer.averaged),
+        "wrapped": trainer.model_wrapped is not trainer.model,
+        "run": trainer.record().run.to_document(),
+        "epsilon": trainer.certificate_.epsilon,
+        "history": trainer.state.log_history,
+        "steps": trainer.state.global_step,
+    }
+
+
+def sharded(model: Any) -> nn.Module:
+    """The model in shards over all processes, layer by layer and the rest."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))
+    for layer in model.bert.encoder.layer:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def whole(model: Any) -> torch.Tensor:
+    """All parameters, flat."""
+    from torch.distributed.tensor import DTensor
+
+    found = [parameter.full_tensor() if isinstance(parameter, DTensor) else parameter for parameter in model.parameters()]
+    return torch.cat([parameter.detach().double().reshape(-1) for parameter in found])
 
 
 def logged(found: dict[str, Any]) -> list[dict[str, float]]:
@@ -34,47 +90,46 @@ def logged(found: dict[str, Any]) -> list[dict[str, float]]:
 def compared(folder: Path, *words: str, then: tuple[str, ...] = ()) -> list[list[int]]:
     """Each training is the first one, in one process, and each of its processes tells the same; how those ended that were made then."""
     folder.mkdir(exist_ok=True)
-    ended = told_by(SCRIPT, str(folder), *words, *then)
+    ended = told_by(MODULE, folder, *words, *then)
     assert ended[: len(words)] == [[0] * int(word.split(":")[1]) for word in words]
-    alone = told(folder, 0, 0)
+    alone = told(folder, 0)
     assert float(alone["model"].std()) > 0
     for number, word in enumerate(words):
-        for rank in range(int(word.split(":")[1])):
-            found = told(folder, number, rank)
-            assert float((found["model"] - alone["model"]).abs().max()) < 1e-6
-            assert torch.equal(found["model"], told(folder, number, 0)["model"])
-            assert found["wrapped"]  # no reducer of DistributedDataParallel
-            assert (found["run"], found["epsilon"], found["steps"]) == (alone["run"], alone["epsilon"], 6)
+        require_same(folder, number, processes := int(word.split(":")[1]), alone)
+        for found in (told(folder, number, rank) for rank in range(processes)):
+            assert found["steps"] == STEPS
             for entry, expected in zip(logged(found), logged(alone), strict=True):
                 assert entry == pytest.approx(expected, rel=1e-5)
-            if found["averaged"] is not None:
-                for name, average in alone["averaged"].items():
-                    assert float((found["averaged"][name] - average).abs().max()) < 1e-6
         out = folder / f"out-{number}"
         assert {path.name for path in out.iterdir()} == {"checkpoint-2", "checkpoint-4", "checkpoint-6", "README.md"}
         assert "differential_privacy" in (out / "README.md").read_text()
         saved: Any = AutoModelForSequenceClassification.from_pretrained(out / "checkpoint-6", dtype=torch.float64)
-        flat = torch.cat([parameter.detach().reshape(-1) for parameter in saved.parameters()])
-        assert float((flat - alone["model"]).abs().max()) < 1e-6
+        assert float((flat(saved) - alone["model"]).abs().max()) < 1e-6
     return ended[len(words) :]
 
 
-def gone_on(folder: Path, number: int, processes: int) -> None:
-    """The training that was killed at step 5 went on to its end as training `number`."""
-    ends = [told(folder, number, rank) for rank in range(processes)]
-    for end in ends:
-        assert torch.equal(end["model"], ends[0]["model"])
+def gone_on(folder: Path, number: int, processes: int, *, lost: set[int]) -> None:
+    """A training that was killed went on to its end as training `number`: the noise of these steps may have been seen, and counts."""
+    drawn = [int(line) for line in (folder / "drawn").read_text().split()]
+    assert drawn[-(STEPS - len(lost)) :] == [step for step in range(1, STEPS + 1) if step not in lost]  # none is drawn twice
+    for rank in range(processes):
+        end = told(folder, number, rank)
+        assert torch.equal(end["model"], told(folder, number)["model"])
         assert with_fresh_noise(lethe.Run.from_document(end["run"])) == RUN
-        assert end["epsilon"] == lethe.certify(RUN, DELTA).epsilon
-        # The noise of step 5 may have been seen: it counts and is not drawn again.
-        assert [entry["step"] for entry in end["history"] if "learning_rate" in entry] == [1, 2, 3, 4, 6]
+        assert (end["epsilon"], end["steps"]) == (lethe.certify(RUN, DELTA).epsilon, STEPS)
+        entries = {entry["step"]: entry for entry in end["history"] if "learning_rate" in entry}
+        assert set(entries) == set(range(1, STEPS + 1)) - lost
+        for step, entry in entries.items():
+            assert entry["epoch"] == pytest.approx(step / 3)
+            assert entry["epsilon"] == pytest.approx(lethe.certify(RUN.replace(steps=step), DELTA).epsilon)
+            assert entry["learning_rate"] == pytest.approx(1e-2 * ((step - 1) / 2 if step <= 2 else (7 - step) / 4))
 
 
 def test_two_processes_train_as_one_and_go_on_after_sigkill(tmp_path: Path) -> None:
     """In one call of the script, which imports for longer than it trains."""
     killed, resumed = compared(tmp_path, "train:1", "train:2", then=("kill:2:5", "resume:1"))
     assert (killed, resumed) == ([-signal.SIGKILL, 1], [0])  # the other process is told, and ends
-    gone_on(tmp_path, 3, 1)
+    gone_on(tmp_path, 3, 1, lost={5})
 
 
 @pytest.mark.nightly(by_day="test_two_processes_train_as_one_and_go_on_after_sigkill")
@@ -84,6 +139,55 @@ def test_three_processes_and_shards_train_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly(by_day="test_two_processes_train_as_one_and_go_on_after_sigkill")
-def test_a_killed_training_goes_on_in_more_processes(tmp_path: Path) -> None:
-    assert told_by(SCRIPT, str(tmp_path), "kill:2:5", "resume:3") == [[-signal.SIGKILL, 1], [0, 0, 0]]
-    gone_on(tmp_path, 1, 3)
+def test_a_killed_training_is_killed_again_and_goes_on_in_more_processes(tmp_path: Path) -> None:
+    words = ("kill:2:3", "resume:1:5", "resume:3")
+    assert told_by(MODULE, tmp_path, *words) == [[-signal.SIGKILL, 1], [-signal.SIGKILL], [0, 0, 0]]
+    gone_on(tmp_path, 2, 3, lost={3, 5})
+
+
+def begun(folder: Path, **changes: Any) -> Any:
+    steps = {"save_strategy": "steps", "save_steps": 2, "learning_rate": 1e-2, **changes}
+    return private(folder, classifier(), sentences(), run=run_of(steps=6), **steps)
+
+
+def test_stopped_in_the_middle_it_ends_where_it_would_have_ended(tmp_path: Path) -> None:
+    class Stop(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            if state.global_step == 4:
+                raise KeyboardInterrupt
+
+    whole = begun(tmp_path / "whole")
+    whole.train()
+    cut = begun(tmp_path / "cut", save_steps=1)
+    cut.add_callback(Stop())
+    with pytest.raises(KeyboardInterrupt):
+        cut.train()
+    with pytest.raises(InputError, match=r"4 steps of this run were taken before"):
+        begun(tmp_path / "cut").train()
+    again = begun(tmp_path / "cut")
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == 6
+    assert with_fresh_noise(again.record().run) == run_of(steps=6)
+    # Step 4 was released and lost with its move; the other five are those of the whole training, and so is the schedule.
+    assert again.lr_scheduler.get_last_lr() == whole.lr_scheduler.get_last_lr()
+    assert not torch.equal(flat(again.model), flat(whole.model))
+
+
+@pytest.mark.nightly(by_day="test_stopped_in_the_middle_it_ends_where_it_would_have_ended")
+def test_what_there_is_to_go_on_from(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match="there is no training to take up"):
+        begun(out).train(resume_from_checkpoint=True)
+    with pytest.raises(InputError, match="in any folder"):
+        begun(out, save_strategy="no").train(resume_from_checkpoint=True)
+    first = begun(out)
+    first.train()
+    for wrong in (out / "checkpoint-2", tmp_path):
+        with pytest.raises(InputError, match="not where this training is"):
+            begun(out).train(resume_from_checkpoint=str(wrong))
+    again = begun(out)  # it was finished: the same model once more
+    again.train(resume_from_checkpoint=str(out / "checkpoint-6"))
+    assert torch.equal(flat(again.model), flat(first.model))
+    assert with_fresh_noise(again.record().run) == run_of(steps=6)
+    with pytest.raises(InputError, match="run: the checkpoint is not of run"):
+        private(out, classifier(), sentences(), run=run_of(steps=7), save_strategy="steps").train(resume_from_checkpoint=True)

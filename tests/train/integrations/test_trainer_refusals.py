@@ -1,4 +1,4 @@
-"""What a private Trainer refuses, by name and with what to do: arguments, targets, runs, data, and its surroundings."""
+"""What a private Trainer refuses, by name and with what to do: arguments, targets, runs, data, batches, losses, and its surroundings."""
 
 import dataclasses
 import importlib
@@ -12,8 +12,11 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 import torch
-from small_models import DELTA, arguments, classifier, flat, private, run_of, sentences
-from transformers import TrainingArguments
+from helpers import with_fresh_noise
+from small_models import DELTA, RECORDS, arguments, classifier, flat, language_model, padded, private, run_of, sentences, texts
+from torch.nn import functional
+from torch.utils.data import DataLoader, WeightedRandomSampler
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, TrainingArguments
 
 import lethe
 from lethe.errors import HypothesisError, InputError, MissingExtraError, UnknownArgumentError
@@ -24,12 +27,12 @@ from lethe.integrations.transformers.losses import criterion_of, labels_of
 
 RUN = run_of(steps=6)
 
+LEFT_OUT = """
+    auto_find_batch_size use_liger_kernel enable_jit_checkpoint ignore_data_skip torch_empty_cache_steps fp16_full_eval bf16_full_eval
+    ddp_find_unused_parameters
+"""
 FIELDS: list[tuple[str, Any, str]] = [
-    *((name, True, "leave it out") for name in ("auto_find_batch_size", "use_liger_kernel", "enable_jit_checkpoint", "ignore_data_skip")),
-    *(
-        (name, True, "leave it out")
-        for name in ("torch_empty_cache_steps", "fp16_full_eval", "bf16_full_eval", "ddp_find_unused_parameters")
-    ),
+    *((name, True, "leave it out") for name in LEFT_OUT.split()),
     ("neftune_noise_alpha", 5.0, "leave it out"),
     ("include_num_input_tokens_seen", "all", "leave it out"),
     ("ddp_bucket_cap_mb", 3, "leave it out"),
@@ -145,6 +148,22 @@ def test_what_contradicts_is_refused_when_the_trainer_is_made(
         PrivateTrainer(model=classifier(), args=arguments(tmp_path, **target | changes), **given)
 
 
+class Weighted(PrivateTrainer):
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return WeightedRandomSampler([1.0] * RECORDS, RECORDS)
+
+
+class OwnLoader(PrivateTrainer):
+    def get_train_dataloader(self) -> Any:
+        return DataLoader(DATA, shuffle=True)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_trainer_with_an_order_of_its_own_is_refused(tmp_path: Path) -> None:
+    for kind, said in ((Weighted, "more often than others"), (OwnLoader, "OwnLoader has one of its own")):
+        with pytest.raises(InputError, match=said):
+            kind(model=classifier(), args=arguments(tmp_path), train_dataset=DATA, epsilon=1.0, delta=DELTA)
+
+
 def test_what_agrees_is_taken(tmp_path: Path) -> None:
     assert private(tmp_path, classifier(), DATA, run=RUN, per_device_train_batch_size=4, gradient_accumulation_steps=2).run == RUN
     large = private(tmp_path, classifier(), DATA, told={"allow_large_delta": True})
@@ -154,16 +173,53 @@ def test_what_agrees_is_taken(tmp_path: Path) -> None:
 
 
 USERS = [f"person {place % 4}" for place in range(24)]
+LAST = run_of(release="last", noise_multiplier=1.0, clip_norm=0.5, neighbours="replace_one")
 TRAINED: list[tuple[Any, dict[str, Any], lethe.Run, str]] = [
     (["a text"] * 24, {}, RUN, r"it makes no batch.*a record is a str: make it a mapping"),
     (DATA, {"users": USERS[1:]}, run_of(unit="user", records=4, batches=lethe.batches.Cyclic(4)), "users: got 23"),
-    (DATA, {"users": USERS}, run_of(), "unit"),
+    (DATA, {"users": USERS}, RUN, "unit"),
     (DATA, {"users": USERS}, run_of(unit="user"), "24"),
-    (DATA, {"records_per_user": 2}, run_of(), "records_per_user"),
-    (DATA, {}, run_of(release="last", noise_multiplier=1.0, clip_norm=0.5, neighbours="replace_one"), "of your own, with release: last"),
+    (DATA, {"records_per_user": 2}, RUN, "records_per_user"),
+    (DATA, {}, LAST, "of your own, with release: last"),
+    *(
+        ([{**record, **changed} for record in DATA], {}, RUN, said)
+        for changed, said in (
+            ({"labels": 9}, "labels: one of them is 9; the model tells 3 classes"),
+            ({"labels": -5}, "labels: one of them is -5; the model tells 3 classes"),
+            ({"labels": 0.5}, "labels: got shape .*of a multi_label.*give a class as a whole number"),
+            ({"input_ids": [1000] * 8}, "on a record alone.*vocab_size"),
+            ({"input_ids": [1] * 40, "attention_mask": [1] * 40}, "on a record alone.*max_position_embeddings"),
+        )
+    ),
+    *(
+        (sentences(length=None), {"data_collator": collator}, RUN, said)
+        for collator, said in (
+            (None, "makes no batch"),  # lengths that differ, and nobody pads
+            (lambda records: {**padded(records), "attention_mask": padded(records)["attention_mask"][:, :-1]}, "of more than that record"),
+            (lambda records: {**padded(records), "names": ["x"] * len(records)}, "names of a batch is list; it needs a tensor"),
+            (lambda records: {**padded(records), "labels": torch.zeros(1 + len(records))}, "a tensor with . rows, one for each record"),
+            (lambda records: {key: part.reshape(1, -1) for key, part in padded(records).items()}, "packing: several records in one row"),
+            (lambda records: list(padded(records)), "made a list"),
+            (lambda records: {**padded(records), "labels": padded(records)["labels"].min().expand(len(records))}, "of more than that"),
+            (lambda records: {**padded(records), "labels": padded(records)["labels"].double()}, "labels: got shape"),
+            (lambda records: {key: part for key, part in padded(records).items() if key != "labels"}, "of the labels .labels. it has none"),
+        )
+    ),
+    (DATA, {"compute_loss_func": lambda outputs, labels, num_items_in_batch=None: each(outputs, labels).mean()}, RUN, "one loss a record"),
+    (DATA, {"compute_loss_func": lambda outputs, labels, num_items_in_batch=None: beside(outputs, labels)}, RUN, "depends on the other"),
 ]
 
 
+def each(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    assert num_items_in_batch is None
+    return functional.cross_entropy(outputs.logits, labels, reduction="none")
+
+
+def beside(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
+    return each(outputs, labels) / each(outputs, labels).detach().mean()
+
+
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("data", "own", "run", "said"), TRAINED)
 def test_what_shows_when_training_begins_leaves_the_model(data: Any, own: dict[str, Any], run: Any, said: str, tmp_path: Path) -> None:
     model = classifier()
@@ -198,3 +254,71 @@ def test_without_the_packages_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "transformers" else found(name, *rest))
     with pytest.raises(MissingExtraError, match=r"lethe-dp\[transformers\]"):
         importlib.reload(package)
+
+
+def test_a_record_without_labels_takes_part_with_a_loss_of_0(tmp_path: Path) -> None:
+    data = texts()
+    data[3] = {**data[3], "labels": [-100] * len(data[3]["labels"])}
+    run = run_of(batches=lethe.batches.Cyclic(RECORDS), steps=1)
+    given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
+    ends = []
+    for records in (data, [one for place, one in enumerate(data) if place != 3]):
+        model = language_model()
+        here = run.replace(records=len(records), batches=lethe.batches.Cyclic(len(records)))
+        trainer = private(tmp_path, model, records, run=here, told={"data_collator": padded}, **given)
+        trainer.train()
+        ends.append((flat(model) - flat(language_model())) * len(records))
+    assert float((ends[0] - ends[1]).abs().max()) < 1e-7
+
+
+class Own(PrivateTrainer):
+    """A compute_loss that is overridden."""
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        labels = inputs.pop("labels")
+        outputs = model(**inputs)
+        return functional.cross_entropy(outputs.logits, labels, reduction="none")
+
+
+def test_a_loss_function_of_the_user_s_own(tmp_path: Path) -> None:
+    ends = []
+    for kind, told in ((PrivateTrainer, {}), (PrivateTrainer, {"compute_loss_func": each}), (Own, {})):
+        model, args = classifier(), arguments(tmp_path, max_steps=-1)
+        kind(model=model, args=args, train_dataset=sentences(), run=run_of(steps=1), delta=DELTA, **told).train()
+        ends.append(flat(model))
+    assert all(float((end - ends[0]).abs().max()) < 1e-12 for end in ends)
+
+
+def test_models_whose_loss_is_another(tmp_path: Path) -> None:
+    """A class that is known, with a term of its own in the loss; and a class of which nothing is known."""
+
+    class Penalised(BertForSequenceClassification):
+        def forward(self, input_ids: Any = None, attention_mask: Any = None, labels: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            outputs: Any = super().forward(input_ids=input_ids, attention_mask=attention_mask, labels=labels)
+            if outputs.loss is not None:
+                outputs.loss = outputs.loss + 0.1 * (outputs.logits - 1).square().mean()
+            return outputs
+
+    model = classifier()
+    model.__class__ = Penalised
+    Penalised.__name__ = "BertForSequenceClassification"
+    with pytest.raises(InputError, match="its own loss of a record alone is not that which is known"):
+        private(tmp_path, model, sentences(), run=run_of()).train()
+    Penalised.__name__ = "Unheard"
+    with pytest.raises(InputError, match=r"(?s)is not known of Unheard.*compute_loss_func"):
+        private(tmp_path, model, sentences(), run=run_of()).train()
+
+
+def test_a_random_collator_has_to_be_declared(tmp_path: Path) -> None:
+    def masked(records: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        batch = padded(records)
+        hidden = torch.rand(batch["input_ids"].shape) < 0.3
+        return {**batch, "labels": batch["input_ids"].masked_fill(~hidden, -100), "input_ids": batch["input_ids"].masked_fill(hidden, 3)}
+
+    config = BertConfig(**{**classifier().config.to_dict(), "architectures": None})
+    model, run = BertForMaskedLM(config).double(), run_of(noise_multiplier=1.0, clip_norm=1.0, steps=1)
+    with pytest.raises(InputError, match="declared_apart=True"):
+        private(tmp_path, model, sentences(), run=run, told={"data_collator": masked}).train()
+    trainer = private(tmp_path, model, sentences(), run=run, told={"data_collator": masked, "declared_apart": True})
+    trainer.train()
+    assert with_fresh_noise(trainer.record().run) == with_fresh_noise(trainer.run)

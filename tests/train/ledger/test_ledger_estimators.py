@@ -1,8 +1,13 @@
-"""`ledger=` of estimators: reserved before anything of a record is released, settled with the statement, at the price of its noise."""
+"""`ledger=` of estimators, and `with lethe.ledger.spending(...)`: a fit is reserved before a record is read, settled with its statement.
 
+It is counted wherever that is: in clones, folds, searches, threads and other processes.
+"""
+
+import os
 import pickle
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,13 +15,16 @@ import pytest
 
 import lethe
 from lethe.errors import BudgetExceededError, InputError, LedgerError
-from lethe.ledger import Budget, Ledger, Spending
-from lethe.ledger.database import Database
+from lethe.ledger import Budget, Ledger, Spending, spending
 
 pytest.importorskip("sklearn")
 pytest.importorskip("torch")
 
+import joblib
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
 
 from lethe.estimators import (
     ElasticNet,
@@ -35,7 +43,6 @@ from lethe.estimators import (
 )
 from lethe.estimators.models import linear_model, regressors
 from lethe.estimators.options import EstimatorOptions
-from lethe.mechanisms.quantiles.quantile import private_quantile
 
 DELTA = 1e-5
 NUMBERS = np.random.default_rng(0)
@@ -91,7 +98,7 @@ def copy_of(estimator: Any) -> Any:
     return clone(estimator)
 
 
-def spent_on(estimator, targets, ledger: Ledger):
+def spent_on(estimator: Any, targets: Any, ledger: Ledger) -> Any:
     before = len(ledger.show("patients").lines)
     fitted = copy_of(estimator).set_params(ledger=Spending(ledger, "patients", by="team A")).fit(X, targets)
     (line,) = ledger.show("patients").lines[before:]
@@ -215,27 +222,67 @@ def test_what_nothing_pays_for_is_refused(ledger) -> None:
     assert len(ledger.show("all exact").lines) == 1
 
 
-def test_clones_and_copies_in_a_pickle_are_paid(ledger, tmp_path, monkeypatch) -> None:
-    estimator = LogisticRegression(**QUICK, ledger=Spending(ledger, "patients", by="team A", why="a fold", slack=1e-9))
-    fitted = copy_of(estimator).fit(X, LABELS)
-    sent = pickle.dumps(fitted)
-    arrived = pickle.loads(sent)
-    copy_of(arrived).fit(X, LABELS)
-    pickle.loads(pickle.dumps(arrived)).fit(X, LABELS)
-    assert [(line.state, line.by, line.why) for line in ledger.show("patients").lines] == [("settled", "team A", "a fold")] * 3
-    monkeypatch.setattr("lethe.estimators.budget._OPENED", {})  # as in another process
-    pickle.loads(sent).fit(X, LABELS)
-    assert settled(ledger) == 4
+def quick(**options: Any) -> LogisticRegression:
+    return LogisticRegression(**QUICK, epsilon=0.1, **options)
+
+
+def fitted_anew() -> str:
+    try:
+        quick().fit(X, LABELS)
+    except InputError as error:
+        return error.what
+    return "fitted"
+
+
+def pipeline() -> Any:
+    return make_pipeline(PrivateStandardScaler(bounds=(-1, 1), epsilon=0.1, delta=1e-5), quick())
+
+
+def test_every_fold_every_candidate_and_the_refit_are_counted(ledger) -> None:
+    with spending(ledger, "patients", by="team A", why="folds"):
+        cross_val_score(quick(), X, LABELS, cv=3)
+        assert settled(ledger) == 3
+        GridSearchCV(pipeline(), {"logisticregression__C": [0.1, 1.0]}, cv=2).fit(X, LABELS)
+        assert settled(ledger) == 3 + 2 * (2 * 2 + 1)
+        OneVsRestClassifier(quick()).fit(X, np.arange(len(X)) % 3)
+        assert settled(ledger) == 13 + 3
+        for one in (quick(), quick(ledger=Spending(ledger, "patients", by="team A"))):  # a search is paid once, whatever its models say
+            PrivateSearch(one, {"C": [0.1, 1.0]}, delta=1e-5, tries=3.0).fit(X, LABELS)
+        assert settled(ledger) == 18
+    assert {line.by for line in ledger.show("patients").lines} == {"team A"}
+    quick().fit(X, LABELS)
+    assert settled(ledger) == 18
+
+
+def elsewhere(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What arrives in another process, which has opened no ledger."""
     monkeypatch.setattr("lethe.estimators.budget._OPENED", {})
+    return pickle.loads(sent)
+
+
+def test_clones_threads_and_what_is_sent_to_another_process_are_counted(ledger, tmp_path, monkeypatch) -> None:
+    found: list[str] = []
+    with spending(ledger, "patients", by="team A", why="a fold"):
+        thread = threading.Thread(target=lambda: found.append(fitted_anew()))
+        thread.start()
+        thread.join()
+        within = pickle.dumps(quick())
+    assert found == ["fitted"]
+    elsewhere(within, monkeypatch).fit(X, LABELS)
+    fitted = copy_of(quick(ledger=Spending(ledger, "patients", by="team A", why="a fold", slack=1e-9))).fit(X, LABELS)
+    sent = pickle.dumps(fitted)
+    copy_of(pickle.loads(sent)).fit(X, LABELS)
+    elsewhere(pickle.dumps(pickle.loads(sent)), monkeypatch).fit(X, LABELS)
+    assert [(line.state, line.by, line.why) for line in ledger.show("patients").lines] == [("settled", "team A", "a fold")] * 5
     (tmp_path / "ledger.sqlite").rename(tmp_path / "elsewhere.sqlite")
-    arrived = pickle.loads(sent)
+    arrived = elsewhere(sent, monkeypatch)
     assert (arrived.predict(X) == fitted.predict(X)).all()
     with pytest.raises(InputError, match="is not there"):
         arrived.fit(X, LABELS)
     assert not (tmp_path / "ledger.sqlite").exists()
 
 
-@pytest.mark.nightly(by_day="test_clones_and_copies_in_a_pickle_are_paid")
+@pytest.mark.nightly(by_day="test_clones_threads_and_what_is_sent_to_another_process_are_counted")
 def test_without_a_ledger_no_database_is_loaded(ledger, tmp_path) -> None:
     """Nor where a model is loaded that had one."""
     fitted = LogisticRegression(**QUICK, ledger=Spending(ledger, "patients")).fit(X, LABELS)
@@ -248,27 +295,54 @@ def test_without_a_ledger_no_database_is_loaded(ledger, tmp_path) -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("url", ["postgresql://user:secret@host/name", "postgresql://user@host/name?password=secret&sslpassword=secret"])
-def test_a_password_is_not_sent_along(url: str) -> None:
-    pytest.importorskip("psycopg")
-    database = Database(url)
-    assert database.place == "postgresql+psycopg://user@host/name"
-    sent = pickle.dumps(LogisticRegression(ledger=Spending(Ledger(database), "patients")))
-    assert b"user@host" in sent
-    assert b"secret" not in sent
+def test_a_process_that_was_told_of_it_and_knows_no_ledger_refuses(ledger, monkeypatch) -> None:
+    with spending(ledger, "patients"):
+        told = os.environ["LETHE_SPENDING"]
+    assert "LETHE_SPENDING" not in os.environ
+    monkeypatch.setenv("LETHE_SPENDING", told)
+    assert "would not be counted" in fitted_anew()
+    quick(ledger=Spending(ledger, "patients")).fit(X, LABELS)
+    with spending(ledger, "patients"):
+        assert fitted_anew() == "fitted"
+    assert settled(ledger) == 2
+    assert os.environ["LETHE_SPENDING"] == told
 
 
-def test_a_release_by_hand_is_paid(ledger) -> None:
-    def median(mu: float):
-        bounds = {"quantile": 0.5, "low": -1.0, "high": 1.0, "neighbours": "zero_out", "records": len(X)}
-        return private_quantile(X[:, 0], target=GDP(mu), **bounds).statement
-
-    paid = Spending(ledger, "patients", by="team A")
-    with paid.release(GDP(0.1)) as release:
-        release.settle(median(0.1))
-    with pytest.raises(BudgetExceededError, match="more than was reserved"), paid.release(GDP(0.1)) as release:
-        release.settle(median(0.2))
-    with pytest.raises(BudgetExceededError), paid.release(GDP(20.0)):
-        raise AssertionError("the block was entered")
-    assert states(ledger) == ["settled", "started"]
+@pytest.mark.nightly(by_day="test_clones_threads_and_what_is_sent_to_another_process_are_counted")
+@pytest.mark.parametrize("way", ["the parameter", "the block", "forked"])
+def test_joblib_s_processes_are_counted(way: str, ledger) -> None:
+    if way == "the parameter":
+        cross_val_score(quick(ledger=Spending(ledger, "patients")), X, LABELS, cv=3, n_jobs=2)
+        assert settled(ledger) == 3
+        return
+    with joblib.parallel_config("multiprocessing" if way == "forked" else "loky", n_jobs=2):
+        if way == "forked":
+            with spending(ledger, "patients"):
+                assert set(joblib.Parallel()(joblib.delayed(fitted_anew)() for _ in range(3))) == {"fitted"}
+            assert settled(ledger) == 3
+            return
+        assert set(joblib.Parallel()(joblib.delayed(fitted_anew)() for _ in range(2))) == {"fitted"}  # they have begun before
+        with spending(ledger, "patients", by="team A"):
+            cross_val_score(pipeline(), X, LABELS, cv=3)
+            assert settled(ledger) == 6
+            answers = joblib.Parallel()(joblib.delayed(fitted_anew)() for _ in range(4))
+            assert all("would not be counted" in answer for answer in answers)
+        assert set(joblib.Parallel()(joblib.delayed(fitted_anew)() for _ in range(2))) == {"fitted"}
+    assert settled(ledger) == 6
     ledger.verify()
+
+
+def test_one_block_is_open_at_a_time_and_what_names_its_own_ledger_is_paid_by_that(ledger) -> None:
+    ledger.create("others", neighbours="zero_out", budget=Budget(epsilon=2, delta=1e-4), by="keeper")
+    with pytest.raises(InputError, match="no data set"), spending(ledger, "patient"):
+        raise AssertionError("the block was entered")
+    with spending(ledger, "patients"), pytest.raises(InputError, match="pays already"), spending(ledger, "patients"):
+        raise AssertionError("the block was entered")
+    with spending(ledger, "patients"):
+        quick(ledger=Spending(ledger, "others")).fit(X, LABELS)
+    with pytest.raises(ZeroDivisionError), spending(ledger, "patients"):
+        raise ZeroDivisionError
+    assert "LETHE_SPENDING" not in os.environ
+    assert fitted_anew() == "fitted"
+    assert states(ledger) == []
+    assert len(ledger.show("others").lines) == 1

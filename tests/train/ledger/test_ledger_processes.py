@@ -1,8 +1,9 @@
-"""Many writers at once, writers that are killed, and accounts that may only read: nothing is overspent, nothing is lost."""
+"""Many writers at once, writers that are killed, accounts that may only read, and the roles of docs/ledger.md: nothing is lost."""
 
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -12,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from how_many import by_night
+from repository import ROOT
 
 import lethe
 from lethe.errors import BudgetExceededError, LedgerError
 from lethe.ledger import Budget, Ledger
 
 RELEASE = lethe.guarantees.GDP(0.1)
+DENIED = r"refuses this to this account|may not be used by this account"
 
 
 def at_once(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -55,7 +57,8 @@ def reserve_until_refused(place: str, times: int) -> int:
     return done
 
 
-def raced(place: str, processes: int, times: int) -> None:
+@pytest.mark.parametrize(("processes", "times"), [(10, 6), *(pytest.param(32, 2, marks=pytest.mark.nightly) for _ in range(50))])
+def test_processes_that_reserve_at_once_never_overspend(place: str, processes: int, times: int) -> None:
     ledger = Ledger.open(place, make=True)
     # 40 releases fit; what is asked for is many more.
     ledger.create("patients", neighbours="replace_one", budget=Budget(mu=0.1 * 40**0.5), by="keeper")
@@ -65,16 +68,6 @@ def raced(place: str, processes: int, times: int) -> None:
     assert sum(done) == len(account.lines) == 40
     assert account.counted.within(account.terms.limit)
     assert ledger.verify().entries == 41
-
-
-def test_processes_that_reserve_at_once_never_overspend(place) -> None:
-    raced(place, 32 if by_night() else 10, 2 if by_night() else 6)
-
-
-@pytest.mark.nightly(by_day="test_processes_that_reserve_at_once_never_overspend")
-@pytest.mark.parametrize("again", range(50))
-def test_32_processes_fifty_times(place, again) -> None:
-    raced(place, 32, 2)
 
 
 def release_for_ever(place: str, diary: str) -> None:
@@ -90,8 +83,9 @@ def release_for_ever(place: str, diary: str) -> None:
             file.write(f"settled {ticket.number}\n")
 
 
-def killed(place: str, diary: Path, times: int, seed: int) -> None:
-    ledger, moments = Ledger.open(place, make=True), random.Random(seed)
+@pytest.mark.parametrize("times", [4, pytest.param(200, marks=pytest.mark.nightly)])
+def test_processes_that_are_killed_lose_no_reservation(place: str, times: int, tmp_path: Path) -> None:
+    ledger, moments, diary = Ledger.open(place, make=True), random.Random(times), tmp_path / "diary"
     ledger.create("patients", neighbours="replace_one", budget=Budget(mu=10.0), by="keeper")
     kills = 0
     while kills < times or (not ledger.show("patients").lines and kills < 20 * times):  # a busy machine may kill all before they reserve
@@ -111,15 +105,6 @@ def killed(place: str, diary: Path, times: int, seed: int) -> None:
     assert account.counted.cost == sum(line.price.cost for line in account.lines)
     assert all(line.price.cost > 0 for line in account.lines)
     ledger.verify()
-
-
-def test_processes_that_are_killed_lose_no_reservation(place, tmp_path) -> None:
-    killed(place, tmp_path / "diary", 12 if by_night() else 4, seed=3)
-
-
-@pytest.mark.nightly(by_day="test_processes_that_are_killed_lose_no_reservation")
-def test_200_kills_lose_no_reservation(place, tmp_path) -> None:
-    killed(place, tmp_path / "diary", 200, seed=4)
 
 
 @pytest.fixture
@@ -179,3 +164,97 @@ def test_a_ledger_of_an_older_lethe_stays_in_its_journal_and_is_written(folder: 
     connection.close()
     ledger.reserve("patients", RELEASE, by="a")
     assert ledger.verify().entries == 3
+
+
+@pytest.fixture(scope="module")
+def shared(postgres) -> str:
+    """A ledger with these roles; team B has reserved and settled, and reserved again (entries 4 to 7)."""
+    psycopg = pytest.importorskip("psycopg")
+    url = postgres.database()
+    keeper = Ledger.open(url, make=True)
+    keeper.create("patients", neighbours="replace_one", budget=Budget(epsilon=3, delta=1e-6), spenders=["team_a", "team_b"], by="keeper")
+    (recipe,) = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "ledger.md").read_text(), flags=re.S)
+    with psycopg.connect(url) as connection:
+        connection.execute(recipe)
+    theirs = account(url, "team_b")
+    ticket = theirs.reserve("patients", RELEASE, by="team_b")
+    theirs.start(ticket)
+    theirs.settle(ticket, RELEASE, by="team_b", artefact="b" * 64)
+    theirs.reserve("patients", RELEASE, by="team_b")
+    assert [line.number for line in keeper.show("patients").lines] == [4, 7]
+    return url
+
+
+def account(shared: str, role: str) -> Ledger:
+    return Ledger.open(shared.replace("tester@", f"{role}@"))
+
+
+def test_a_spender_does_all_that_is_its_own(shared) -> None:
+    own = account(shared, "team_a")
+    first, second = (own.reserve("patients", RELEASE, by="team_a") for _ in range(2))
+    own.start(first)
+    own.settle(first, RELEASE, by="team_a", artefact="a" * 64)
+    own.void(second, reason="not begun", by="team_a")
+    states = {line.number: line.state for line in own.show("patients").lines}
+    assert (states[first.number], states[second.number]) == ("settled", "voided")
+    own.verify()
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda own: own.reserve("patients", RELEASE, by="team_b"),
+        lambda own: own.start(7),
+        lambda own: own.settle(7, RELEASE, by="team_a"),
+        lambda own: own.settle(7, RELEASE, by="team_b"),
+        lambda own: own.void(7, reason="not begun", by="team_b"),
+        lambda own: own.admit("patients", "team_c", by="team_a"),
+        lambda own: own.create("visits", neighbours="zero_out", budget=Budget(mu=1), by="team_a"),
+    ],
+)
+def test_a_spender_is_refused_what_is_another_s(attempt, shared) -> None:
+    before = account(shared, "auditor").verify()
+    with pytest.raises(LedgerError, match=DENIED):
+        attempt(account(shared, "team_a"))
+    assert account(shared, "auditor").verify() == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM entries",
+        "TRUNCATE entries CASCADE",
+        "UPDATE reservations SET cost = '0'",
+        "UPDATE alembic_version SET version_num = '9'",
+        "INSERT INTO reservations VALUES (1, 'patients', 'team_b', '0', '0')",
+        "INSERT INTO starts VALUES (1, 7)",
+        "INSERT INTO releases VALUES (1, 7, '0', '0')",
+        "INSERT INTO corrections VALUES (1, 7, 'not begun')",
+        "INSERT INTO released VALUES ('patients', 'x', 6)",
+        "INSERT INTO released VALUES ('patients', 'x', 1)",
+        "INSERT INTO spenders VALUES (1, 'patients', 'team_c')",
+        "ALTER TABLE entries DISABLE ROW LEVEL SECURITY",
+        "CREATE TRIGGER odd BEFORE INSERT ON starts FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        "CREATE TABLE notes (text TEXT)",
+        "SET ROLE tester",
+    ],
+)
+def test_no_account_gets_further_by_hand(statement: str, shared) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    for role in ("team_a", "auditor"):
+        with psycopg.connect(shared.replace("tester@", f"{role}@")) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(statement)
+
+
+def test_an_update_by_hand_changes_no_row(shared) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(shared.replace("tester@", "team_a@")) as connection:
+        assert connection.execute("UPDATE entries SET counted_cost = '0'").rowcount == 0
+
+
+def test_an_auditor_reads_and_does_not_write(shared) -> None:
+    auditor = account(shared, "auditor")
+    assert auditor.show("patients").lines[0].state == "settled"
+    auditor.verify()
+    with pytest.raises(LedgerError, match=DENIED):
+        auditor.reserve("patients", RELEASE, by="auditor")

@@ -1,19 +1,110 @@
-"""Reserve, release, settle: what is counted, what is given back, and what is said of what is left."""
+"""What each kind of guarantee costs in each filter, sums against other accountants, and what is counted, given back and said to be left."""
 
 import math
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from typing import Any
 
+import mpmath
+import numpy as np
 import pytest
 from helpers import make_run
 
 import lethe
+from lethe.calculus.any_guarantee import Composition
 from lethe.calculus.conversions import gdp_mu
+from lethe.calculus.filters import pure_mu
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack
+from lethe.certificates.statement import Statement
 from lethe.errors import BudgetExceededError, InputError
-from lethe.ledger import Budget, Ledger
+from lethe.ledger import Budget, Ledger, Spending
 from lethe.ledger.database import Database
+from lethe.ledger.prices import COST_BITS, SLACK_BITS, Price, price_of
+from lethe.mechanisms.quantiles.quantile import private_quantile
 
-GDP = lethe.guarantees.GDP
+
+def cost(price: Price) -> float:
+    return price.cost / 2**COST_BITS
+
+
+def slack(price: Price) -> float:
+    return price.slack / 2**SLACK_BITS
+
+
+EXACT: dict[str, tuple[Guarantee, float, float, float]] = {
+    # of the filter gdp, of the filter zcdp, and of the slack
+    "gdp": (GDP(0.3), 0.09, 0.045, 0.0),
+    "nothing": (GDP(0.0), 0.0, 0.0, 0.0),
+    "pure": (ApproxDP(0.2, 0.0), pure_mu(0.2) ** 2, 0.02, 0.0),
+    "large pure": (ApproxDP(20.0, 0.0), pure_mu(20.0) ** 2, pure_mu(20.0) ** 2 / 2, 0.0),
+    "point": (ApproxDP(0.2, 1e-8), pure_mu(0.2) ** 2, 0.02, 1e-8),
+    "with slack": (WithSlack(GDP(0.3), 1e-9), 0.09, 0.045, 1e-9),
+    "tightest": (Tightest((GDP(0.4), GDP(0.3), NotPrivate())), 0.09, 0.045, 0.0),
+    "composition": (Composition(((GDP(0.3), 2), (WithSlack(ApproxDP(0.2, 0.0), 1e-9), 3))), 0.18 + 3 * pure_mu(0.2) ** 2, 0.15, 3e-9),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_prices_are_those_of_the_theorems_rounded_up(name) -> None:
+    guarantee, gaussian, concentrated, chance = EXACT[name]
+    for kind, expected in (("gdp", gaussian), ("zcdp", concentrated)):
+        price = price_of(guarantee, kind)
+        assert expected * (1 - 1e-12) <= cost(price) <= expected * (1 + 1e-9) + 1e-20
+        assert slack(price) == pytest.approx(chance, rel=1e-9)
+
+
+def test_zcdp_is_exact_in_its_own_filter_and_covered_in_the_other() -> None:
+    assert cost(price_of(ZCDP(0.05), "zcdp")) == pytest.approx(0.05, rel=1e-12)
+    with pytest.raises(InputError, match="slack"):
+        price_of(ZCDP(0.05), "gdp")
+    # A Gaussian mechanism is among what zCDP promises.
+    assert cost(price_of(ZCDP(0.05), "gdp", 1e-9)) >= 0.1
+
+
+@pytest.mark.parametrize(
+    "guarantee",
+    [NotPrivate(), GDP(math.inf), ZCDP(math.inf), ApproxDP(1.0, 1.0), Composition(((GDP(math.inf), 1),)), WithSlack(GDP(1), 1.0)],
+)
+@pytest.mark.parametrize("kind", ["gdp", "zcdp"])
+def test_what_proves_nothing_has_no_price(guarantee, kind) -> None:
+    for share in (0.0, 1e-9):
+        with pytest.raises(InputError):
+            price_of(guarantee, kind, share)
+
+
+def gaussian_delta(mu, epsilon):
+    """In the digits of mpmath."""
+    return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-9])
+@pytest.mark.parametrize("mus", [[0.1] * 25, [0.01, 0.5, 1.3], list(np.geomspace(1e-4, 2.0, 30))], ids=["equal", "three", "many"])
+def test_sums_of_gaussian_releases_are_the_optimum(mus, delta) -> None:
+    """In 40 digits, from the normal law alone."""
+    budget, total = Budget(epsilon=50, delta=delta), Price(0, 0)
+    for mu in mus:
+        total += price_of(GDP(float(mu)), "gdp")
+    with mpmath.workdps(40):
+        mu = mpmath.sqrt(mpmath.fsum(mpmath.mpf(float(one)) ** 2 for one in mus))
+        low, high = mpmath.mpf(0), mpmath.mpf(60)
+        for _ in range(120):
+            middle = (low + high) / 2
+            low, high = (low, middle) if gaussian_delta(mu, middle) <= delta else (middle, high)
+    found = budget.guarantee_of(total).epsilon(delta)
+    assert high <= found <= high + mpmath.mpf(1e-9)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("kind", ["gdp", "zcdp"])
+def test_mixed_sums_are_not_below_the_composition_with_everything_fixed(kind) -> None:
+    """A filter may not promise more than the exact composition of fixed releases has, which it allows too."""
+    parts = [GDP(0.2), ApproxDP(0.3, 1e-9), GDPMixture((0.1, 1.0), (0.99, 0.01)), RDPCurve((2.0, 8.0, 32.0, 128.0), (0.02, 0.08, 0.4, 2.0))]
+    total = Price(0, 0)
+    for part in parts:
+        total += price_of(part, kind, 1e-9)
+    found = Budget(epsilon=50, delta=1e-6, filter=kind).guarantee_of(total).epsilon(1e-6)
+    exact = lethe.total(parts, 1e-6, neighbours="replace_one").epsilon
+    assert exact <= found <= 2.5 * exact
 
 
 def ledger_of(place: str, **terms) -> Ledger:
@@ -42,14 +133,6 @@ def test_a_release_is_reserved_and_settled(file) -> None:
     assert ledger.data_sets() == ("patients",)
 
 
-def test_gaussian_releases_cost_their_exact_sum_and_never_less(file) -> None:
-    ledger, mus = ledger_of(file), [0.01 + 0.0007 * k for k in range(40)]
-    for mu in mus:
-        ledger.reserve("patients", GDP(mu), by="a")
-    best = GDP(math.sqrt(math.fsum(mu * mu for mu in mus))).epsilon(1e-6)
-    assert best * (1 - 1e-12) <= ledger.show("patients").epsilon() <= best * (1 + 1e-9) < best + 1e-3
-
-
 def test_what_does_not_fit_is_refused_with_the_largest_that_does(file) -> None:
     ledger = ledger_of(file)
     ledger.reserve("patients", GDP(0.15), by="a")
@@ -64,7 +147,7 @@ def test_what_does_not_fit_is_refused_with_the_largest_that_does(file) -> None:
     assert len(ledger.show("patients").lines) == 2
 
 
-@pytest.mark.parametrize(("budget", "each"), [(Budget(rho=1.0), lethe.guarantees.ZCDP(0.1)), (Budget(mu=1.0), GDP(0.1))])
+@pytest.mark.parametrize(("budget", "each"), [(Budget(rho=1.0), ZCDP(0.1)), (Budget(mu=1.0), GDP(0.1))])
 def test_a_budget_in_tenths_is_spent_exactly(file, budget, each) -> None:
     ledger = ledger_of(file, budget=budget)
     for _ in range(10 if budget.rho else 100):
@@ -106,14 +189,6 @@ def test_sampled_steps_are_paid_by_their_cover(file) -> None:
     assert certificate.epsilon <= ledger.show("patients").epsilon() <= 1.06 * certificate.epsilon
     with pytest.raises(BudgetExceededError, match="covers"):
         ledger.reserve("patients", certificate, by="a", slack=9.5e-9)
-
-
-def test_a_certificate_of_correlated_noise_is_reserved_at_its_own_price(file) -> None:
-    ledger, costs = ledger_of(file, budget=Budget(epsilon=9, delta=1e-6)), []
-    for noise in ({"noise": {"kind": "banded_toeplitz", "coefficients": [1.0, 0.5]}}, {}):
-        run = make_run(noise_multiplier=50.0, release="all", clip_norm=1.0, **noise)
-        costs.append(ledger.reserve("patients", lethe.certify(run, delta=1e-5), by="team A").price.cost)
-    assert costs[0] > costs[1]
 
 
 def test_more_than_was_reserved_is_refused_and_stays_counted(file) -> None:
@@ -162,4 +237,22 @@ def test_a_clock_that_runs_backwards_writes_nothing(file, monkeypatch) -> None:
     ledger.reserve("patients", GDP(0.1), by="a")
     monkeypatch.undo()
     assert len(ledger.show("patients").lines) == 1
+    ledger.verify()
+
+
+def test_a_release_by_hand_is_paid(file) -> None:
+    ledger = ledger_of(file, neighbours="zero_out")
+
+    def median(mu: float) -> Statement:
+        bounds: dict[str, Any] = {"quantile": 0.5, "low": -1.0, "high": 1.0, "neighbours": "zero_out", "records": 40}
+        return private_quantile(np.linspace(-1.0, 1.0, 40), target=GDP(mu), **bounds).statement
+
+    paid = Spending(ledger, "patients", by="team A")
+    with paid.release(GDP(0.1)) as release:
+        release.settle(median(0.1))
+    with pytest.raises(BudgetExceededError, match="more than was reserved"), paid.release(GDP(0.1)) as release:
+        release.settle(median(0.2))
+    with pytest.raises(BudgetExceededError), paid.release(GDP(20.0)):
+        raise AssertionError("the block was entered")
+    assert [line.state for line in ledger.show("patients").lines] == ["settled", "started"]
     ledger.verify()

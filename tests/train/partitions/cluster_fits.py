@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import dask.dataframe as dd
@@ -12,7 +13,7 @@ import pandas as pd
 import torch
 from dask.delayed import delayed
 from doors import fit_head, fit_linear
-from partitioned_records import COLUMNS, SETTINGS, frame
+from partitioned_records import COLUMNS, SETTINGS, frame, model_of, owned
 from torch import nn
 
 import lethe
@@ -39,29 +40,22 @@ from lethe.partitions import array_table
 from lethe.partitions.table import PartitionedTable
 from lethe.run.losses import Logistic
 
-LOGISTIC = Logistic(feature_norm=1.0, intercept=True)
-BOUNDED: dict[str, Any] = {"feature_norm": 2.0, "target_bound": 5.0, **SETTINGS}
-UNSEEDED: dict[str, Any] = {"seed_noise": False, "random_state": None}
+MADE = dict[str, tuple[Callable[[], Any], str]]
+BOUNDED: dict[str, Any] = {"feature_norm": 2.0, "target_bound": 5.0}
+RICH: dict[str, Any] = {"epsilon": 8.0}
+PUBLIC: dict[str, Any] = {"radius": 2.0, "strong_convexity": 0.1, "smoothness": 1.0, "moment": 3.0, **RICH}
 
 
 def logistic(mechanism: str, **options: Any) -> Any:
-    return LogisticRegression(options=EstimatorOptions(mechanism=mechanism, **options), feature_norm=2.0, **SETTINGS)
+    return model_of(LogisticRegression, mechanism, feature_norm=2.0, **options)
 
 
 class Trained:
     """`fit_linear` in the manner of an estimator."""
 
     def __init__(self, batches: Any) -> None:
-        self.run = lethe.Run(
-            records=1500,
-            batches=batches,
-            steps=4,
-            step_size=0.5,
-            noise_multiplier=1.0,
-            loss=LOGISTIC,
-            release="last",
-            neighbours="replace_one",
-        )
+        loss, fields = Logistic(feature_norm=1.0, intercept=True), {"records": 1500, "steps": 4, "step_size": 0.5, "noise_multiplier": 1.0}
+        self.run = lethe.Run(batches=batches, loss=loss, release="last", neighbours="replace_one", **fields)
 
     def fit(self, X: Any, y: Any) -> Trained:
         fitted = fit_linear(self.run, X, y, seed=1)
@@ -88,12 +82,6 @@ class Widened(nn.Module):
         return rows.double()
 
 
-def owned(part: pd.DataFrame) -> pd.DataFrame:
-    """Each of 300 people has rows in most partitions, of weights from 0 to 4."""
-    number = part.index.to_numpy()
-    return part.assign(person=number * 7 % 300, weight_of=number % 9 / 2.0)
-
-
 class Owned:
     """A fit with users and weights in the manner of an estimator."""
 
@@ -108,101 +96,73 @@ class Chosen:
     """A search in the manner of an estimator."""
 
     def fit(self, X: Any, y: Any) -> Chosen:
-        search = PrivateSearch(logistic("output_perturbation").set_params(**UNSEEDED), {"C": [0.1, 1.0]}, tries=2.0, **SETTINGS).fit(X, y)
+        model = logistic("output_perturbation", seed_noise=False, random_state=None)
+        search = PrivateSearch(model, {"C": [0.1, 1.0]}, tries=2.0, **SETTINGS).fit(X, y)
         self.coef_, self.intercept_ = search.best_estimator_.coef_, search.best_estimator_.intercept_
         return self
 
 
-FITS: dict[str, tuple[Callable[[], Any], str]] = {
-    "objective perturbation": (lambda: logistic("objective_perturbation"), "label"),
-    "adassp": (lambda: Ridge(options=EstimatorOptions(mechanism="adassp"), feature_norm=2.0, target_bound=5.0, **SETTINGS), "amount"),
-    "full batches": (lambda: logistic("full_batch", passes=3), "label"),
+FITS: MADE = {
+    "objective perturbation": (partial(logistic, "objective_perturbation"), "label"),
+    "adassp": (partial(model_of, Ridge, "adassp", **BOUNDED), "amount"),
+    "full batches": (partial(logistic, "full_batch", passes=3), "label"),
     "users and weights": (Owned, "label"),
-    "released range and norm": (lambda: Ridge(options=EstimatorOptions(mechanism="adassp"), **SETTINGS), "amount"),
-    "scaler": (lambda: PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS), "label"),
-    "scaler, bounds released": (lambda: PrivateStandardScaler(**SETTINGS), "label"),
-    "components": (lambda: PrivatePCA(2, **SETTINGS), "label"),
-    "clipper": (lambda: PrivateQuantileClipper(**SETTINGS), "label"),
-    "whitening": (lambda: PrivateWhitening(feature_norm=3.0, **SETTINGS), "label"),
-    "SoftmaxRegression": (
-        lambda: SoftmaxRegression(options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=2.0, **SETTINGS),
-        "label",
-    ),
-    "LinearSVC": (lambda: LinearSVC(options=EstimatorOptions(mechanism="output_perturbation"), feature_norm=2.0, **SETTINGS), "label"),
-    "LinearRegression": (lambda: LinearRegression(options=EstimatorOptions(mechanism="adassp"), **BOUNDED), "amount"),
-    "HuberRegressor": (lambda: HuberRegressor(options=EstimatorOptions(mechanism="objective_perturbation"), **BOUNDED), "amount"),
-    "Lasso": (lambda: Lasso(options=EstimatorOptions(mechanism="full_batch", passes=3), alpha=0.01, **BOUNDED), "amount"),
-    "ElasticNet": (lambda: ElasticNet(options=EstimatorOptions(mechanism="full_batch", passes=3), alpha=0.01, **BOUNDED), "amount"),
+    "released range and norm": (partial(model_of, Ridge, "adassp"), "amount"),
+    "scaler": (partial(PrivateStandardScaler, bounds=(-4.0, 4.0), **SETTINGS), "label"),
+    "scaler, bounds released": (partial(PrivateStandardScaler, **SETTINGS), "label"),
+    "components": (partial(PrivatePCA, 2, **SETTINGS), "label"),
+    "clipper": (partial(PrivateQuantileClipper, **SETTINGS), "label"),
+    "whitening": (partial(PrivateWhitening, feature_norm=3.0, **SETTINGS), "label"),
+    "SoftmaxRegression": (partial(model_of, SoftmaxRegression, "objective_perturbation", feature_norm=2.0), "label"),
+    "LinearSVC": (partial(model_of, LinearSVC, "output_perturbation", feature_norm=2.0), "label"),
+    "LinearRegression": (partial(model_of, LinearRegression, "adassp", **BOUNDED), "amount"),
+    "HuberRegressor": (partial(model_of, HuberRegressor, "objective_perturbation", **BOUNDED), "amount"),
+    "Lasso": (partial(model_of, Lasso, "full_batch", passes=3, alpha=0.01, **BOUNDED), "amount"),
+    "ElasticNet": (partial(model_of, ElasticNet, "full_batch", passes=3, alpha=0.01, **BOUNDED), "amount"),
 }
-TRAININGS: dict[str, tuple[Callable[[], Any], str]] = {
-    "fit_linear": (lambda: Trained(lethe.batches.Cyclic(700)), "label"),
-    "fit_linear, Poisson batches": (lambda: Trained(lethe.batches.Poisson(500)), "label"),
-    "fit_head": (lambda: TrainedHead(lethe.batches.Full()), "label"),
+TRAININGS: MADE = {
+    "fit_linear": (partial(Trained, lethe.batches.Cyclic(700)), "label"),
+    "fit_linear, Poisson batches": (partial(Trained, lethe.batches.Poisson(500)), "label"),
+    "fit_head": (partial(TrainedHead, lethe.batches.Full()), "label"),
     "search": (Chosen, "label"),
 }
 # In memory records count in another order than the stored one, so on the cluster these are compared with one block in this process.
-RICH = {**SETTINGS, "epsilon": 8.0}
-STORED: dict[str, tuple[Callable[[], Any], str]] = {
-    "Poisson batches": (lambda: logistic("poisson", passes=1), "label"),
-    "heavy tails": (lambda: HeavyTailedLinearRegression(options=EstimatorOptions(passes=2), **SETTINGS), "amount"),
-    "heavy tails, classes": (lambda: HeavyTailedLogisticRegression(options=EstimatorOptions(passes=2), **SETTINGS), "label"),
-    "heavy tails, mean": (
-        lambda: PrivateMean(options=EstimatorOptions(mechanism="multi_pass", passes=2), centre=[0.0] * 5, moment=3.0, **SETTINGS),
-        "amount",
-    ),
+STORED: MADE = {
+    "Poisson batches": (partial(logistic, "poisson", passes=1), "label"),
+    "heavy tails": (partial(model_of, HeavyTailedLinearRegression, passes=2), "amount"),
+    "heavy tails, classes": (partial(model_of, HeavyTailedLogisticRegression, passes=2), "label"),
+    "heavy tails, mean": (partial(model_of, PrivateMean, "multi_pass", passes=2, centre=[0.0] * 5, moment=3.0), "amount"),
 }
 ALL = {**FITS, **TRAININGS, **STORED}
-
-
-def classes(mechanism: str, **options: Any) -> Any:
-    options = {"radius": 2.0, **options}
-    public = {name: options.pop(name) for name in ("smoothness", "moment", "radius") if name in options}
-    return HeavyTailedLogisticRegression(options=EstimatorOptions(mechanism=mechanism, **options), **public, **RICH)
-
-
+SEARCHED = {"options__mechanism": ["output_perturbation", "full_batch"], "C": [0.1, 1.0]}
+REGRESSION = Ridge(options=EstimatorOptions(mechanism="adassp"), target_bound=5.0)
 # More of them, which are compared in this process only.
-HERE: dict[str, tuple[Callable[[], Any], str]] = {
-    "released norm": (lambda: LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), **SETTINGS), "label"),
-    "adassp, all released": (
-        lambda: LinearRegression(options=EstimatorOptions(mechanism="adassp"), fit_intercept=False, **SETTINGS),
-        "amount",
-    ),
+HERE: MADE = {
+    "released norm": (partial(model_of, LogisticRegression, "objective_perturbation"), "label"),
+    "adassp, all released": (partial(model_of, LinearRegression, "adassp", fit_intercept=False), "amount"),
     **{
-        mechanism: (lambda mechanism=mechanism: logistic(mechanism, passes=2), "label")
+        mechanism: (partial(logistic, mechanism, passes=2), "label")
         for mechanism in ("pass_ends", "cyclic", "correlated", "poisson", "cyclic_poisson_correlated")
     },
-    "clipper of rows": (lambda: PrivateQuantileClipper(tail=None, norm_quantile=0.5, **SETTINGS), "label"),
-    "components, not centred": (lambda: PrivatePCA(feature_norm=2.0, centre=False, **SETTINGS), "label"),
-    "whitening, norm released": (lambda: PrivateWhitening(**SETTINGS), "label"),
-    "whitening of a channel": (lambda: PrivateWhitening(1, feature_norm=2.0, **SETTINGS), "label"),
-    "mean": (lambda: PrivateMean(**RICH), "amount"),
-    "mean by the theory": (lambda: PrivateMean(options=EstimatorOptions(parameters="theory"), centre=[0.0] * 5, **RICH), "amount"),
+    "clipper of rows": (partial(PrivateQuantileClipper, tail=None, norm_quantile=0.5, **SETTINGS), "label"),
+    "components, not centred": (partial(PrivatePCA, feature_norm=2.0, centre=False, **SETTINGS), "label"),
+    "whitening, norm released": (partial(PrivateWhitening, **SETTINGS), "label"),
+    "whitening of a channel": (partial(PrivateWhitening, 1, feature_norm=2.0, **SETTINGS), "label"),
+    "mean": (partial(model_of, PrivateMean, **RICH), "amount"),
+    "mean by the theory": (partial(model_of, PrivateMean, parameters="theory", centre=[0.0] * 5, **RICH), "amount"),
     "regression, all public": (
-        lambda: HeavyTailedLinearRegression(
-            options=EstimatorOptions(passes=3), moment=8.0, smoothness=2.0, radius=3.0, fit_intercept=False, **RICH
-        ),
+        partial(model_of, HeavyTailedLinearRegression, passes=3, moment=8.0, smoothness=2.0, radius=3.0, fit_intercept=False, **RICH),
         "amount",
     ),
-    "classes, one pass": (lambda: classes("one_pass", strong_convexity=0.1, smoothness=1.0, moment=3.0), "label"),
-    "classes, accelerated by the theory": (lambda: classes("accelerated", parameters="theory"), "label"),
-    "classes, proximal": (lambda: classes("proximal", strong_convexity=0.1, smoothness=1.0, moment=3.0), "label"),
-    "search": (
-        lambda: PrivateSearch(
-            LogisticRegression(feature_norm=2.0),
-            {"options__mechanism": ["output_perturbation", "full_batch"], "C": [0.1, 1.0]},
-            tries=3.0,
-            **SETTINGS,
-        ),
+    "classes, one pass": (partial(model_of, HeavyTailedLogisticRegression, "one_pass", **PUBLIC), "label"),
+    "classes, proximal": (partial(model_of, HeavyTailedLogisticRegression, "proximal", **PUBLIC), "label"),
+    "classes, accelerated by the theory": (
+        partial(model_of, HeavyTailedLogisticRegression, "accelerated", parameters="theory", radius=2.0, **RICH),
         "label",
     ),
+    "search": (partial(PrivateSearch, LogisticRegression(feature_norm=2.0), SEARCHED, tries=3.0, **SETTINGS), "label"),
     "search of regressions": (
-        lambda: PrivateSearch(
-            Ridge(options=EstimatorOptions(mechanism="adassp"), target_bound=5.0),
-            {"feature_norm": [1.0, 3.0]},
-            tries=3.0,
-            score_bound=5.0,
-            **SETTINGS,
-        ),
+        partial(PrivateSearch, REGRESSION, {"feature_norm": [1.0, 3.0]}, tries=3.0, score_bound=5.0, **SETTINGS),
         "amount",
     ),
 }

@@ -1,25 +1,30 @@
-"""fit_linear and fit_head on tables in blocks: the numbers, the run and the certificate of the same training in memory."""
+"""Linear models and heads on tables in blocks, with weights and users that are columns: numbers, run and certificate of memory."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from doors import fit_head, fit_linear
-from partitioned_records import COLUMNS, Payments, frame, in_blocks, records, written
+from partitioned_records import COLUMNS, Payments, frame, in_blocks, model_of, owned, records, written
 from torch import nn
 
 import lethe
-from lethe.errors import HypothesisError, InputError
-from lethe.partitions import array_table, dask_table, parquet_table
+from lethe.errors import InputError, LetheError
+from lethe.estimators import Lasso, LogisticRegression, Ridge
+from lethe.estimators.partitioned.records import BlockRecords, PreparedRows, users_in_blocks
+from lethe.estimators.partitioned.tables import as_numbers, nothing_else, standardised, transformed
+from lethe.partitions import array_table, dask_table
+from lethe.partitions.table import chosen_records
 from lethe.run.losses import Huber, LeastSquares, Logistic, Softmax
 from lethe.train import Linear, TrainOptions, fit
 
@@ -99,14 +104,9 @@ def test_single_precision_agrees_as_far_as_it_reaches_and_tables_come_in_every_f
     np.testing.assert_allclose(found.model.weights, expected, rtol=0.0, atol=1e-12)
 
 
-def backbone(kind: torch.dtype) -> nn.Module:
+def backbone_and_head(kind: torch.dtype) -> tuple[nn.Module, nn.Linear]:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 8, dtype=kind), nn.Tanh()).requires_grad_(False)
-
-
-def a_head(kind: torch.dtype) -> nn.Linear:
-    torch.manual_seed(1)
-    return nn.Linear(8, 2, dtype=kind)
+    return nn.Sequential(nn.Linear(5, 8, dtype=kind), nn.Tanh()).requires_grad_(False), nn.Linear(8, 2, dtype=kind)
 
 
 @pytest.mark.parametrize(("kind", "near"), [(torch.float64, 1e-9), (torch.float32, 1e-6)])
@@ -114,10 +114,10 @@ def test_a_head_on_blocks_is_the_head_in_memory(kind: torch.dtype, near: float) 
     features, labels, _ = records()
     inputs = features.astype(str(kind).removeprefix("torch."))
     run = a_run(loss=Softmax(feature_norm=1.0, classes=2, intercept=True))
-    plain, data = a_head(kind), (torch.from_numpy(inputs), torch.from_numpy(labels))
-    expected = fit_head(backbone(kind), plain, data, run, seed=1, physical_size=100)
+    (backbone, plain), data = backbone_and_head(kind), (torch.from_numpy(inputs), torch.from_numpy(labels))
+    expected = fit_head(backbone, plain, data, run, seed=1, physical_size=100)
     for blocks in (1, 7):
-        head, frozen = a_head(kind), backbone(kind)
+        frozen, head = backbone_and_head(kind)
         found = fit_head(frozen, head, array_table(inputs, labels, blocks=blocks, workers=2), run, seed=1, physical_size=100)
         torch.testing.assert_close(head.weight, plain.weight, rtol=0.0, atol=near)
         torch.testing.assert_close(head.bias, plain.bias, rtol=0.0, atol=near)
@@ -125,128 +125,16 @@ def test_a_head_on_blocks_is_the_head_in_memory(kind: torch.dtype, near: float) 
         assert found.model[0] is frozen
         assert found.model[2] is head
         assert lethe.certify(found, delta=1e-5).guarantee == lethe.certify(expected, delta=1e-5).guarantee
-    stored = array_table(backbone(kind)(data[0]).numpy(), labels, blocks=3)
-    fit_head(nn.Identity(), head := a_head(kind), stored, run, seed=1)
+    stored, (_, head) = array_table(backbone(data[0]).numpy(), labels, blocks=3), backbone_and_head(kind)
+    fit_head(nn.Identity(), head, stored, run, seed=1)
     torch.testing.assert_close(head.weight, plain.weight, rtol=0.0, atol=near)
 
 
-class Meeting(nn.Module):
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows - rows.mean(dim=0)
-
-
-class MeetingLater(nn.Module):
-    """Keeps records apart but in batches of 44, such as the last block ends in."""
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows - rows.mean(dim=0) if len(rows) == 44 else rows
-
-
-class Locked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lock = threading.Lock()
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows
-
-
-class Infinite(nn.Module):
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return torch.where(rows == rows[-1, -1], torch.inf, rows)
-
-
-def head_on(module: nn.Module, table: Any) -> Any:
-    head = nn.Linear(5, 1, bias=False)
-    before = head.weight.detach().clone()
-    try:
-        return fit_head(module, head, table, a_run(loss=Logistic(feature_norm=1.0)), seed=1)
-    finally:
-        assert torch.equal(head.weight, before)
-
-
-def later() -> Any:
-    features, labels, _ = records()
-    return dask_table(da.from_array(features, chunks=((600, 600, 300), 5)), da.from_array(labels, chunks=((600, 600, 300),)))
-
-
-@pytest.mark.parametrize(
-    ("attempt", "kind", "words"),
-    [
-        (lambda: head_on(Meeting(), in_blocks(3, "label")), HypothesisError, r"block 0 \(.*the features of some records change when"),
-        (lambda: head_on(MeetingLater(), later()), HypothesisError, r"partition 2: .*the features of some records change when"),
-        (lambda: head_on(Locked(), in_blocks(3, "label")), InputError, "backbone: cannot be copied"),
-        (lambda: head_on(Infinite(), in_blocks(3, "label")), InputError, r"block 0 \(.*features\[\d+, \d\]: got inf"),
-        (lambda: head_on(nn.Linear(5, 4).requires_grad_(False), in_blocks(3, "label")), InputError, r"backbone: gave .*\(256, 4\)"),
-    ],
-)
-def test_a_backbone_that_cannot_be_used_on_blocks_is_refused_and_the_head_is_as_it_was(
-    attempt: Callable[[], Any], kind: type[Exception], words: str
-) -> None:
-    with pytest.raises(kind, match=words):
-        attempt()
-
-
-def with_label(value: Any) -> Any:
-    features, labels, _ = records()
-    odd = np.array(labels, dtype=float)
-    odd[1400] = value
-    return array_table(features, odd, blocks=3)
-
-
-def with_nan() -> Any:
-    features, labels, _ = records()
-    odd = features.copy()
-    odd[700, 2] = np.nan
-    return array_table(odd, labels, blocks=3)
-
-
-REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "another design": (
-        lambda: fit_linear(a_run(lethe.batches.Shuffled(100)), in_blocks(2, "label")),
-        "got shuffled; on a table in blocks batches are full, cyclic, shuffled_once, poisson",
-    ),
-    "another number": (
-        lambda: fit_linear(a_run().replace(records=1400), in_blocks(2, "label")),
-        "records: the run says 1400; the table in blocks has 1500",
-    ),
-    "no targets": (lambda: fit_linear(a_run(), array_table(records()[0])), "y: it needs the targets"),
-    "no class": (lambda: fit_linear(a_run(), with_label(2.0)), r"block 2 \(.*targets\[400\] = 2; it needs a class"),
-    "half a class": (lambda: fit_linear(a_run(), with_label(0.5)), r"block 2 \(.*targets\[400\] = 0\.5"),
-    "a target that is NaN": (lambda: fit_linear(a_run(), with_label(np.nan)), r"block 2 \(.*column 'y': row 400 holds nan"),
-    "a feature that is NaN": (lambda: fit_linear(a_run(), with_nan()), r"block 1 \(.*column 2: row 200 holds nan"),
-    "a network": (lambda: fit(nn.Linear(5, 2), nn.MSELoss(reduction="none"), in_blocks(2, "label"), a_run(clip_norm=1.0)), "data: got"),
-    "prediction": (
-        lambda: fit_linear(a_run(), in_blocks(2, "label"), seed=1).model.predict(in_blocks(2, "label")),
-        "features: got PartitionedTable, a table in blocks",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_trained_on_in_blocks_is_refused_by_name(case: str) -> None:
-    attempt, words = REFUSED[case]
-    with pytest.raises(InputError, match=words):
-        attempt()
-
-
-def test_more_records_than_the_driver_draws_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.linear.blocks.MOST_DRAWN", 1000)
-    with pytest.raises(InputError, match="poisson batches draw a number for each in one place, of at most 1000"):
-        fit_linear(a_run(DESIGNS["poisson"]), in_blocks(2, "label"))
-    fit_linear(a_run(DESIGNS["full"]), in_blocks(2, "label"))
-
-
-def test_arithmetic_elsewhere_than_where_blocks_are_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Linear, "arithmetic", lambda described: (torch.float64, torch.device("cuda")))
-    with pytest.raises(InputError, match="device: got cuda; a table in blocks is computed where its blocks are read, on the CPU"):
-        fit_linear(a_run(), in_blocks(2, "label"))
-
-
 def test_what_was_reserved_is_given_back_where_a_block_cannot_be_used() -> None:
-    spender = Payments()
+    spender, (features, labels, _) = Payments(), records()
+    features[700, 2] = np.nan
     with pytest.raises(InputError, match="row 200 holds nan"):
-        fit_linear(a_run(), with_nan(), ledger=spender)
+        fit_linear(a_run(), array_table(features, labels, blocks=3), ledger=spender)
     assert spender.events == ["reserve", "void"]
     fit_linear(a_run(DESIGNS["full"]), in_blocks(2, "label"), ledger=spender)
     assert spender.events[2:] == ["reserve", "start", "settle"]
@@ -257,18 +145,110 @@ def test_an_interrupt_ends_the_training_and_leaves_the_head_as_it_was() -> None:
         if number == 3:
             raise KeyboardInterrupt
 
+    head, run = nn.Linear(5, 1, bias=False), a_run(loss=Logistic(feature_norm=1.0))
+    before = head.weight.detach().clone()
     with pytest.raises(KeyboardInterrupt):
-        head_on(nn.Identity(), replace(in_blocks(3, "label"), progress=interrupt))
+        fit_head(nn.Identity(), head, replace(in_blocks(3, "label"), progress=interrupt), run, seed=1)
+    assert torch.equal(head.weight, before)
 
 
-def test_files_that_are_listed_twice_are_refused(tmp_path: Path) -> None:
-    frame(20).to_parquet(tmp_path / "a.parquet")
-    (tmp_path / "b.parquet").symlink_to(tmp_path / "a.parquet")
-    (tmp_path / "c.parquet").hardlink_to(tmp_path / "a.parquet")
-    for paths in (["a", "a"], ["a", "b"], ["a", "c"]):
-        with pytest.raises(InputError, match=r"\.parquet: is listed twice.*its records would count twice"):
-            parquet_table([tmp_path / f"{name}.parquet" for name in paths])
-    with pytest.raises(InputError, match="is listed twice, as"):
-        parquet_table(tmp_path)
-    with pytest.raises(InputError, match=r"columns: got .*; each needs to be named once"):
-        parquet_table(tmp_path / "a.parquet", columns=["age", "age"])
+FITS: dict[str, tuple[Callable[[], Any], str, dict[str, str]]] = {
+    "users": (partial(model_of, LogisticRegression, "full_batch", passes=3, feature_norm=2.0), "label", {"users": "person"}),
+    "weights": (
+        partial(model_of, LogisticRegression, "full_batch", passes=3, max_weight=4.0, feature_norm=2.0),
+        "label",
+        {"sample_weight": "weight_of"},
+    ),
+    "users and weights": (
+        partial(model_of, Ridge, passes=3, batches="full", max_weight=4.0, target_bound=5.0, feature_norm=2.0),
+        "amount",
+        {"users": "person", "sample_weight": "weight_of"},
+    ),
+    "users, sparse": (
+        partial(model_of, Lasso, "full_batch", passes=2, alpha=0.01, target_bound=5.0, feature_norm=2.0),
+        "amount",
+        {"users": "person"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_users_and_weights_of_blocks_are_those_of_memory(name: str, tmp_path: Path) -> None:
+    make, goal, beside_them = FITS[name]
+    people = owned(frame()[[*COLUMNS, goal]])
+    given = {argument: people[column] for argument, column in beside_them.items()}
+    unused = [column for column in ("person", "weight_of") if column not in beside_them.values()]
+    expected = make().fit(people[list(COLUMNS)], people[goal], **given)
+    used = people.drop(columns=unused)
+    for blocks in (written(tmp_path, a=used[:700], b=used[700:]), dd.from_pandas(used, npartitions=1)):
+        found = make().fit(blocks, goal, **beside_them)
+        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=0.0, atol=1e-9)
+        np.testing.assert_allclose(found.intercept_, expected.intercept_, rtol=0.0, atol=1e-9)
+        assert (found.statement_.guarantee, found.statement_.findings) == (expected.statement_.guarantee, expected.statement_.findings)
+        assert (found.statement_.unit, found.n_samples_seen_) == (expected.statement_.unit, expected.n_samples_seen_)
+        assert list(found.feature_names_in_) == list(COLUMNS)
+        assert found.certificate_.run == expected.certificate_.run
+
+
+def test_all_rows_of_a_user_together_move_the_sum_by_no_more_than_one_record() -> None:
+    """Rows of the first user pull in one direction with all their might; without the shares they would by five times the bound."""
+    people = owned(frame()[[*COLUMNS, "label"]])
+    people["person"] = people["person"].map("user {}".format)
+    hers = people["person"] == people["person"][0]
+    people.loc[hers, list(COLUMNS)] = np.float32(100.0)
+    people.loc[hers, "label"] = 1
+
+    def gradient(rows: pd.DataFrame) -> tuple[Any, int]:
+        made = dd.from_pandas(rows.drop(columns="weight_of"), npartitions=4, sort=False)
+        blocks, _ = dask_table(made, workers=1).with_target("label").with_beside(users="person").examined(nothing_else)
+        loss = Logistic(feature_norm=1.0)
+        prepared = PreparedRows(targets=as_numbers, loss=loss, feature_norm=1.0, intercept=False, users=users_in_blocks(blocks, 1.0))
+        found = BlockRecords(blocks, prepared)
+        with pytest.raises(LetheError, match="a batch of some users"):
+            found.gradient_sum(np.zeros((5, 1)), slice(0, 100))
+        return found.gradient_sum(np.zeros((5, 1)), slice(0, len(found))), len(found)
+
+    (whole, users), (without, fewer) = gradient(people), gradient(people[~hers])
+    assert (users, fewer) == (300, 299)
+    moved = float(np.linalg.norm(whole - without))
+    assert 0.999 * 0.5 < moved <= 0.5  # the slope of the logistic loss at 0, on rows of norm 1
+
+
+def named(**columns: str) -> Any:
+    """A table whose weights or users were named where it was made."""
+    people = dd.from_pandas(owned(frame()[[*COLUMNS, "label"]]), npartitions=2)
+    return dask_table(people, workers=1).with_target("label").with_beside(**columns)
+
+
+def test_weights_stay_known_where_records_are_chosen_or_transformed() -> None:
+    given = named(weights="weight_of").with_beside(users="person")
+    assert (given.read.roles, given.columns) == ({"weights", "users", "targets"}, COLUMNS)
+    found, _ = given.examined(nothing_else)
+    same = partial(standardised, low=np.zeros(5), high=np.ones(5), mean=np.zeros(5), scale=np.ones(5))
+    for made in (chosen_records(found, np.arange(1500) % 2 == 0), transformed(given, same, COLUMNS)):
+        assert made.read.roles >= {"weights", "users"}
+        with pytest.raises(InputError, match="it needs a number from 0 to max_weight = 1"):
+            users_in_blocks(made.examined(nothing_else)[0], 1.0)
+
+
+@pytest.mark.parametrize(("kind", "bound"), [(np.float32, 0.1), (np.float16, 0.3)])
+def test_a_weight_is_compared_with_its_bound_as_it_is_divided_by_it(kind: Any, bound: float) -> None:
+    """Of a narrower type NumPy rounds the bound to it: .3 in half precision is above .3 by 1.6e-4 of it."""
+    people = dd.from_pandas(frame()[["age", "label"]].assign(weight_of=np.full(1500, bound, kind)), npartitions=2)
+    found, _ = dask_table(people).with_target("label").with_beside(weights="weight_of").examined(nothing_else)
+    with pytest.raises(InputError, match=r"row 0 holds 0\.[13]000[\d]+; it needs a number from 0 to max_weight"):
+        users_in_blocks(found, bound)
+
+
+def test_a_user_that_changes_between_passes_is_noticed() -> None:
+    people = owned(frame()[[*COLUMNS, "label"]]).drop(columns="weight_of")
+    told: list[int] = []
+
+    def changed(part: pd.DataFrame) -> pd.DataFrame:
+        told.append(1)
+        return part.assign(person=part["person"].where(np.arange(len(part)) > 0, len(told)))
+
+    made = dd.from_pandas(people, npartitions=1).map_partitions(changed, meta=people[:0])
+    told.clear()
+    with pytest.raises(LetheError, match="partition 0: holds other records"):
+        model_of(Ridge, target_bound=5.0, feature_norm=2.0).fit(made, "label", users="person")

@@ -13,19 +13,15 @@ from helpers import make_run
 from made_up_theorems import FAKES
 
 import lethe
-from lethe.accounting.cumulative import cumulative_privacy, stopped
+from lethe.accounting.certify import cumulative_privacy, stopped
 from lethe.accounting.heavy_tailed import certify_solution
 from lethe.documents.strict import write_document
 from lethe.heavy_tailed import Problem, multi_pass
 from lethe.heavy_tailed.oracles import ClippedMean
-from lethe.run.consistency import MOST_STEPS
+from lethe.run.fields import MOST_STEPS
 
 GDP = lethe.guarantees.GDP
-
-
 CONVEX = lethe.losses.Convex(smoothness=0.5, gradient_bound=1.0)
-
-
 LOGISTIC = lethe.losses.Logistic(feature_norm=1.0)
 
 

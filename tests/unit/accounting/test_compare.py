@@ -74,11 +74,7 @@ def test_a_theorem_may_apply_along_a_part_of_a_sweep_only() -> None:
 
 
 FEW: Any = ["optimal-shift", "composition"]
-
-
 CONVEX = lethe.losses.Convex(smoothness=0.5, gradient_bound=1.0)
-
-
 WEAKLY = lethe.losses.WeaklyConvex(weak_convexity=0.1, smoothness=0.5, gradient_bound=1.0)
 
 

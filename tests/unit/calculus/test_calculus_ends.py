@@ -1,23 +1,46 @@
-"""At both ends of the floats: what underflows is not 0, what overflows is no bound, what is no number proves nothing."""
+"""At both ends of the floats: what underflows is not 0, what overflows is no bound, nan proves nothing, and rounding is outward."""
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lethe
-from lethe.calculus import conversions
+from lethe.calculus import conversions, rounding
 from lethe.calculus.any_guarantee import noise_scaled, together
-from lethe.calculus.composition import compose_gdp_columns, concentrated_rho, renyi_curve
+from lethe.calculus.composition import compose_gdp, compose_gdp_columns, compose_zcdp, concentrated_rho, renyi_curve
 from lethe.calculus.crossing import crossing, log_gap
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, RDPCurve
+from lethe.calculus.noise_generators import fresh_numpy_generator, noise_generator
 from lethe.calculus.sampled.gaussian import SampledGaussian, merged_levels
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
+from lethe.calculus.upward_formatting import shown, shown_down
+from lethe.errors import InputError
 from lethe.mechanisms.bounded_range import guarantee_for
 from lethe.theorems.lipschitz import clipped_step, plain_step, ridge_contraction
 from lethe.theorems.shift.engine import solve
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30))
+def test_gdp_sum_is_the_root_of_squares_from_above(mus: list[float]) -> None:
+    exact = math.hypot(*mus)  # neither overflows nor underflows on the way
+    assert exact * (1 - 4e-16) <= compose_gdp(mus) <= exact * (1 + 3e-15) + 5e-324 * len(mus)  # rounded up by 1e-15
+
+
+def test_sums_at_their_edges() -> None:
+    assert compose_gdp([0.0, 0.7, 0.0]) == 0.7
+    assert compose_gdp([0.0]) == compose_zcdp([0.0, 0.0]) == 0.0
+    assert compose_gdp([1.0, math.inf]) == compose_zcdp([1.0, math.inf]) == math.inf
+    assert compose_zcdp([1e308, 1e308]) == math.inf
+    assert compose_zcdp([0.1] * 10) >= 1.0
+    for scale in (1e-200, 1e200):
+        assert compose_gdp([3 * scale, 4 * scale]) == pytest.approx(5 * scale, rel=3e-15)  # rounding up by 1e-15
+
 
 TINY = 1e-170  # its square underflows
 
@@ -108,3 +131,68 @@ def test_the_engine_says_infinity_where_it_cannot_say_a_number() -> None:
     assert solve([1.0, 1.0], [1.0, 0.0], [1e280, 0.0]).mu >= 1e-280
     assert solve([1.0, 1.0], [1e-280, 0.0], [1e280, 1e280]).mu > 0.0
     assert lethe.guarantees.GDP(solve([1.0], [1e-280], [1e280]).mu).delta(0.0) > 0.0
+
+
+NOT_BOUNDS = (math.nan, -1.0, -5e-324, -math.inf)
+NUMBERS = (5e-324, 1e-310, 1e-200, 1e-3, 1.0, 1 + 2**-52, 3.7, 1e200, 1.7976931348623157e308)
+
+
+def test_rounding_moves_outward_and_keeps_what_is_exact() -> None:
+    assert rounding.round_up(1.0) > 1.0 > rounding.round_down(1.0)
+    assert rounding.round_up(-1.0) > -1.0
+    assert rounding.round_up(0.0) == rounding.round_down(0.0) == 0.0
+    assert rounding.round_up(math.inf) == math.inf
+    assert rounding.round_up(1.0, 1e-3) >= 1.001
+
+
+def test_an_upper_bound_that_is_no_number_is_infinite() -> None:
+    assert rounding.round_up(math.nan) == math.inf
+    assert rounding.round_down(math.nan) == -math.inf
+    for rule in (rounding.above, rounding.raised, rounding.root_above):
+        assert np.isposinf(rule(np.array(NOT_BOUNDS), 1e-15)).all()
+        assert np.isposinf(rule(math.inf))
+    assert rounding.exp_above(math.nan) == rounding.exp_above(math.inf) == rounding.exp_above(1e9) == math.inf
+
+
+def test_arrays_move_outward_too() -> None:
+    values = np.array(NUMBERS)
+    for relative in (0.0, 1e-12):
+        assert (rounding.above(values, relative) > values).all()
+        assert (rounding.raised(values, relative) > values).all()
+        assert (rounding.root_above(values, relative) >= np.sqrt(values)).all()
+        roots = rounding.root_above(values).tolist()
+        assert all(Fraction(root) ** 2 >= Fraction(value) for root, value in zip(roots, NUMBERS, strict=True))
+    assert rounding.above(0.0) == 5e-324
+    assert rounding.raised(0.0) == rounding.root_above(0.0) == rounding.exp_above(-math.inf) == 0.0
+    assert rounding.exp_above(-800.0) == 5e-324
+
+
+def test_a_count_is_never_below_its_quotient() -> None:
+    most = rounding.MOST_COUNT
+    quotients = [0.0, 0.1, 1.0, 1.5, 2.0**53, 2.0**60 + 512, 2.0**61, 1e19, 1e300, math.inf, math.nan, -1.0, -math.inf]
+    counted = rounding.count_above(np.array(quotients), most).tolist()
+    assert counted == [0, 1, 1, 2, 2**53, 2**60 + 512, *[most] * 7]
+    assert rounding.count_above(math.nan, 0) == 0
+
+
+@given(st.floats(min_value=1e-300, max_value=1e300), st.integers(1, 8))
+def test_what_is_shown_is_never_less_and_what_is_shown_down_never_more(value: float, digits: int) -> None:
+    assert value <= float(shown(value, digits)) <= value * (1 + 10.0 ** (1 - digits)) * (1 + 1e-12)
+    assert value >= float(shown_down(value, digits)) >= value * (1 - 10.0 ** (1 - digits)) * (1 - 1e-12)
+
+
+def test_what_is_shown_of_ends() -> None:
+    assert [shown(value) for value in (0.0, 1.0, 3.8490001, 1e-5, math.inf)] == ["0", "1", "3.85", "1e-05", "infinity"]
+
+
+def test_fresh_generators_differ() -> None:
+    assert fresh_numpy_generator().random() != fresh_numpy_generator().random()
+    assert noise_generator(None).random() != noise_generator(None).random()
+
+
+def test_a_given_one_is_used_and_a_seed_is_refused() -> None:
+    given = np.random.default_rng(1)
+    assert noise_generator(given) is given
+    for bad in (3, np.random.RandomState(1), "seed"):
+        with pytest.raises(InputError, match=r"numpy\.random\.Generator"):
+            noise_generator(bad)  # pyright: ignore[reportArgumentType]

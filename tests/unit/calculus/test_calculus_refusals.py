@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
@@ -29,25 +29,11 @@ DELTAS = (-1e-9, 1.0, 2.0, NAN, INF, "0.1", None, True)
 LISTS = ([], [-1.0], [NAN], [[1.0]], "1", None)
 
 
-def sampled(**changes: Any) -> SampledGaussian:
-    good = {"sampling_probability": 0.1, "noise": (1.0,), "counts": (3,), "relation": "zero_out", "design": "poisson"}
-    return SampledGaussian(**(good | changes))
-
-
-def windowed(**changes: Any) -> WindowedGaussian:
-    good = {
-        "sampling_probability": 0.1,
-        "noise": (1.0,),
-        "counts": ((3,),),
-        "shift_mus": (0.5,),
-        "relation": "zero_out",
-        "design": "poisson",
-    }
-    return WindowedGaussian(**(good | changes))
-
-
-def bins(**changes: Any) -> BallsInBinsGaussian:
-    return BallsInBinsGaussian(**({"mus": (1.0,), "counts": (3,), "relation": "zero_out"} | changes))
+sampled = partial(SampledGaussian, sampling_probability=0.1, noise=(1.0,), counts=(3,), relation="zero_out", design="poisson")
+bins = partial(BallsInBinsGaussian, mus=(1.0,), counts=(3,), relation="zero_out")
+windowed = partial(
+    WindowedGaussian, sampling_probability=0.1, noise=(1.0,), counts=((3,),), shift_mus=(0.5,), relation="zero_out", design="poisson"
+)
 
 
 def fields(make: Callable[..., object], **bad: tuple[object, ...]) -> list[tuple[Callable[..., object], tuple[object, ...], str]]:

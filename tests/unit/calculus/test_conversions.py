@@ -67,18 +67,13 @@ ORDERS = np.concatenate([np.arange(1.1, 11, 0.1), np.arange(11, 200)])
 @pytest.mark.parametrize("delta", [0.3, 1e-5, 1e-50, 1e-290])
 def test_gdp_epsilon_and_mu_against_sixty_digits(mu: float, delta: float) -> None:
     with mpmath.workdps(60):
-
-        def exact(m: float, e: float) -> Exact:
-            m, e = mpmath.mpf(m), mpmath.mpf(e)
-            return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
-
         epsilon = c.gdp_epsilon(mu, delta)
-        assert exact(mu, epsilon) <= delta  # a bound: true in exact arithmetic
-        assert epsilon == 0.0 or exact(mu, epsilon * (1 - 1e-9)) > delta  # and tight: the margin of 1e-11 in delta
+        assert exact_delta(mu, epsilon) <= delta  # a bound: true in exact arithmetic
+        assert epsilon == 0.0 or exact_delta(mu, epsilon * (1 - 1e-9)) > delta  # and tight: the margin of 1e-11 in delta
         if epsilon > 0:
             largest = c.gdp_mu(epsilon, delta)
-            assert exact(largest, epsilon) <= delta
-            assert exact(largest * (1 + 1e-9), epsilon) > delta
+            assert exact_delta(largest, epsilon) <= delta
+            assert exact_delta(largest * (1 + 1e-9), epsilon) > delta
 
 
 @given(MUS, DELTAS)
@@ -132,24 +127,16 @@ def test_renyi_conversion_brackets(rho: float, delta: float) -> None:
     assert c.zcdp_epsilon(rho, delta) <= c.zcdp_epsilon_simple(rho, delta)
 
 
-@given(RHOS, st.floats(1e-200, 0.99))
-def test_gdp_is_never_worse_than_through_zcdp(rho: float, delta: float) -> None:
-    # mu-GDP implies (mu^2/2)-zCDP, so a zCDP epsilon below the exact Gaussian one would be false.
-    assert c.gdp_epsilon(math.sqrt(2 * rho), delta) <= c.zcdp_epsilon(rho, delta) * (1 + 1e-9) + 1e-12
-
-
-@given(RHOS, st.floats(1e-200, 0.99))
-def test_zcdp_delta_inverts_epsilon(rho: float, delta: float) -> None:
-    epsilon = c.zcdp_epsilon(rho, delta)
+@given(RHOS, st.floats(1e-200, 0.99), st.floats(1e-3, 50.0))
+def test_zcdp_is_between_gdp_and_the_listed_orders(rho: float, delta: float, level: float) -> None:
+    """mu-GDP implies (mu^2/2)-zCDP, so a zCDP epsilon below the exact Gaussian one would be false."""
+    epsilon, mu = c.zcdp_epsilon(rho, delta), math.sqrt(2 * rho)
+    assert c.gdp_epsilon(mu, delta) <= epsilon * (1 + 1e-9) + 1e-12
     if epsilon > 0:
         # log delta moves by (order - 1) times the rounding of epsilon.
         assert math.log(c.zcdp_delta(rho, epsilon)) == pytest.approx(math.log(delta), abs=1e-6)
-
-
-@given(RHOS, st.floats(1e-3, 50.0))
-def test_zcdp_delta_is_the_bottom_of_the_listed_orders(rho: float, epsilon: float) -> None:
-    assert c.zcdp_delta(rho, epsilon) <= c.rdp_delta(ORDERS, rho * ORDERS, epsilon) * (1 + 1e-9)
-    assert c.gdp_delta(math.sqrt(2 * rho), epsilon) <= c.zcdp_delta(rho, epsilon) * (1 + 1e-9)
+    assert c.gdp_delta(mu, level) <= c.zcdp_delta(rho, level) * (1 + 1e-9)
+    assert c.zcdp_delta(rho, level) <= c.rdp_delta(ORDERS, rho * ORDERS, level) * (1 + 1e-9)
 
 
 @given(st.floats(1e-6, 100.0), DELTAS)

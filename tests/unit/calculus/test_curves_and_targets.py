@@ -61,9 +61,6 @@ def test_mixtures_are_sums_of_moments() -> None:
             exact = 3 * mpmath.log(moment) / (a - 1)
             # A rounding error of 1e-14 in the moment, divided by the order less 1.
             assert exact <= value <= exact * ROOM + 3e-14 / (alpha - 1)
-
-
-def test_infinite_components_make_infinite_curves() -> None:
     assert math.isinf(curve_of((lethe.guarantees.GDPMixture((1.0, math.inf), (0.5, 0.5)), 1))[1][0])
 
 

@@ -24,34 +24,20 @@ from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, RDPCurve,
 from lethe.errors import BudgetExceededError, LetheError
 
 
-def steps_taken(budget: BudgetFilter, costs: list[float]) -> int:
-    for taken, cost in enumerate(costs):
-        if not budget.allows(cost):
-            return taken
-        budget.spend(cost)
-    return len(costs)
-
-
-def test_the_cost_of_a_gaussian_step() -> None:
-    assert gaussian_cost(1.0) == pytest.approx(0.5, rel=2e-15)  # rounded up
-    assert gaussian_cost(4.0) == pytest.approx(1 / 32, rel=2e-15)
-    assert (gaussian_cost(0.0), gaussian_cost(math.inf)) == (math.inf, 0.0)
-
-
 @given(st.floats(1e-150, 1e150))
 def test_the_cost_is_rounded_up_and_never_vanishes(ratio: float) -> None:
     exact = 1 / (2 * Fraction(ratio) ** 2)
     assert exact <= Fraction(gaussian_cost(ratio)) <= exact * (1 + Fraction(2, 10**15))
+    assert (gaussian_cost(0.0), gaussian_cost(math.inf)) == (math.inf, 0.0)
 
 
 def test_a_budget_that_is_spent_exactly_runs_to_its_last_step() -> None:
     """schedules.md section 12, test 14: sigma^2 = 2, R = 1 runs 2 steps; the strict rule of the paper refuses the second."""
-    cost = gaussian_cost(math.sqrt(2.0))
-    assert steps_taken(BudgetFilter(0.5), [cost] * 5) == 2
-    left, strict = 0.5, 0
-    while cost < left:
-        left, strict = left - cost, strict + 1
-    assert strict == 1
+    budget, cost = BudgetFilter(0.5), gaussian_cost(math.sqrt(2.0))
+    for _ in range(2):
+        budget.spend(cost)
+    assert 2 * cost > 0.5
+    assert not budget.allows(cost)
 
 
 @given(st.lists(st.floats(0, 1e3), min_size=1, max_size=60), st.floats(1e-3, 1e4))
@@ -147,16 +133,12 @@ def violations(odometer: Odometer, totals: np.ndarray) -> int:
 GEOMETRIC = 1e-6 * 1.035 ** np.arange(403)  # up to 1
 
 
-def test_a_run_stopped_at_its_worst_moment_keeps_the_odometer_s_bound() -> None:
+def test_a_run_stopped_at_its_worst_moment_keeps_the_odometer_s_bound_and_not_that_of_what_was_spent() -> None:
+    """The guarantee of each fixed moment, though loose there, is violated at some moment four times as often as it may be."""
     hits = violations(Odometer.up_to(1.0, levels=20), GEOMETRIC)
     assert stats.binomtest(hits, PATHS, DELTA, alternative="greater").pvalue > ALARM
     assert hits > 0.1 * DELTA * PATHS  # the adversary is a real one
-
-
-def test_what_was_spent_may_not_be_claimed_at_such_a_moment() -> None:
-    """The guarantee of each fixed moment, though loose there, is violated at some moment four times as often as it may be."""
-    naive = np.array([zcdp_epsilon_simple(total, DELTA) for total in GEOMETRIC.tolist()])
-    above = losses(GEOMETRIC) > naive
+    above = losses(GEOMETRIC) > np.array([zcdp_epsilon_simple(total, DELTA) for total in GEOMETRIC.tolist()])
     assert above.mean(axis=0).max() < DELTA  # at every fixed moment it holds
     assert stats.binomtest(int(above.any(axis=1).sum()), PATHS, 3 * DELTA, alternative="greater").pvalue < ALARM
 
@@ -205,18 +187,13 @@ def pure_delta(epsilon: float, level: float) -> float:
     return max(0.0, (math.exp(epsilon) - math.exp(level)) / (1.0 + math.exp(epsilon)))
 
 
-@pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.1, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.1, 1.0, 3.0, 10.0, 40.0])
 def test_pure_dp_is_covered_and_by_no_smaller_mu(epsilon) -> None:
     mu = pure_mu(epsilon)
     levels = [epsilon * share for share in np.linspace(0.0, 1.2, 200)]
     assert all(gdp_delta(mu, level) >= pure_delta(epsilon, level) * (1 - 1e-9) for level in levels)
-    assert any(gdp_delta(mu * 0.99, level) < pure_delta(epsilon, level) for level in levels)
-
-
-def test_pure_dp_at_its_ends() -> None:
-    assert pure_mu(0.0) == 0.0
-    assert all(gdp_delta(pure_mu(40.0), level) >= pure_delta(40.0, level) * (1 - 1e-9) for level in np.linspace(0.0, 41.0, 200).tolist())
-    assert pure_mu(math.inf) == math.inf
+    assert epsilon > 10.0 or any(gdp_delta(mu * 0.99, level) < pure_delta(epsilon, level) for level in levels)
+    assert (pure_mu(0.0), pure_mu(math.inf)) == (0.0, math.inf)
 
 
 SAMPLED = lethe.certify(
@@ -235,21 +212,16 @@ BY_DAY = [pytest.param(name, marks=pytest.mark.nightly if name == "sampled" else
 
 
 @pytest.mark.parametrize("name", BY_DAY)
-def test_a_cover_is_nowhere_below(name) -> None:
+def test_a_cover_is_nowhere_below_and_close_to_the_smallest(name) -> None:
     """Covers are up to 1.5 % larger than they must be; at 0.94 of epsilon that of the mixture is off by less than 0.5 %."""
     guarantee, slack = COVERED[name]
-    mu, end = covering_mu(guarantee, slack), guarantee.epsilon(slack)
-    levels = np.random.default_rng(3).uniform(0.0, 1.3 * end, 120 if by_night() else 5)
-    for level in [0.0, 0.94 * end, *levels.tolist()]:
-        assert guarantee.delta(level) <= (slack + (1 - slack) * gdp_delta(mu, level)) * (1 + 1e-9), level
+    mu, end, generator = covering_mu(guarantee, slack), guarantee.epsilon(slack), np.random.default_rng(3)
 
+    def covered(mu: float, level: float) -> bool:
+        return guarantee.delta(level) <= (slack + (1 - slack) * gdp_delta(mu, level)) * (1 + 1e-9)
 
-@pytest.mark.parametrize("name", BY_DAY)
-def test_a_cover_is_close_to_the_smallest(name) -> None:
-    guarantee, slack = COVERED[name]
-    mu = 0.97 * covering_mu(guarantee, slack)
-    levels = np.random.default_rng(3).permutation(np.linspace(0.0, guarantee.epsilon(slack), 400))  # one is soon found
-    assert any(guarantee.delta(level) > slack + (1 - slack) * gdp_delta(mu, level) for level in levels.tolist())
+    assert all(covered(mu, level) for level in [0.0, 0.94 * end, *generator.uniform(0.0, 1.3 * end, 120 if by_night() else 5).tolist()])
+    assert not all(covered(0.97 * mu, level) for level in generator.permutation(np.linspace(0.0, end, 400)).tolist())  # one is soon found
 
 
 def test_covers_at_their_ends() -> None:

@@ -51,10 +51,6 @@ def pictures() -> tuple[Any, Any]:
     return images, other
 
 
-def rows_of_pictures() -> tuple[Any, Any]:
-    return tuple((255.0 * images.clip(0.0, 1.0)).astype(np.uint8).reshape(RECORDS, -1) for images in pictures())  # pyright: ignore[reportReturnType]
-
-
 def gaps() -> tuple[Any, Any]:
     """Columns in which one record alone has an entry, and in which it alone has none."""
     table = np.random.default_rng(1).standard_normal((RECORDS, 3))
@@ -121,7 +117,6 @@ FREE: list[tuple[Any, Any]] = [
     (RecordNormalizer(2.0, groups=1), numbers),
     (RandomFourierFeatures(10, gamma=0.1), numbers),
     (ScatteringFeatures(angles=4), pictures),
-    (ScatteringFeatures((9, 8), scales=1, angles=4), rows_of_pictures),
     (RandomConvolutionFeatures(filters=6, kernel_size=3), pictures),
     (FunctionTransformer(), numbers),
     (FunctionTransformer(np.tanh), numbers),

@@ -65,24 +65,6 @@ def test_every_parameter_of_scikit_learn_s_class_is_taken_or_answered_with_what_
             assert meant is not None or str(raised.value.remedy).startswith(answered[word])
 
 
-def test_a_suggestion_is_right_or_absent() -> None:
-    model = lethe.estimators.LinearRegression()
-    for word, meant in {
-        "bounds_X": "feature_norm",
-        "bounds_y": "target_bound",
-        "feature_nrom": "feature_norm",
-        "intercept": "fit_intercept",
-    }.items():
-        with pytest.raises(UnknownArgumentError, match=f"did you mean '{meant}'"):
-            model.set_params(**{word: 1})
-    for word in ("class_weight", "warm_start", "intercept_scaling", "colour"):
-        with pytest.raises(UnknownArgumentError) as raised:
-            model.set_params(**{word: 1})
-        assert "did you mean" not in str(raised.value)
-    with pytest.raises(UnknownArgumentError, match=r"sample_weight=\.\.\."):
-        model.set_params(class_weight="balanced")
-
-
 # Option, a value of it, and what was its name where that was another.
 OPTIONS: dict[str, Any] = {
     "allow_large_delta": True,

@@ -13,8 +13,8 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 
 from lethe.errors import InputError
-from lethe.estimators.features.images import RandomConvolutions2d
-from lethe.features import RandomConvolutionFeatures, RandomFourierFeatures, RecordNormalizer, ScatteringFeatures
+from lethe.estimators.features.images import RandomConvolutions2d, synthetic_images
+from lethe.features import PublicWhitening, RandomConvolutionFeatures, RandomFourierFeatures, RecordNormalizer, ScatteringFeatures
 
 BYTES = np.random.default_rng(0).integers(0, 256, (5, 9, 8)).astype(np.uint8)
 BOTH = pytest.mark.parametrize("make", [ScatteringFeatures, RandomConvolutionFeatures])
@@ -44,11 +44,7 @@ def test_one_image_in_any_form_has_the_same_features(make: Any) -> None:
 @BOTH
 def test_the_shape_is_all_that_is_kept_and_a_fit_is_not_needed(make: Any) -> None:
     one = make().fit(BYTES)
-    assert {name for name in vars(one) if name.endswith("_") or name.startswith("_")} == {
-        "image_shape_",
-        "n_features_in_",
-        "_n_features_out",
-    }
+    assert set(vars(one)) - set(one.get_params()) == {"image_shape_", "n_features_in_", "_n_features_out"}
     assert (one.image_shape_, one.n_features_in_) == ((1, 9, 8), 72)
     np.testing.assert_array_equal(make().transform(BYTES), one.transform(BYTES))
     names = one.get_feature_names_out()
@@ -159,3 +155,18 @@ def test_records_of_zeros_stay_zeros_and_enormous_ones_have_the_norm_too() -> No
     found = RecordNormalizer(3.0).fit_transform(rows)
     np.testing.assert_allclose(np.linalg.norm(found[:2], axis=1), [0.0, 3.0])
     assert np.isfinite(found).all()
+
+
+def test_synthetic_images_are_the_seed_s_and_have_edges() -> None:
+    images = synthetic_images((3, 12, 10), images=20, seed=5)
+    assert (images.shape, images.dtype) == ((20, 3, 12, 10), np.float32)
+    assert images.min() >= 0.0
+    assert images.max() <= 1.0
+    np.testing.assert_array_equal(images, synthetic_images([3, 12, 10], images=20, seed=5))  # pyright: ignore[reportArgumentType]
+    assert (images != synthetic_images((3, 12, 10), images=20, seed=6)).any()
+    steps = np.abs(np.diff(images, axis=-1))
+    assert 0.1 < (steps > 0.01).mean() < 0.9
+    scattering = ScatteringFeatures(angles=4)
+    one, two = (PublicWhitening.of_synthetic_images(scattering, (12, 10), channels=25, images=30) for _ in range(2))
+    np.testing.assert_array_equal(one.covariance, two.covariance)
+    assert one.transform(scattering.transform(images[:, 0])).shape == (20, 25 * 6)

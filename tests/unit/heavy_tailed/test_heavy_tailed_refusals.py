@@ -13,14 +13,13 @@ from solver_problems import QUADRATIC, quadratic_gradient
 from lethe.errors import InputError, LetheError
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.accelerated import accelerated, accelerated_bound, accelerated_theory
-from lethe.heavy_tailed.localisation.descent import localised
+from lethe.heavy_tailed.localisation.descent import localised, strongly_convex
 from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_bound, localised_theory
-from lethe.heavy_tailed.localisation.rounds import strongly_convex
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
-from lethe.heavy_tailed.moments import clipping_bias
 from lethe.heavy_tailed.one_pass import one_pass, one_pass_bound, step_weights
 from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean
 from lethe.heavy_tailed.private_moments import blocks_for, estimated_moments, private_moment
+from lethe.heavy_tailed.problem import clipping_bias
 from lethe.heavy_tailed.proximal import proximal, proximal_bound, proximal_map, proximal_theory
 from lethe.heavy_tailed.sets import BoxDomain
 from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean, ShuffledCoordinateMedian

@@ -14,10 +14,9 @@ from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Moments, Problem
 from lethe.heavy_tailed.localisation import plans
-from lethe.heavy_tailed.localisation.descent import localised, regularised_descent
+from lethe.heavy_tailed.localisation.descent import localised, regularised_descent, round_distances, round_sizes
 from lethe.heavy_tailed.localisation.plans import LocalPhase, descent_distance, localised_bound, localised_practical, localised_theory
-from lethe.heavy_tailed.localisation.rounds import round_distances, round_sizes
-from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias
+from lethe.heavy_tailed.problem import clipping_bias, printed_clipping_bias
 from lethe.heavy_tailed.sets import Array, BoxDomain
 from lethe.heavy_tailed.solution import Phase, Release, beside, composed, gaussian_release
 

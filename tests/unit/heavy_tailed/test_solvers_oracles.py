@@ -14,8 +14,7 @@ from solver_problems import regression, regression_records
 from lethe.calculus.guarantees import GDP, ApproxDP, NotPrivate
 from lethe.errors import InputError
 from lethe.heavy_tailed import Moments
-from lethe.heavy_tailed.localisation.rounds import strongly_convex
-from lethe.heavy_tailed.moments import clipping_bias
+from lethe.heavy_tailed.localisation.descent import strongly_convex
 from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean, MeanOracle, clip_rows
 from lethe.heavy_tailed.private_moments import (
     block_moments,
@@ -25,18 +24,13 @@ from lethe.heavy_tailed.private_moments import (
     median_cell,
     private_moment,
 )
+from lethe.heavy_tailed.problem import clipping_bias
 from lethe.heavy_tailed.solution import Phase, Release, composed, gaussian_release
 from lethe_experiments.lowy_razaviyayn import groups_for, median_error
 
 NOISELESS = math.inf
-
-
 ROWS = np.array([[3.0, 4.0], [0.0, 0.5], [-6.0, 8.0]])
-
-
 COORDINATES = np.array([[1.0, -9.0], [2.0, 0.0], [3.0, 1.0], [50.0, 2.0], [-4.0, 3.0], [0.0, 4.0]])
-
-
 RNG = np.random.default_rng(0)
 
 
@@ -187,19 +181,6 @@ def test_the_noise_is_that_of_eight_gaussian_counts_and_composes_to_rho() -> Non
     assert estimate.phase.rho == pytest.approx(RHO, rel=1e-12)
 
 
-def test_the_failure_probability_against_the_worst_case_by_simulation() -> None:
-    """Blocks stray with probability 1/8 and all to the same side: the first comparison beside them is wrong at most so often."""
-    rng, blocks, noise_std = np.random.default_rng(4), 41, 2.8284
-    stray = rng.binomial(blocks, 0.125, size=200_000)
-    wrong = (stray[:, None] + noise_std * rng.standard_normal((200_000, 8)) >= blocks / 2).any(axis=1).mean()
-    assert wrong <= failure_probability(blocks, noise_std) <= 0.01
-    assert failure_probability(1, 1e9) == 1.0
-    assert failure_probability(41, 0.0) < failure_probability(41, 1.0)
-    for wanted in (0.2, 0.01, 1e-6):
-        assert failure_probability(blocks_for(wanted, noise_std), noise_std) <= wanted
-        assert blocks_for(wanted, noise_std) % 2 == 1
-
-
 def test_outliers_in_a_few_blocks_do_not_move_it() -> None:
     values = sizes(4100)
     spoiled = values.copy()
@@ -247,6 +228,10 @@ def test_the_search_adds_all_of_its_noise_and_its_failures_are_counted_exactly()
     assert median_cell(np.full(9, 10.0), 0.01, 1.0, 0.99, Fixed(np.random.PCG64(0)))[0] == 255
     assert failure_probability(3, 0.0) == pytest.approx((3 * 7 + 1) / 512, rel=1e-12)
     assert failure_probability(1, 0.1) == pytest.approx(0.125 + 8 * norm.sf(5.0), rel=1e-12)
+    assert failure_probability(1, 1e9) == 1.0
+    for wanted in (0.2, 0.01, 1e-6):
+        assert failure_probability(blocks_for(wanted, 2.8284), 2.8284) <= wanted
+        assert blocks_for(wanted, 2.8284) % 2 == 1
 
 
 def test_two_points_attain_the_sharp_bias() -> None:

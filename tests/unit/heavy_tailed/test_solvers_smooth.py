@@ -116,6 +116,12 @@ def test_the_map_is_a_minimiser(seed: int, step: float, regulariser: Regulariser
             assert value(found) <= value(domain.project(found + scale * np.array(offset))) + 1e-12
 
 
+def test_the_closed_forms_of_two_bounds() -> None:
+    assert proximal_bound(2, 1.0, 1.0, 4.0, 3.0, 5.0) == pytest.approx(4.0 / 4 + 14.0, rel=1e-12)
+    assert one_pass_bound(4, 1.0, 1.0, 2.0, 0.1, 0.3) == pytest.approx(math.exp(-0.75) + 2.0 + 0.06, rel=1e-12)
+    assert one_pass_bound(2, 1.0, 1.0, 2.0, 0.1, 0.3) == pytest.approx(2.0 * math.exp(-1.0) + 0.3 + 0.02, rel=1e-12)
+
+
 def test_a_loss_that_is_not_convex() -> None:
     """w^2 + 3 sin^2 w is Polyak-Lojasiewicz with mu = 1/32 and smooth with 8, and not convex."""
     problem = Problem(

@@ -1,17 +1,15 @@
-import re
-from pathlib import Path
-from typing import Any
+"""Which steps are probed, what is between them, the exponential fit, and the data: public ones drawn evenly, and generated ones."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from influence_problems import make_estimate
-from repository import ROOT
+from influence_problems import make_estimate, make_run
 
-from lethe.influence import fit_exponential
+from lethe.influence import PublicData, SyntheticData, fit_exponential
 from lethe.influence.retraining import choose_probes
-from lethe.run.schedules.influence import Influence
 
 
 @given(steps=st.integers(1, 2000), wanted=st.integers(2, 50))
@@ -61,12 +59,47 @@ def test_the_fit_is_numpy_s_and_leaves_out_what_is_not_positive() -> None:
     assert influence.basis == "synthetic"
 
 
-@pytest.mark.slow
-def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs" / "influence.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.S)
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    exec(compile(example, "docs/influence.md", "exec"), names)
-    assert Influence.load(tmp_path / "influence.json") == names["adjoint"].influence
-    assert "4 paired retrainings at 5 of 40 steps" in capsys.readouterr().out
+def test_more_public_records_than_needed_are_thinned_out_without_replacement() -> None:
+    data = PublicData(np.arange(100.0).reshape(-1, 1), np.arange(100.0) * 2, statement="made up")
+    records = data.records(make_run())
+    assert records.features.shape == (24, 1)
+    assert len(np.unique(records.features)) == 24
+    assert (records.targets == 2 * records.features[:, 0]).all()
+    assert records.features.max() >= 24  # not the first 24
+    assert (records.features == data.records(make_run()).features).all()
+
+
+def test_fewer_public_records_than_needed_are_repeated_evenly() -> None:
+    data = PublicData(np.arange(7.0).reshape(-1, 1), np.arange(7.0), statement="made up")
+    records = data.records(make_run())
+    counts = np.unique(records.targets, return_counts=True)[1]
+    assert sorted(counts) == [3, 3, 3, 3, 4, 4, 4]
+    assert (records.targets == records.features[:, 0]).all()
+    assert (np.diff(records.targets) < 0).any()  # shuffled: fixed batches must not be copies of one record
+
+
+@pytest.mark.parametrize(("kind", "classes"), [("least_squares", None), ("logistic_regression", None), ("softmax_regression", 4)])
+def test_synthetic_data_are_made_for_the_run(kind: str, classes: int | None) -> None:
+    run = make_run(kind, records=2000)
+    records = SyntheticData(columns=10, classes=classes, seed=3).records(run)
+    norms = np.linalg.norm(records.features, axis=1)
+    assert records.features.shape == (2000, 10)
+    assert norms.max() <= 1.5 * (1 + 1e-15)
+    assert 0.3 < (norms < 1.4999).mean() < 0.7  # about half are shorter: the mean squared norm before projection is R^2
+    again = SyntheticData(columns=10, classes=classes, seed=3).records(run)
+    assert (again.features == records.features).all()
+    assert (again.targets == records.targets).all()
+    assert (SyntheticData(columns=10, classes=classes, seed=4).records(run).features != records.features).any()
+    if kind == "least_squares":
+        assert 0.9 < (np.abs(records.targets) < 50).mean() < 1.0  # B / 6 is about one standard deviation
+    else:
+        assert set(records.targets) == set(range(classes or 2))
+
+
+def test_decay_is_the_spectrum() -> None:
+    """Standard deviations fall like 1/j, so the first of five has 1/25 of the last's reciprocal variance; chi-square, 20 000 records."""
+    run = make_run(records=20_000, loss={"kind": "least_squares", "feature_norm": 1e3, "residual_bound": 1.0})
+    deviations = SyntheticData(columns=5, seed=0, decay=1.0).records(run).features.std(axis=0)
+    # Projection of long rows shrinks the first column most.
+    assert 4.0 < deviations[0] / deviations[4] < 5.05
+    assert deviations[1] / deviations[4] == pytest.approx(2.5, rel=0.15)

@@ -59,7 +59,6 @@ HUGE = {"kind": "least_squares", "feature_norm": 1.5, "residual_bound": 1e150}
 CHANCE = np.random.default_rng(0)
 CALLS: list[tuple[str, Callable[[], Any]]] = [
     *[("reason why", lambda given=given: public(statement=given)) for given in ("", "  \n", None, 3)],
-    ("seed", lambda: public(seed=-1)),
     *[("shapes", lambda shape=shape: public(*map(np.ones, shape))) for shape in ((3, 3), ((3, 2), 2), ((0, 2), 0))],
     (r"features\[0, 1\]", lambda: public([[1.0, np.nan]], [1.0])),
     (r"targets\[0\]", lambda: public([[1.0, 2.0]], [np.inf])),
@@ -112,7 +111,6 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("returned nan", lambda: retraining(make_run(), trainer(lambda stds, seed: np.nan), **GOOD)),
     ("statement", lambda: trainer(statement="")),
     ("function of", lambda: trainer(3)),
-    ("basis", lambda: trainer(basis="private")),
     (r"step 2 has -0\.1", lambda: make_estimate([1.0, -0.1, 2.0]).influence),
     ("steps 2 to 3 of 5", lambda: make_estimate([1.0, 2.0], probes=[2, 3], steps=5).influence),
     ("1 of 3 are above 0", lambda: fit_exponential(make_estimate([1.0, -1.0, 0.0]))),

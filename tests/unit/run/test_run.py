@@ -51,13 +51,6 @@ def test_units_of_noise_and_touch() -> None:
     assert run.replace(neighbours="zero_out").sensitivities == pytest.approx(run.sensitivities / 2, rel=1e-15)
 
 
-def test_a_clip_norm_above_the_gradient_bound_does_not_raise_the_sensitivity() -> None:
-    run = make_run(clip_norm=3.0, loss={"kind": "convex", "smoothness": 1.0, "gradient_bound": 1.0})
-    assert not run.clips
-    assert run.sensitivities[0] == pytest.approx(2 * 0.5 * 1.0 / 10)
-    assert run.noise_stds[0] == pytest.approx(0.5 * 5.0 * 3.0 / 10)  # the multiplier stays relative to the clip norm
-
-
 def test_noise_at_pass_ends_is_one_entry_a_pass_and_one_at_the_very_end() -> None:
     run = make_run(steps=23, noise_at="pass_ends", noise_multiplier=[1.0, 2.0, 3.0])
     assert np.flatnonzero(run.noise_multipliers).tolist() == [9, 19, 22]
@@ -72,6 +65,7 @@ def test_derived_constants_of_the_regressions() -> None:
     assert softmax.curvature == pytest.approx((0, 5))
     logistic = lethe.losses.Logistic(feature_norm=3.0)
     assert (logistic.known_gradient_bound, *logistic.curvature) == pytest.approx((3, 0, 9 / 4))
+    assert lethe.losses.SmoothedHinge(feature_norm=2.0, width=0.25).curvature == pytest.approx((0, 8))  # R^2 / (2h)
     squares = lethe.losses.LeastSquares(feature_norm=3.0, residual_bound=2.0)
     assert (squares.known_gradient_bound, *squares.curvature) == pytest.approx((6, 0, 9))
     # The cut c is a factor of the gradient; of one-versus-rest hinges the gradients add up and the curvatures do not.
@@ -148,11 +142,6 @@ def test_a_changed_copy_computes_everything_anew_and_a_pickled_run_is_its_fields
     assert changed.noise_stds == pytest.approx(50_000 * run.noise_stds)
 
 
-def rounded_run(precision: Any) -> lethe.Run:
-    fields: dict[str, Any] = {"records": 10, "batches": lethe.batches.Full(), "loss": {"kind": "unknown"}, "clip_norm": 1.0}
-    return make_run(**fields, steps=3, step_size=[0.1, 0.2, 0.4], noise_multiplier=1.0, precision=precision)
-
-
 PARTS = [
     (lethe.regularisers.L2(0.1), 3),
     (lethe.regularisers.L1(0.1), 2),
@@ -169,7 +158,8 @@ PARTS = [
 def test_the_update_s_roundings_the_regularisers_and_the_gradient_s_error(roundings: float | None) -> None:
     """Each count is of docs/theory.md, section 14."""
     said = {} if roundings is None else {"roundings": roundings}
-    run = rounded_run({"dtype": "float32", "parameter_norm": 4.0, "gradient_error": 1e-3, **said})
+    precision = {"dtype": "float32", "parameter_norm": 4.0, "gradient_error": 1e-3, **said}
+    run = make_run(records=10, batches=lethe.batches.Full(), steps=3, step_size=[0.1, 0.2, 0.4], precision=precision)
     for parts in ((), *combinations(PARTS, 1), PARTS):
         rounded = run.replace(regulariser=[part for part, _ in parts] or None)
         expected = ((roundings or 1.0) + sum(count for _, count in parts)) * 4.0 * 2.0**-23 + 2e-3 * run.step_sizes

@@ -10,6 +10,7 @@ from helpers import make_run
 
 import lethe
 from lethe.errors import InputError
+from lethe.mechanisms.minimisers.objective_perturbation import gradient_vertices
 from lethe.run.losses.linear import require_linear_loss
 from lethe.run.schedules import Influence, Repeated, parse_schedule
 from lethe.run.schedules.allocation import optimal_schedule
@@ -23,6 +24,7 @@ CUT = {"kind": "truncated_softmax_regression", "feature_norm": 1.0}
 HINGES = {"kind": "one_versus_rest_hinge", "feature_norm": 1.0, "width": 0.5}
 FLOAT32 = {"dtype": "float32", "parameter_norm": 1.0}
 CAPPED = {"batches": {"design": "poisson", "size": 10, "truncate_at": 30}, "neighbours": "zero_out", "release": "all"}
+
 
 RUNS: list[tuple[dict[str, Any], str]] = [
     ({"stepsize": 1.0}, r"stepsize: unknown key; did you mean 'step_size'"),
@@ -96,6 +98,7 @@ RUNS: list[tuple[dict[str, Any], str]] = [
     ({"neighbours": "zero_out", "neighbors": "replace_one"}, "given as 'neighbours' and as 'neighbors'"),
 ]
 
+
 EXPONENTIAL, STEP = {"schedule": "exponential", "first": 1.0}, {"schedule": "step", "first": 1.0, "factor": 0.5}
 SCHEDULES: list[Any] = [
     EXPONENTIAL,
@@ -165,6 +168,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
         (lambda bad=bad: lethe.losses.Logistic(feature_norm=1.0).check_targets(bad, 2), "targets")
         for bad in ([0, 2], [0.5, 1], [-1, 1], [0], [[0, 1]], ["a", "b"], [True, False], [0, NAN])
     ),
+    (lambda: gradient_vertices(lethe.losses.OneVersusRest(feature_norm=1.0, classes=4, width=0.3), "replace_one"), "one score"),
     (lambda: require_linear_loss("logistic"), r"Logistic\(feature_norm=1.0\)"),
     *((lambda bad=bad: make_run().with_noise_scaled(bad), "factor") for bad in (NAN, -1.0, INF, "a", None)),
     (lambda: lethe.Run.load(3), "needs the path of a file"),  # pyright: ignore[reportArgumentType]

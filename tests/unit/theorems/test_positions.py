@@ -1,4 +1,4 @@
-"""Positions of a record in a pass, and passes that end at an average: the engine on each path, published tables, exact linear runs."""
+"""Positions of a record in a pass, and passes that end at an average: the engine on each path, exact linear runs; budgets of slots."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import math
 
 import numpy as np
 import pytest
-from helpers import EXACT_SLOT_DESIGNS, batches, make_run
+from helpers import DESIGNS, EXACT_SLOT_DESIGNS, batches, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 from random_steps import random_passes
 
 import lethe
+from lethe.certificates.findings import first_failure
+from lethe.theorems.composition import spent_budgets
+from lethe.theorems.registry import ALL
 from lethe.theorems.shift import engine as shift
 from lethe.theorems.shuffled import positions
 from lethe.theorems.shuffled.positions import averaged_mus, averaged_worst
@@ -29,28 +32,16 @@ def one_by_one(
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(150))
 def test_each_position_is_the_engine_on_its_own_path(seed: int) -> None:
-    run = random_passes(seed)
-    assert positions.position_mus(*run) == pytest.approx(one_by_one(*run), rel=1e-12)  # 25 roundings, taken in another order
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("seed", range(100))
-def test_with_a_diameter_all_starts_are_found_where_no_step_expands(seed: int) -> None:
-    factors, touches, noise, size = random_passes(seed + 1000)
-    factors = np.minimum(factors, 1.0)
-    diameter = np.random.default_rng(seed).uniform(0.1, 2.0)
-    run = factors, touches, noise, size
-    assert positions.position_mus(*run, diameter) == pytest.approx(one_by_one(*run, diameter), rel=1e-12)
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("seed", range(100))
-def test_with_any_diameter_never_below_the_best_start_and_never_above_no_start(seed: int) -> None:
-    run = random_passes(seed + 2000)
-    diameter = np.random.default_rng(seed).uniform(0.1, 3.0, run[0].size)
-    found = positions.position_mus(*run, diameter)
-    best, none = np.array(one_by_one(*run, diameter)), positions.position_mus(*run)
-    assert (found >= best * (1 - 1e-12)).all()
+    factors, touches, noise, size = random_passes(seed)
+    none = positions.position_mus(factors, touches, noise, size)
+    assert none == pytest.approx(one_by_one(factors, touches, noise, size), rel=1e-12)  # 25 roundings, taken in another order
+    # With a diameter all starts are found where no step expands; otherwise never below the best start, and never above no start.
+    generator = np.random.default_rng(seed)
+    shrinking = np.minimum(factors, 1.0), touches, noise, size, float(generator.uniform(0.1, 2.0))
+    assert positions.position_mus(*shrinking) == pytest.approx(one_by_one(*shrinking), rel=1e-12)
+    bounded = factors, touches, noise, size, generator.uniform(0.1, 3.0, factors.size)
+    found = positions.position_mus(*bounded)
+    assert (found >= np.array(one_by_one(*bounded)) * (1 - 1e-12)).all()
     assert (found <= none).all()
 
 
@@ -135,3 +126,37 @@ def test_a_small_domain_bounds_the_last_pass_alone() -> None:
     guarantee = lethe.certify(run, 1e-5).guarantee
     assert isinstance(guarantee, lethe.guarantees.GDP)
     assert guarantee.mu == pytest.approx((0.02 + 2 * 0.35) / run.noise_stds[-1], rel=1e-12)
+
+
+def filtered_run(**changes):
+    return make_run(**{"release": "all", "noise_budget": 0.8, **changes})
+
+
+def test_the_budget_is_certified_and_not_what_was_spent() -> None:
+    run = filtered_run()  # 5 touches at 1/2 (2/5)^2 = 0.08
+    assert spent_budgets(run) == pytest.approx(np.full(10, 0.4))
+    certificate = lethe.certify(run, 1e-5)
+    assert certificate.theorem == "budget-filter"
+    assert certificate.epsilon == pytest.approx(lethe.guarantees.ZCDP(0.8).epsilon(1e-5), rel=1e-6)
+    assert certificate.epsilon >= lethe.guarantees.ZCDP(0.8).epsilon(1e-5)
+    assert [theorem.name for theorem in ALL if first_failure(theorem.examine(run)) is None] == ["budget-filter"]
+
+
+def test_a_record_that_overspent_is_refused() -> None:
+    with pytest.raises(lethe.HypothesisError):
+        lethe.certify(filtered_run(noise_budget=0.39), 1e-5)
+    assert lethe.certify(filtered_run(noise_budget=0.4), 1e-5).theorem == "budget-filter"  # spent exactly
+    with pytest.raises(lethe.HypothesisError):
+        lethe.certify(filtered_run(noise_multiplier=0.0), 1e-5)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_only_known_slots_have_accounts_of_their_own(design) -> None:
+    run = filtered_run(batches=batches(design, 10), noise_budget=100.0)
+    accounts = spent_budgets(run)
+    touch = 0.5 * (2 / 5) ** 2
+    if design in ("cyclic", "shuffled_once"):
+        assert accounts == pytest.approx(np.full(10, 5 * touch))
+    else:
+        assert accounts == pytest.approx([run.total_steps * touch])
+    assert accounts.max() >= lethe.guarantees.GDP(5**0.5 * 2 / 5).mu ** 2 / 2 * (1 - 1e-12)

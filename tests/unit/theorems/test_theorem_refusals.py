@@ -13,6 +13,7 @@ from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError, InputError
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step, ridge_contraction
 from lethe.theorems.registry import ALL
+from lethe.theorems.shift.engine import solve
 from lethe.theorems.shuffled import positions
 from lethe.theorems.shuffled.reshuffled import reshuffled
 
@@ -171,18 +172,21 @@ def test_a_broken_hypothesis_is_refused_by_name(name: str, changes: dict[str, An
         THEOREMS[name].bound(make_run(**fields))
 
 
-STEPS: list[tuple[Any, ...]] = [
-    (-0.1, 0, 1),
-    (NAN, 0, 1),
-    (INF, 0, 1),
-    (1, NAN, 1),
-    (1, INF, 1),
-    (1, 0, -1),
-    (1, 0, NAN),
-    (1, 0, INF),
-    (1, -1.1, 1),
+STEPS: list[tuple[Any, ...]] = [*((bad, 0, 1) for bad in (-0.1, NAN, INF, "a", None, True)), (1, NAN, 1), (1, INF, 1), (1, -1.1, 1)]
+STEPS += [*((1, 0, bad) for bad in (-1, NAN, INF, [])), (1e200, 0, 1e200), (np.ones(2), 0, np.ones(3))]
+SEQUENCES: list[Any] = [
+    1.0,
+    [],
+    [[1.0, 1.0]],
+    [1.0],
+    *([1.0, bad] for bad in (-1e-9, NAN, INF, None)),
+    ["a", "b"],
+    [1j, 1.0],
+    [True, False],
 ]
-STEPS += [(1e200, 0, 1e200), ("a", 0, 1), (None, 0, 1), (1, 0, []), (np.ones(2), 0, np.ones(3)), (True, 0, 1)]
+SEQUENCES += [None, [[1.0], [1.0, 2.0]], [10**400, 1]]
+DIAMETERS: list[Any] = [-1.0, NAN, [1.0], [1.0, -1.0], [1.0, NAN], "wide", [[1.0, 1.0]]]
+RUN: dict[str, Any] = {"lipschitz": [1.0, 1.0], "sensitivity": [1.0, 0.0], "noise_std": [1.0, 1.0]}
 PATH = {"lipschitz": [1.0, 0.5], "sensitivity": [0.1, 0.2], "noise_std": [1.0, 2.0], "batches_per_pass": 2}
 CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     *((step, arguments, {}) for step in (plain_step, generalised_linear_step, clipped_step) for arguments in STEPS),
@@ -193,6 +197,9 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
         for name, values in (("batches_per_pass", (0, -1, 2.0, "2", None, True, NAN)), ("noise_std", ([1.0, NAN],)), ("diameter", (-1.0,)))
         for bad in values
     ),
+    *((solve, (), {**RUN, name: bad}) for name in RUN for bad in SEQUENCES),
+    *((solve, (), {**RUN, "diameter": bad}) for bad in DIAMETERS),
+    *((getattr, (solve([1.0], [1.0], [0.0]), name), {}) for name in ("payments", "shifts")),  # mu = inf: nothing can be paid
 ]
 
 

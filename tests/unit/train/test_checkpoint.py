@@ -109,14 +109,14 @@ def test_a_journal_is_read_again(tmp_path: Path) -> None:
     assert (journal.name, journal.starts, journal.step, journal.finished) == ("", 0, 0, False)
     assert path.read_bytes() == b""  # opening writes nothing
     journal.start("abc")
-    journal.release(3)
-    journal.release(17)
+    for step in (3, 17):
+        journal.release(step)
     journal.close()
     again = Journal(path)
     assert (again.name, again.starts, again.step, again.noise_starts) == (journal.name, 1, 17, {"abc"})
     again.start(None)
-    again.finish()
-    again.finish()
+    for _ in range(2):
+        again.finish()
     again.close()
     last = Journal(path)
     assert (last.starts, last.step, last.noise_starts, last.finished) == (2, 17, {"abc"}, True)
@@ -172,11 +172,10 @@ def test_an_unfinished_line_counts_as_the_most_that_it_may_be(
         assert (journal.step, journal.finished, journal.noise_starts) == (step, finished, noise_starts)
         journal.start(None)
         journal.close()
-    path = tmp_path / "last"
-    begun(path).close()
-    path.write_text(path.read_text() + unfinished[0])
-    journal = Journal(path)  # where only the last iterate is released, "s" begins no step
-    assert (journal.step, journal.starts, journal.finished) == (0, 1 + (unfinished[0] == "s"), unfinished[0] == "f")
+    begun(last := tmp_path / "last").close()
+    last.write_text(last.read_text() + "s")
+    journal = Journal(last)  # where only the last iterate is released it begins no step
+    assert (journal.step, journal.starts) == (0, 2)
     journal.close()
 
 

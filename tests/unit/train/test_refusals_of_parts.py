@@ -124,8 +124,6 @@ TABLES: dict[Callable[..., Any], list[tuple[Any, str]]] = {
     features: [
         (np.zeros(4), "shape"),
         (np.zeros((0, 3)), "shape"),
-        (np.zeros((3, 0)), "shape"),
-        ([["a", "b"]], "real numbers"),
         ([[1.0, None]], "real numbers"),
         (np.zeros((2, 2), dtype=complex), "real numbers"),
         ([[1.0, 2.0], [3.0]], "cannot be read"),
@@ -140,7 +138,6 @@ TABLES: dict[Callable[..., Any], list[tuple[Any, str]]] = {
     ],
     owners_of: [
         ([1, "1"], "types int, str"),
-        ([1, 1.0], "types int, float"),
         (torch.tensor([1.0, 2.0]), "types float"),
         (["a", None], "types str, NoneType"),
         (np.array(["NaT", "2020-01-01"], dtype="datetime64[D]"), "types NoneType, date"),
@@ -184,12 +181,10 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Clipper(None, make_network()), "model: got NoneType"),  # pyright: ignore[reportArgumentType]
     (lambda: Clipper(make_network(), None), "losses: got NoneType"),  # pyright: ignore[reportArgumentType]
     (lambda: clipper(make_network(), clip_norm=0.0), "clip_norm"),
-    (lambda: clipper(make_network(), clip_norm=[]), "clip_norm"),
     (lambda: clipper(make_network(), method="none"), "method: got 'none'"),
     (lambda: clipper(make_network(), isolation="none"), "isolation: got 'none'"),
     (lambda: clipper(make_network(), gradient_memory=-1), "gradient_memory"),
     (lambda: clipper(make_network(), gradient_memory="8 MiB"), "gradient_memory"),
-    (lambda: clipped(lambda model, rows: model(rows)[:, 0], {}), "records along their first dimension"),
     (lambda: clipped(lambda model, rows: model(rows)[:, 0], torch.zeros(())), "records along their first dimension"),
     (lambda: clipped(lambda model, rows: 0, {"a": torch.zeros(3, 4), "b": torch.zeros(2)}), "records along their first dimension"),
     (lambda: checkpoints(folder=""), "checkpoints: got ''"),
@@ -207,13 +202,11 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: grid_noise_std(1.0, 0.0, 3), "sensitivity"),
     (lambda: grid_noise_std(1e9, 1.0, 10**6), "outweighs"),
     (lambda: curvature(data="private"), "not private"),
-    (lambda: curvature(iterations=0), "iterations"),
     (lambda: curvature(tolerance=NAN), "tolerance"),
     (lambda: curvature(parameters=[]), "none"),
     (lambda: curvature(parameters=[torch.ones(3)]), "no gradient"),
     (lambda: curvature(parameters=[POINT, torch.ones(3).double().requires_grad_()]), "two types"),
     (lambda: curvature(loss=lambda: POINT**2), "one number"),
-    (lambda: curvature(loss=lambda: POINT.detach().sum()), "one number"),
     (lambda: curvature(loss=lambda: (POINT - 1).abs().sqrt().sum() * torch.inf), "not finite"),
     (lambda: own_proximal(ProximalGroup(regularisers=RIDGE, parameters=("a", "a"))), "twice"),
     (lambda: own_proximal(ProximalGroup(regularisers=(Box(half_width=1.0, dimension=3),))), "21 numbers"),

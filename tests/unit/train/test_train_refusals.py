@@ -20,7 +20,7 @@ from lethe.errors import LetheError
 from lethe.run.regularisers import L2
 from lethe.train import Callback, Checkpoints, Group, Head, PrivacyEngine, ProximalGroup, TrainOptions, fit
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
 FEATURES, LABELS = make_data()
 SAME = torch.Generator()
 FIXED = {"batches": {"design": "cyclic", "size": 5}}  # no first batch is empty
@@ -148,7 +148,6 @@ RIDGE = ProximalGroup(regularisers=(L2(strength=1.0),))
 TWO = [Group(parameters=("*",), clip_norm=0.3), Group(parameters=("*",), clip_norm=0.4)]
 PART = ProximalGroup(regularisers=(L2(strength=1.0),), parameters=("0.bias",))
 FITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({}, {"run": "poisson"}, "needs a lethe.Run"),
     ({"noise_multiplier": None}, {}, "no noise yet"),
     ({"clip_norm": None, "loss": BOUNDED}, {}, "clip_norm: null"),
     (FIXED, {"loss": lambda outputs, targets: CROSS_ENTROPY(outputs, targets).mean()}, "one loss a record"),
@@ -173,7 +172,6 @@ FITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"seed": 1, "batch_generator": seed(0)}, "seed: given together"),
     ({}, {"seed": 1, "secure": True}, "seed: given together"),
     ({}, {"batch_generator": seed(0), "noise_generator": seed(0)}, "predictable"),
-    ({}, {"noise_generator": 3}, "generator of the noise: got int"),
     ({}, {"secure": True, "noise_generator": seed(1)}, "source of its own"),
     (LAST, {"secure": True}, "only composition"),
     (LAST, {"method": "normalise"}, "no projection"),
@@ -211,7 +209,6 @@ FITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"proximal_groups": [ProximalGroup(regularisers=RIDGE.regularisers, parameters=())]}, "got no names"),
     ({}, {"proximal_groups": [ProximalGroup(regularisers=RIDGE.regularisers, parameters="0.bias")]}, "needs names"),  # pyright: ignore
     ({}, {"proximal_groups": [ProximalGroup(regularisers=())]}, "at least one"),
-    ({}, {"proximal_groups": [ProximalGroup(regularisers=L2(strength=1.0))]}, "in a tuple"),  # pyright: ignore[reportArgumentType]
     ({}, {"proximal_groups": [ProximalGroup(regularisers=(3.0,))]}, "no proximal step"),  # pyright: ignore[reportArgumentType]
     ({}, {"proximal_groups": PART}, "needs a list of ProximalGroup"),
 ]
@@ -228,32 +225,25 @@ OF_USERS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]
 WORDS: list[tuple[dict[str, Any], str]] = [
     ({"epsilon": NAN}, "epsilon"),
-    ({"delta": INF}, "delta"),
     ({"epochs": 1.5}, "epochs"),
     ({"batch_size": 0}, "batch_size"),
-    ({"clip_norm": INF}, "clip_norm"),
     ({"lr": NAN}, "lr"),
-    ({"epsilon": 0.0}, "epsilon"),
     ({"optimizer": "adamm"}, "optimizer: got 'adamm'"),
 ]
 UNKNOWN = "(?s)PrivacyEngine takes no such.*"
 ENGINES: list[tuple[dict[str, Any], str]] = [
-    ({"target_epsilon": 1.0}, UNKNOWN + r"epsilon=\.\.\."),
     ({"max_grad_norm": 1.0}, UNKNOWN + "clip_norm="),
     ({"users": [1] * RECORDS}, UNKNOWN + r"TrainOptions\(users="),
     ({"criterion": CROSS_ENTROPY}, UNKNOWN + r"losses=lambda batch: criterion\(model\(batch\[0\]\)"),
-    ({"max_physical_batch_size": 64}, UNKNOWN + "physical_size=64"),
     ({"learning_speed": 3}, UNKNOWN + "it knows model, optimizer"),
-    ({"clip_norm": 0.0}, "clip_norm = 0"),
     ({"losses": None}, "(?s)losses: got NoneType.*losses=lambda batch"),
     ({"epsilon": None}, "epsilon: none was given, and no run"),
     ({"delta": None}, "delta: none was given"),
     ({"epochs": None}, "epochs: none was given"),
-    ({"epochs": 0}, "epochs"),
     ({"data": make_data()}, "batch_size: none was given"),
     ({"run": make_network_run(noise_multiplier=1.0)}, "epsilon: given together with a run"),
     ({"data": loader(batch_size=None, shuffle=False)}, "makes batches of its own"),
-    ({"data": loader(shuffle=False, sampler=WeightedRandomSampler([1.0] * 7, 7))}, "draws 7 of 23 records"),
+    ({"data": loader(shuffle=False, sampler=WeightedRandomSampler([1.0] * 7, 7))}, "draws some records more often"),
     ({"options": TrainOptions(lr_scheduler="cosine")}, "lr_scheduler: PrivacyEngine does not know it"),
 ]
 ENGINES_OF_RUNS: list[tuple[dict[str, Any], str]] = [
@@ -278,13 +268,10 @@ LINEARS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"noise_generator": torch.Generator()}, "together with a generator"),
     ({}, {"seed": None, "noise_generator": SAME, "batch_generator": SAME}, "same state"),
     ({}, {"seed": None, "noise_generator": torch.Generator(), "batch_generator": torch.Generator()}, "same state"),
-    ({}, {"seed": None, "batch_generator": 3}, "batch_generator: got 3"),
-    ({}, {"device": "abacus"}, "device: got 'abacus'"),
     ({}, {"initial": np.zeros((3, 3))}, "initial: got shape"),
     ({}, {"initial": np.full((4, 3), NAN)}, r"initial\[0, 0\]"),
     ({}, {"initial": np.full((4, 3), 1e200)}, "the norm of the iterates has no bound"),
     ({}, {"dtype": "float16"}, "dtype: got 'float16'"),
-    ({}, {"progress": 3}, "progress: got 3"),
 ]
 HEADS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"noise_multiplier": None}, {}, "noise_multiplier: null"),
@@ -304,7 +291,6 @@ HEADS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"backbone": nn.Linear(4, 4).double()}, "backbone is not trained"),
     ({}, {"backbone": nn.Linear(4, 4, device="meta").requires_grad_(False)}, "one device"),
     ({}, {"data": (FEATURES,)}, "records of 1 tensors"),
-    ({}, {"data": (FEATURES, LABELS, LABELS)}, "records of 3 tensors"),
     ({}, {"data": (FEATURES, LABELS + 1)}, "a whole number from 0 to 2"),
     ({}, {"data": (FEATURES / 0 * 0, LABELS)}, "needs a finite number"),
     ({}, {"physical_size": True}, "physical_size"),

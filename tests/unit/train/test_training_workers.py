@@ -16,45 +16,39 @@ from lethe.train.clip.clipper import Clipper
 from lethe.train.distributed.workers import Workers
 
 
-class Group:
-    """A process group that is not there: what it was asked for, and what the others would have said."""
+class Done:
+    def wait(self, *timeout: Any) -> bool:
+        return True
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, others: Sequence[tuple[float, float]], backend: str = "cpu:gloo,cuda:nccl") -> None:
-        self.asked: list[str] = []
-        self.others = list(others)
 
-        class Done:
-            def wait(self, *timeout: Any) -> bool:
-                return True
+def group(monkeypatch: pytest.MonkeyPatch, others: Sequence[tuple[float, float]], backend: str = "cpu:gloo,cuda:nccl") -> None:
+    """A process group that is not there, and what the others would say in it; it exchanges nothing else."""
 
-        def all_gather(told: list[Tensor], mine: Tensor, async_op: bool) -> Done:
-            self.asked.append("gather")
-            for place, said in zip(told, [mine, *map(mine.new_tensor, self.others)], strict=True):
-                place.copy_(said)
-            return Done()
+    def all_gather(told: list[Tensor], mine: Tensor, async_op: bool) -> Done:
+        for place, said in zip(told, [mine, *map(mine.new_tensor, others)], strict=True):
+            place.copy_(said)
+        return Done()
 
-        monkeypatch.setattr(dist, "is_initialized", lambda: True)
-        monkeypatch.setattr(dist, "get_rank", lambda: 0)
-        monkeypatch.setattr(dist, "get_world_size", lambda: 1 + len(self.others))
-        monkeypatch.setattr(dist, "get_backend_config", lambda: backend)
-        monkeypatch.setattr(dist, "all_gather", all_gather)
-        monkeypatch.setattr(dist, "broadcast", lambda tensor, src: self.asked.append(f"broadcast {tensor.numel()} from {src}"))
-        monkeypatch.setattr(dist, "broadcast_object_list", lambda sent, src: self.asked.append(f"{sent} from {src}"))
-        monkeypatch.setattr(dist, "reduce", lambda tensor, dst: self.asked.append(f"reduce {tensor.numel()} to {dst}"))
+    answers = {"is_initialized": True, "get_rank": 0, "get_world_size": 1 + len(others), "get_backend_config": backend}
+    for name, answer in answers.items():
+        monkeypatch.setattr(dist, name, lambda answer=answer: answer)
+    monkeypatch.setattr(dist, "all_gather", all_gather)
+    for name in ("broadcast", "broadcast_object_list", "reduce"):
+        monkeypatch.setattr(dist, name, lambda *_, **__: pytest.fail("exchanged"))
 
 
 def test_processes_that_expect_different_things_exchange_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = Group(monkeypatch, [(2.0, 0.0)])
+    group(monkeypatch, [(2.0, 0.0)])
     with pytest.raises(LetheError, match=r"different noise: its standard deviations are 1\.0 in process 0, 0\.0 in process 1"):
         Workers.current().from_root([torch.tensor([3])], 1.0)
-    assert group.asked == ["gather"]
+    monkeypatch.setattr(dist, "broadcast_object_list", lambda sent, src: None)
     assert Workers.current().told_by_root("checkpoint", 3) == 3
     with pytest.raises(LetheError, match="process 0 sends its None, and process 1 expects its checkpoint"):
         Workers(rank=1, world_size=2).told_by_root("checkpoint", 3)
 
 
 def test_a_process_group_for_other_devices_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    Group(monkeypatch, [(0.0, 0.0)], backend="cuda:nccl")
+    group(monkeypatch, [(0.0, 0.0)], backend="cuda:nccl")
     with pytest.raises(InputError, match="exchanges tensors on cuda; the model is on cpu"):
         Workers.current().refuse_device(torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

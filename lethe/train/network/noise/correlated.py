@@ -11,8 +11,8 @@ from torch import Tensor
 
 from lethe.calculus.correlated.sensitivity import column_norms, slot_sensitivities
 from lethe.errors import InputError, LetheError
-from lethe.run.noise.base import growths
 from lethe.run.noise.draws import Draws
+from lethe.run.noise.strategies import growths
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.train.core.generators import OF_STEPS, stream_generator

@@ -13,14 +13,13 @@ from hostile_models import HOSTILE, LOSSES, RECORDS, Between, batches, centred, 
 from how_many import by_night
 from torch import Tensor, nn
 
-from lethe.errors import HypothesisError, InputError, LetheError, RecordByRecordWarning
+from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import fix_batch_norm
 from lethe.train.clip import check as look
 from lethe.train.clip.clipper import Clipper
 
 APART = {"in_the_backward_pass": "vmap", "saved_coarsely": "alone"}
 """Those whose records meet in the backward pass of a batch only: they are trained, each alone."""
-FIRST, LATER = 8, 12
 
 
 @pytest.mark.sampled(4)
@@ -61,43 +60,21 @@ def test_one_record_that_is_moved_by_another_is_found_in_the_first_batch_or_the_
             trained(Between(between), batches(seed, 8, records))
 
 
-@pytest.mark.parametrize("begins", [2, 3])
-def test_a_model_that_begins_to_centre_later_is_found_in_the_fourth_batch(begins: int) -> None:
-    number = 0
-
-    def between(model: Any, hidden: Tensor) -> Tensor:
-        return centred(hidden) if number >= begins else hidden
-
-    model = Between(between)
-    clipper = Clipper(model, lambda batch: squares(model(batch)), 0.1)
-    for number in range(3):
-        clipper.add(rows(number))
-        clipper.take()
-    for number in (3, 4):  # a check that failed is made again
-        with pytest.raises(InputError, match="depends on the other records"):
-            clipper.add(rows(number))
-    assert not any(tensor.any() for tensor in clipper.take().values())
-
-
-def test_a_batch_half_as_large_again_is_looked_at() -> None:
-    model = Between(lambda model, hidden: centred(hidden) if len(hidden) > LATER else hidden)
-    clipper = trained(model, batches(0, 4, FIRST))  # the fifth is no power of two
-    with pytest.raises(InputError, match="depends on the other records"):
-        clipper.add(rows(3, LATER + 1))
-
-
-@pytest.mark.parametrize("change", ["mode", "parameters"])
-def test_the_first_batch_after_a_change_is_looked_at(change: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "before", "records"),
+    [("the fourth batch", 3, RECORDS), ("half as large again", 4, 13), ("mode", 2, RECORDS), ("parameters", 2, RECORDS)],
+)
+def test_a_model_that_begins_to_centre_later_is_found_at_the_next_look(change: str, before: int, records: int) -> None:
     state = {"mixing": False}
     model = Between(lambda model, hidden: centred(hidden) if state["mixing"] else hidden).eval()
-    clipper = trained(model, batches(0, 2))
+    clipper = trained(model, batches(0, before))
     state["mixing"] = True
-    if change == "mode":
-        model.train()
-    else:
-        model.last.bias.requires_grad_(False)
-    with pytest.raises(InputError, match="depends on the other records"):
-        clipper.add(rows(5))
+    model.train(change == "mode")
+    model.last.bias.requires_grad_(change != "parameters")
+    for seed in (5, 6):  # a check that failed is made again
+        with pytest.raises(InputError, match="depends on the other records"):
+            clipper.add(rows(seed, records))
+    assert not any(tensor.any() for tensor in clipper.take().values())
 
 
 @pytest.mark.parametrize("name", ["over the detached maximum", "in-batch negatives"])
@@ -106,19 +83,12 @@ def test_records_cannot_meet_where_it_is_enforced(name: str) -> None:
     model = Between(HOSTILE[name])
     clipper = Clipper(model, lambda batch: squares(model(batch)), 1e9, isolation="enforced")
     clipper.add(rows(0))
+    assert not clipper.checked
+    assert not trained(Between(HOSTILE["with_a_buffer"]), batches(0), isolation="declared").checked  # nor is anything compared there
     sums = clipper.take()
     alone = torch.stack([squares(model(row[None])) for row in rows(0)]).sum()
     for parameter, gradient in zip(sums, torch.autograd.grad(alone, list(sums)), strict=True):
         torch.testing.assert_close(sums[parameter], gradient, rtol=1e-4, atol=1e-9)
-
-
-@pytest.mark.parametrize("isolation", ["enforced", "declared"])
-def test_nothing_is_compared_where_it_is_not_to_be(isolation: str) -> None:
-    clipper = trained(
-        Between(HOSTILE["with_a_buffer"] if isolation == "declared" else lambda model, hidden: hidden), batches(0), isolation=isolation
-    )
-    assert not clipper.checked
-    assert trained(Between(), batches(0)).checked
 
 
 def test_padding_that_leaks_is_found_by_records_that_were_collated_alone() -> None:
@@ -174,20 +144,6 @@ def test_what_mixes_nothing_is_trained_in_the_fast_way(name: str) -> None:
         clipper = trained(HONEST[name](), batches(seed))
         assert clipper.ways == {"fast"}
         assert clipper.checked
-
-
-def test_gradients_that_a_hook_clamps_are_those_of_records_alone() -> None:
-    def between(model: Any, hidden: Tensor) -> Tensor:
-        if hidden.requires_grad:
-            hidden.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
-        return hidden
-
-    model = Between(between)
-    clipper = Clipper(model, lambda batch: squares(model(batch)), 1e9)
-    with pytest.warns(RecordByRecordWarning, match=r"under torch\.func\.vmap.*the gradient of record"):
-        clipper.add(rows(0))
-    alone = [torch.autograd.grad(squares(model(row[None])).sum(), model.first.weight)[0] for row in rows(0)]
-    torch.testing.assert_close(clipper.take()[model.first.weight], torch.stack(alone).sum(0))
 
 
 @pytest.mark.parametrize(("name", "kept"), [("with_one_record_of_the_first_batch", "memory"), ("with_a_scale_of_the_first_batch", "scale")])

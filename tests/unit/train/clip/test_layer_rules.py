@@ -18,17 +18,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
 
 @pytest.mark.parametrize("memory", [2**23, 0])
 @pytest.mark.parametrize("name", CASES)
-def test_gradients_are_those_of_records_alone(name: str, memory: int) -> None:
-    layer, batch = case(name)
-    check(layer, lambda batch: output_of(layer, batch), batch, memory=memory)
+def test_gradients_are_those_of_records_alone_and_frozen_parameters_have_no_part(name: str, memory: int) -> None:
     layer, batch = case(name, torch.float32)
     check(layer, lambda batch: output_of(layer, batch), batch, memory=memory, rel=5e-5)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_frozen_parameters_have_no_part(name: str) -> None:
     layer, batch = case(name)
-    for trained, _ in list(layer.named_parameters()):
+    check(layer, lambda batch: output_of(layer, batch), batch, memory=memory)
+    for trained, _ in list(layer.named_parameters()) if memory else ():
         for other, parameter in layer.named_parameters():
             parameter.requires_grad_(other == trained)
         check(layer, lambda batch: output_of(layer, batch), batch)
@@ -79,23 +74,20 @@ def test_rounded_as_autocast_rounds(name: str) -> None:
 WITHOUT = [(nn.MultiheadAttention(4, 2), (3, 4)), (nn.GRU(3, 4), (3, 3)), (nn.GRUCell(3, 4), (3,)), (nn.Conv2d(2, 3, 2), (2, 4, 4))]
 
 
-@pytest.mark.parametrize(("layer", "shape"), WITHOUT)
-def test_a_record_without_its_dimension_is_not_followed(layer: nn.Module, shape: tuple[int, ...]) -> None:
-    with pytest.raises(NotImplementedError, match="dimension of records"):
-        fast_parts(layer, lambda: torch.stack([output_of(layer, torch.randn(shape)).sum() for _ in range(3)]), 3)
-
-
-def test_losses_that_hold_gradients_are_not_followed() -> None:
+def test_a_record_without_its_dimension_and_losses_that_hold_gradients_are_not_followed() -> None:
     """Such as a penalty: the gradients in a layer's output that come first are not those of the losses."""
-    layer, batch = nn.Linear(4, 1), torch.randn(3, 4, requires_grad=True)
+    for layer, shape in WITHOUT:
+        with pytest.raises(NotImplementedError, match="dimension of records"):
+            fast_parts(layer, lambda: torch.stack([output_of(layer, torch.randn(shape)).sum() for _ in range(3)]), 3)  # noqa: B023
+    linear, batch = nn.Linear(4, 1), torch.randn(3, 4, requires_grad=True)
 
     def losses() -> Tensor:
-        output = layer(batch)
+        output = linear(batch)
         (slope,) = torch.autograd.grad(output.square().sum(), batch, create_graph=True)
         return output[:, 0] + slope.square().sum(1)
 
     with pytest.raises(RuntimeError, match="taken twice"):
-        fast_parts(layer, losses, 3)
+        fast_parts(linear, losses, 3)
 
 
 def test_records_along_the_second_dimension() -> None:

@@ -6,9 +6,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import layer_cases
 import pytest
 import torch
-from lawful_sums import clipped, flat, near, truth
+from layer_cases import F64, clipped, flat, near, truth
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -24,7 +25,6 @@ from lethe.train.clip.rules.rule import Rule
 from lethe.train.clip.rules.simple_layers import linear
 from lethe.train.clip.sums import ClippedSums
 
-F64 = torch.float64
 RECORDS, CLIP, UNITS = 6, 0.3, [[0, 3], [1], [2, 4, 5]]
 
 
@@ -103,12 +103,7 @@ def clipper_of(model: nn.Module, groups: Any = None, scale: float = 1.0, **optio
 
 def added(model: nn.Module, *batches: Tensor, clipper: Clipper | None = None, **options: Any) -> Tensor:
     given = {name: options.pop(name) for name in ("units", "counted") if name in options}
-    clipper = clipper or clipper_of(model, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RecordByRecordWarning)
-        for batch in batches:
-            clipper.add(batch, **given)
-    return flat(clipper.take())
+    return layer_cases.added(model, *batches, clipper=clipper or clipper_of(model, **options), **given)
 
 
 @pytest.fixture

@@ -123,14 +123,7 @@ def test_dropout_draws_what_the_layer_draws(weights: bool, first: bool) -> None:
         torch.manual_seed(3)
         return losses_of(attended(layer, batch, need_weights=weights))
 
-    truth: dict[str, list[Tensor]] = {name: [] for name, _ in layer.named_parameters()}
-    for record in range(3):  # of one forward pass of torch's own
-        layer.zero_grad()
-        losses()[record].backward()
-        for name, parameter in layer.named_parameters():
-            assert parameter.grad is not None
-            truth[name].append(parameter.grad.clone())
-    agree(fast_parts(layer, losses, 3), {name: torch.stack(rows) for name, rows in truth.items()})
+    agree(fast_parts(layer, losses, 3), true_gradients(layer, lambda record: losses()[record], 3))  # of one forward pass of torch's own
 
 
 @pytest.mark.parametrize("first", [True, False])

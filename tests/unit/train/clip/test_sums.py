@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from helpers import make_run
 from torch import Tensor, nn
 
 import lethe
@@ -74,38 +75,25 @@ def test_records_are_never_added_in_less_than_float64(width: int) -> None:
     assert bool((exact == 1 + 2.0**-40).all())
 
 
-def test_what_may_have_vanished_counts_as_there() -> None:
+def test_what_may_have_vanished_counts_as_there_and_rounding_alone_is_not_brought_to_the_norm() -> None:
     """Each of n numbers below the smallest normal one may be missing from what was measured."""
     group, tiny = groups.as_groups(1.0)[0], torch.finfo(torch.float32).tiny
-    for squared in (0.0, 1e-70):
-        weights = sums.clip_weights(
-            torch.tensor([squared], dtype=torch.float64), group, METHODS["normalise"], numbers=9, dtype=torch.float32
-        )
-        assert float(weights) <= 1 / math.sqrt(4 * 9 * tiny) * (1 + 1e-6)
 
+    def weights(*squared: float, whole: Tensor | None = None) -> list[float]:
+        found = sums.clip_weights(torch.tensor(squared).double(), group, METHODS["normalise"], numbers=9, dtype=torch.float32, whole=whole)
+        return found.tolist()
 
-def test_a_group_of_rounding_alone_is_not_brought_to_the_norm() -> None:
-    group = groups.as_groups(1.0)[0]
-    squared, whole = torch.tensor([1e-14, 1e-2]).double(), torch.tensor([1.0, 1.0]).double()
-    weights = sums.clip_weights(squared, group, METHODS["normalise"], numbers=9, dtype=torch.float32, whole=whole)
-    assert float(weights[0]) * 1e-7 < 1e-3
-    assert float(weights[1]) * 0.1 == pytest.approx(1.0, rel=1e-5)
+    assert max(weights(0.0, 1e-70)) <= 1 / math.sqrt(4 * 9 * tiny) * (1 + 1e-6)
+    small, large = weights(1e-14, 1e-2, whole=torch.ones(2).double())
+    assert small * 1e-7 < 1e-3
+    assert large * 0.1 == pytest.approx(1.0, rel=1e-5)
 
 
 GROUPS = (Group(parameters=("*",), clip_norm=2.0),)
 
 
 def run_of(records: int, batches: lethe.batches.Poisson | lethe.batches.Full) -> lethe.Run:
-    return lethe.Run(
-        records=records,
-        batches=batches,
-        steps=1,
-        step_size=1.0,
-        clip_norm=2.0,
-        noise_multiplier=1.0,
-        release="all",
-        neighbours="replace_one",
-    )
+    return make_run(records=records, batches=batches, steps=1, clip_norm=2.0, noise_multiplier=1.0, release="all")
 
 
 def test_sixty_thousand_records_lose_three_parts_in_a_hundred_thousand() -> None:
@@ -120,6 +108,10 @@ def test_sixty_thousand_records_lose_three_parts_in_a_hundred_thousand() -> None
 
 
 def test_it_is_said_where_it_is_more_than_a_thousandth_and_refused_where_half_is_lost() -> None:
+    assert largest_batch(run_of(10**6, lethe.batches.Poisson(1000))) == math.ceil(1000 + 12 * math.sqrt(1000) + 100)
+    assert largest_batch(run_of(50, lethe.batches.Poisson(10))) == 50
+    assert largest_batch(run_of(10**6, lethe.batches.Poisson(1000, truncate_at=1200))) == 1200
+    assert largest_batch(run_of(70, lethe.batches.Full())) == 70
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         margin_of(run_of(600_000, lethe.batches.Full()), None, processes=1)
@@ -127,13 +119,6 @@ def test_it_is_said_where_it_is_more_than_a_thousandth_and_refused_where_half_is
         margin_of(run_of(2_000_000, lethe.batches.Full()), None, processes=1)
     with pytest.raises(InputError, match="smaller batches"):
         margin_of(run_of(50_000_000, lethe.batches.Full()), None, processes=1)
-
-
-def test_random_batches_are_taken_at_a_size_that_they_never_have() -> None:
-    assert largest_batch(run_of(10**6, lethe.batches.Poisson(1000))) == math.ceil(1000 + 12 * math.sqrt(1000) + 100)
-    assert largest_batch(run_of(50, lethe.batches.Poisson(10))) == 50
-    assert largest_batch(run_of(10**6, lethe.batches.Poisson(1000, truncate_at=1200))) == 1200
-    assert largest_batch(run_of(70, lethe.batches.Full())) == 70
 
 
 def test_a_batch_that_failed_half_way_leaves_the_sums_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:

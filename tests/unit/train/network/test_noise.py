@@ -137,19 +137,14 @@ def test_a_later_start_keeps_the_batches_and_changes_the_noise() -> None:
     "make",
     [lambda seed: torch.Generator().manual_seed(seed), np.random.default_rng, lambda seed: np.random.Generator(np.random.MT19937(seed))],
 )
-def test_a_digest_tells_states_apart(make: Any) -> None:
+def test_a_digest_tells_states_apart_and_which_streams_are_the_same(make: Any) -> None:
     assert state_digest(make(1)) == state_digest(make(1))
     used = make(1)
     torch.rand(1, generator=used) if isinstance(used, torch.Generator) else used.random()
     assert len({state_digest(one) for one in (make(1), make(2), used)}) == 3
-
-
-def test_which_streams_are_the_same() -> None:
-    one, generator = torch.Generator().manual_seed(1), np.random.default_rng(0)
-    assert same_stream(one, one)
-    assert same_stream(one, torch.Generator().manual_seed(1))
-    others = [(one, torch.Generator().manual_seed(2)), (fresh_generator(CPU), fresh_generator(CPU)), (None, None), (one, None)]
-    others.append((generator, generator))  # of batches it cannot be
+    own = isinstance(used, torch.Generator)  # of batches no other can be
+    assert same_stream(used, used) == same_stream(make(1), make(1)) == own
+    others = [(make(1), make(2)), (make(1), used), (fresh_generator(CPU), fresh_generator(CPU)), (None, None), (make(1), None)]
     assert not any(same_stream(*pair) for pair in others)
 
 
