@@ -1,7 +1,5 @@
 """tools/beside.py: both commands run at once, what one says is printed whole after the other, and Ctrl-C leaves neither behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

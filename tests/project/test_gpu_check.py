@@ -1,7 +1,5 @@
 """benchmarks/gpu_check.py: what it says without a GPU, and that it works over gloo."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """benchmarks/step_cost.py: what it measures of a small model, and how it says no."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -3,8 +3,6 @@
 A list that means fewer designs is made from their facts, so that a new one joins it by itself.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any

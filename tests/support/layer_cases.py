@@ -1,7 +1,5 @@
 """Every layer that has a rule, and some without, the shape of a record for it; and the slow truth: each record alone, by autograd."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Records in memory and the same in blocks, for the tests of partitioned tables."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Preprocessing, by public ranges and by released ones: what comes out, at what price, and what is said of ranges that tell little."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Private regressions: what they cost, what they minimise, and ranges of targets: truncated at, released, or given and narrowed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs along envelopes, with noise that wanes, and with every iterate certified: what is released, and of which bound its noise is."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """A total divided among steps: of one try of a private search, or of fits one after the other; every step is paid for."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """What `lethe train` writes of an estimator that released more than a run: a sealed statement, and what nobody can make of it."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every conversion: its digits, its printed numbers, its inverse, its direction of rounding."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath

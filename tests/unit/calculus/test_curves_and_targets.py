@@ -1,7 +1,5 @@
 """Rényi curves, targets and trade-off functions, against closed forms and brute force."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath

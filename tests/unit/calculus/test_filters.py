@@ -3,8 +3,6 @@
 The loss of Gaussian steps of zCDP cost c is N(c, 2c), exactly.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

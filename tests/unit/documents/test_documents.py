@@ -1,7 +1,5 @@
 """Files for another verb, folders that are written whole or not at all, and fields as text."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

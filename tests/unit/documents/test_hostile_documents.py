@@ -1,7 +1,5 @@
 """Documents and array files made to hurt: each gets one clear error, at once, and no memory."""
 
-from __future__ import annotations
-
 import json
 import resource
 import zipfile

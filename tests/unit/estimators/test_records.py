@@ -1,7 +1,5 @@
 """Records as training reads them: gradients, bounds that are reached and not passed, enormous and doubled entries, rows of users."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which steps are probed, what is between them, the exponential fit, and the data: public ones drawn evenly, and generated ones."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

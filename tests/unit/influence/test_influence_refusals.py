@@ -1,7 +1,5 @@
 """What the estimators of influence refuse: the call, and what the error names; private data above all, with the reason."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

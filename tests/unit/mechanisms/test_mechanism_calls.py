@@ -3,8 +3,6 @@
 Every mechanism and solver that takes a generator says so, and claims nothing, once it is given one.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import math

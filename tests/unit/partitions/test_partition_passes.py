@@ -1,7 +1,5 @@
 """A pass counts every block once, in a fixed order, whatever is repeated, lost or changed on the way; and no row beyond its bound."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import time

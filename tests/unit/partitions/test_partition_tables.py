@@ -1,7 +1,5 @@
 """Tables in blocks are read as they are declared, one task a partition; one unlike the others, or that does not go on, is named."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A Run: its documents, the numbers that follow from its fields, its unit and neighbours, and the precision that training adds."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

@@ -1,7 +1,5 @@
 """Positions of a record in a pass, and passes that end at an average: the engine on each path, exact linear runs; budgets of slots."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The shift engine against slow truths, published values and exact linear runs; what must hold of every run; pooling; bounded domains."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What clipped sums keep, in all three ways: parts, orders, groups, units, methods, what is not finite; and what the fast way follows."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Models and losses in which records meet: refused, or trained record by record, every time; and what only looks like it."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Per-layer clipping: each layer is clipped and added as its gradient arrives in the backward pass, and nothing of it is kept."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Collate functions and data sets: refused where a row is made of other records than its own, left alone where it is not."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

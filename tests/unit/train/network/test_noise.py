@@ -1,7 +1,5 @@
 """Normal noise, also on a grid, and the generators that it comes from: which streams are the same, and that every start has its own."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import itertools
