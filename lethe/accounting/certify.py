@@ -1,7 +1,5 @@
 """certify: try every theorem on a run, or on its beginnings, keep the smallest epsilon, record why not the rest."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """compare: what every theorem, ours and the published, says of a run, and why it is used or not; once, or along a sweep."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import overload
 

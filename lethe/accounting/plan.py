@@ -1,7 +1,5 @@
 """plan: fill in the smallest noise that meets a privacy target."""
 
-from __future__ import annotations
-
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems
 from lethe.calculus.any_guarantee import noise_scaled
 from lethe.calculus.composition import overshoot, require_target

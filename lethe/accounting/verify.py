@@ -1,7 +1,5 @@
 """verify: does a certificate follow from its run, who sealed it, and does it belong to these weights?"""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass

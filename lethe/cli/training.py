@@ -1,7 +1,5 @@
 """The verbs that train, `train`, `demo` and `audit`, and those around a table of one's own, `init` and `predict`."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -17,8 +17,6 @@ In both $m = \hat m\,(1 - d\sigma^2/\|\hat m\|^2)_+$, which is nearer to the tru
 share nothing nothing is taken off. Of a regression R' is a fifth larger.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What can be audited from the command line: a training of `lethe train`, a run, or anybody's functions, found by their names."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import os
