@@ -13,7 +13,7 @@ import lethe
 from lethe.accounting.verify import load
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import parse_document, parse_value, to_yaml, write_document
-from lethe.jobs.audit.job import AuditJob
+from lethe.jobs.audit import AuditJob
 from lethe.jobs.demo import Demo
 from lethe.jobs.training import Job
 from lethe.report.subject import subject_of
