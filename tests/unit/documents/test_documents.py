@@ -19,7 +19,7 @@ import lethe
 from lethe.accounting.verify import load
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import parse_document, parse_value, read_document, to_yaml, write_document
-from lethe.jobs.audit.job import AuditJob
+from lethe.jobs.audit import AuditJob
 from lethe.jobs.datasets import load_table
 from lethe.jobs.demo import Demo
 from lethe.jobs.training import Job
