@@ -1,7 +1,5 @@
 """The public names: few, each with one meaning, on a page; those of a namespace are sent there."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re
