@@ -1,7 +1,5 @@
 """The cost of a cap on the size of random batches: in delta, or, of Poisson batches that are cut uniformly, within the divergence."""
 
-from __future__ import annotations
-
 import math
 
 from scipy import special
