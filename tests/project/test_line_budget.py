@@ -8,7 +8,7 @@ from repository import ROOT
 BUDGET = {
     "accounting": 2_200,
     "audit": 3_000,
-    "calculus": 5_050,
+    "calculus": 5_180,
     "certificates": 2_300,
     "cli": 1_250,
     "documents": 650,
@@ -30,7 +30,7 @@ BUDGET = {
     "train": 12_250,
     "utility": 200,
 }
-LINES, FILES, TESTS = 65_000, 450, 56_200
+LINES, FILES, TESTS = 65_180, 450, 56_200
 
 
 def lines_of(folder: str) -> Counter[str]:

@@ -81,8 +81,8 @@ def test_many_costs_are_rounded_up() -> None:
 
 
 def test_one_bin_is_full_batches() -> None:
-    for neighbours in ("zero_out", "add_or_remove", "replace_one"):
-        run = bins_run(records=10, passes=7, neighbours=neighbours)
+    for relation in RELATIONS:
+        run = bins_run(records=10, passes=7, neighbours=relation)
         full = lethe.certify(run.replace(batches=lethe.batches.Full()), 1e-5).epsilon
         assert lethe.certify(run, 1e-5).epsilon == pytest.approx(full, rel=1e-12)
         assert BallsInBinsTheorem().bound(run).guarantee.epsilon(1e-5) == pytest.approx(full, rel=1e-12)
