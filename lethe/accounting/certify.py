@@ -1,7 +1,5 @@
 """certify: try every theorem on a run, or on its beginnings, keep the smallest epsilon, record why not the rest."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable, Sequence
@@ -127,13 +125,14 @@ def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str]
 
 def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certificate:
     """The certificate that these verdicts on `run` allow."""
-    require_room(run, delta)
     # A number that cannot be an epsilon, whoever computed it, proves nothing.
     epsilons = {verdict.theorem.name: as_bound(verdict.bound.guarantee.epsilon(delta)) for verdict in verdicts if verdict.bound is not None}
     # Of a seeded run nothing is proved: the theorem that is named is the one that fresh noise would have been certified by.
     fresh = [(verdict.theorem.name, verdict.with_fresh_noise) for verdict in verdicts if verdict.with_fresh_noise is not None]
     ranks = epsilons | {name: as_bound(bound.guarantee.epsilon(delta)) for name, bound in fresh}
     usable = [verdict for verdict in verdicts if verdict.usable]
+    if all(ranks[verdict.theorem.name] == math.inf for verdict in usable):
+        require_room(run, delta)
     if not usable:
         raise HypothesisError(
             f"no theorem that was tried can certify run {run.run_id}: {reasons_of(verdicts)}",
@@ -196,19 +195,12 @@ def _other(verdict: Verdict, epsilon: float | None, best: float) -> Other:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Cumulative:
-    """Epsilons at some steps.
-
-    Args:
-        delta: at which they hold.
-        steps: after how many steps the run is taken to stop, ascending.
-        every_iterate: epsilon of all iterates up to there.
-        last_iterate: epsilon of that iterate alone; inf where some touch has no noise after it yet.
-    """
+    """Epsilons at a delta, had the run stopped after some of its steps, ascending."""
 
     delta: float
     steps: tuple[int, ...]
-    every_iterate: tuple[float, ...]
-    last_iterate: tuple[float, ...]
+    every_iterate: tuple[float, ...]  # epsilon of all iterates up to there
+    last_iterate: tuple[float, ...]  # of that iterate alone; inf where some touch has no noise after it yet
 
     def __repr__(self) -> str:
         return f"Cumulative({len(self.steps)} places up to step {self.steps[-1]}, delta {self.delta:g})"

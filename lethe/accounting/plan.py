@@ -1,7 +1,5 @@
 """plan: fill in the smallest noise that meets a privacy target."""
 
-from __future__ import annotations
-
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems
 from lethe.calculus.any_guarantee import drawn_afresh, noise_scaled
 from lethe.calculus.composition import overshoot, require_target
@@ -18,9 +16,7 @@ from lethe.theorems.truncation import require_room, truncation_slack
 
 # Relative width to which the noise is found, and where each look takes a third of a second; the answer is its upper end.
 _TOLERANCE, _TOLERANCE_IF_SLOW, _ROUGHLY = 1e-7, 5e-7, 1e-4
-
-# What the noise is raised by where iterates are hidden and their precision is not known yet: training counts their rounding, which costs
-# float64 less than this.
+# Where iterates are hidden and their precision is not known yet: training counts their rounding, which costs float64 less than this.
 _ROOM_FOR_ROUNDING = 1e-5
 
 
@@ -86,15 +82,6 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
             source="noise_budget",
             remedy="take the rho with lethe.guarantees.ZCDP(rho).epsilon(delta) <= epsilon for noise_budget, or drop noise_budget.",
         )
-    if isinstance(target, ApproxDP):
-        require_room(run, target.delta_bound)
-    elif (slack := truncation_slack(run)) > 0.0:  # a target below what a cap on batches costs, whatever the noise
-        raise InputError(
-            f"target: got {target.describe()}; batches cut at {run.batches.cap} records cost {slack:.4g} in delta, "
-            "which no such target has.",
-            source=f"batches.truncate_at = {run.batches.cap}",
-            remedy="give epsilon and delta, or drop truncate_at.",
-        )
     shape = _shape(run)
     # Every guarantee scales with the noise in closed form, so each theorem judges the run once, whatever the number of trials.
     factor: float | None = None
@@ -102,6 +89,15 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
         if verdict.usable and verdict.bound is not None:
             factor = _smaller_factor(verdict.bound.guarantee, target, factor)
     if factor is None:
+        if isinstance(target, ApproxDP):
+            require_room(run, target.delta_bound)
+        elif (slack := truncation_slack(run)) > 0.0:  # a target below what a cap on batches costs, whatever the noise
+            raise InputError(
+                f"target: got {target.describe()}; batches cut at {run.batches.cap} records cost {slack:.4g} in delta, "
+                "which no such target has.",
+                source=f"batches.truncate_at = {run.batches.cap}",
+                remedy="give epsilon and delta, or drop truncate_at.",
+            )
         raise CalibrationError(
             f"no noise of this shape makes run {run.run_id} meet {target.describe()}: some touch is followed by no noise at all, "
             "or the target is out of reach.",

@@ -2,8 +2,6 @@
 safe side is returned.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable
@@ -42,11 +40,11 @@ def crossing(
 ) -> float:
     """Narrow a bracket between a point where `gap` > 0 and one where `gap` <= 0, and return the latter end.
 
-    Interpolate, truncate, project: inverse interpolation of the ends and the point before them, pulled towards the middle of the bracket, at
-    most one evaluation worse than bisection. Where an end's value is infinite it bisects. The point returned is `passing` itself or one where `gap` <= 0 was evaluated, whatever the
-    shape of `gap`; nan counts as failing. The gap is meant to be monotone between the two ends, which come in any order; the resolution, >
-    0, is how close they may come. Reference: Oliveira & Takahashi 2020, "An enhancement of the bisection method average performance
-    preserving minmax optimality".
+    Interpolate, truncate, project: inverse interpolation of the ends and the point before them, pulled towards the middle of the bracket,
+    at most one evaluation worse than bisection. Where an end's value is infinite it bisects. The point returned is `passing` itself or one
+    where `gap` <= 0 was evaluated, whatever the shape of `gap`; nan counts as failing. The gap is meant to be monotone between the two
+    ends, which come in any order; the resolution, > 0, is how close they may come. Reference: Oliveira & Takahashi 2020, "An enhancement of
+    the bisection method average performance preserving minmax optimality".
     """
     width = abs(passing - failing)
     most = int(count_above(math.log2(max(width / max(resolution, 5e-324), 1.0)), _MOST_HALVINGS)) + 1
@@ -95,9 +93,10 @@ _BEYOND = 1.02
 def smallest(bound: Callable[[float], float], target: float, *, start: float, tolerance: float = 1e-6) -> float:
     r"""Smallest $x > 0$ with $\mathrm{bound}(x) \le \mathrm{target}$ for a nonincreasing bound, from above.
 
-    Brackets outward from `start`, first as far as a bound that falls as 1/x would need, then in factors 2, 4, 16, ..., then narrows on $\log x$ by false position kept inside the bracket, because most
-    bounds are close to a power of the noise: about ten evaluations for the default tolerance. The bound may return infinity, and nan counts
-    as infinity. Target and start are finite and > 0; the tolerance, > 0, is the relative width of the final bracket.
+    Brackets outward from `start`, first as far as a bound that falls as 1/x would need, then in factors 2, 4, 16, ..., then narrows on
+    $\log x$ by interpolation kept inside the bracket, because most bounds are close to a power of the noise: about seven evaluations for
+    the default tolerance. The bound may return infinity, and nan counts as infinity. Target and start are finite and > 0; the tolerance,
+    > 0, is the relative width of the final bracket.
 
     Returns:
         $x$ with $\mathrm{bound}(x) \le$ target evaluated at this very $x$, and, for a nonincreasing bound, at most $1 +$ tolerance times
