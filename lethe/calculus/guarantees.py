@@ -21,9 +21,8 @@ from lethe.calculus.domains import (
 )
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.rounding import exp_above, round_down, round_up
+from lethe.calculus.tradeoffs import TradeOff
 from lethe.calculus.upward_formatting import shown
-
-_TRADEOFF_LEVELS = (0.0, *np.geomspace(1e-4, 60.0, 600).tolist())
 
 
 class Guarantee(ABC):
@@ -47,17 +46,10 @@ class Guarantee(ABC):
     def tradeoff(self, type_one: float) -> float:
         r"""A lower bound of the trade-off function: the least type II error of any test that tells two neighbours apart.
 
-        $$f(\alpha) \ge \max_\epsilon\max\{0,\ 1 - \delta(\epsilon) - e^\epsilon\alpha,\ e^{-\epsilon}(1 - \delta(\epsilon) - \alpha)\}$$
-
-        The largest over 600 $\epsilon$ is returned, rounded down. $\alpha \in [0, 1]$ is the chance of a type I error. Reference: Dong,
-        Roth, Su 2019, arXiv:1905.02383, Proposition 2.5.
+        $\alpha \in [0, 1]$ is the chance of a type I error. About a hundred lines are looked at (`TradeOff`), and the largest is rounded
+        down. Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Proposition 2.5.
         """
-        alpha = require_probability("type_one", type_one)
-        best = 0.0
-        for epsilon in _TRADEOFF_LEVELS:
-            left = 1.0 - self.delta(epsilon)
-            best = max(best, left - math.exp(epsilon) * alpha, math.exp(-epsilon) * (left - alpha))
-        return max(best - 1e-15, 0.0)
+        return float(TradeOff.of(self).type_two(require_probability("type_one", type_one)))
 
     @abstractmethod
     def describe(self) -> str:

@@ -14,7 +14,9 @@ from lethe.accounting.certify import certify as certify_run
 from lethe.accounting.certify import cumulative_privacy
 from lethe.accounting.compare import THEOREM_NAMES, require_over
 from lethe.accounting.compare import compare as compare_theorems
+from lethe.accounting.heuristics import HEURISTIC, last_iterate_heuristic
 from lethe.accounting.plan import plan_with_certificate
+from lethe.calculus.upward_formatting import shown
 from lethe.certificates.comparison import Comparison
 from lethe.certificates.sweep import OVERS
 from lethe.cli.console import (
@@ -56,7 +58,7 @@ def certify(
     as_json: AsJson = False,
     max_epsilon: MaxEpsilon = None,
     allow_large_delta: AllowLargeDelta = False,
-    every: Annotated[bool, typer.Option("--all", help="Try and show every theorem, the published ones too.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every theorem, the published ones too, and attack rates.")] = False,
     output: Annotated[Path | None, file_option("Also write the certificate to this .json file.", *DOCUMENTS)] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -75,7 +77,9 @@ def certify(
     elif comparison is None:
         print(certificate.explain())
     else:
-        print(replace(certificate, others=()).explain())  # the table below says the same of the others
+        print(replace(certificate, others=()).explain(every=True))  # the table below says the same of the others
+        if (guess := last_iterate_heuristic(certificate.run, delta)) is not None:
+            print(f"    {HEURISTIC}: epsilon = {shown(guess)} of the last iterate, if the loss were linear (arXiv:2410.06186)")
         print_tables(terminal(comparison_blocks(comparison)))
     gate(certificate.epsilon, max_epsilon)
 

@@ -29,6 +29,7 @@ from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, With
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.privacy_losses.distributions import LARGEST_LOSS, MOST_INTERVALS, Factor, Losses
 from lethe.calculus.rounding import above, count_above, exp_above
+from lethe.calculus.tradeoffs import lower_hull
 
 _EPS = float(np.finfo(np.float64).eps)
 # What is left of delta eight deviations of a Gaussian loss away.
@@ -81,23 +82,9 @@ def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> t
     dots: list[Dots] = []
     for deltas in ways:
         deltas[0] = variation
-        kept = slice(None) if isinstance(guarantee, GDP) else _lower_hull(np.expm1(levels), deltas)
+        kept = slice(None) if isinstance(guarantee, GDP) else lower_hull(np.expm1(levels), deltas)
         dots.append(Dots(knots[kept], deltas[kept]))
     return connected_losses(dots[0], dots[-1], interval)[: len(dots)]
-
-
-def _lower_hull(across: FloatArray, values: FloatArray) -> list[int]:
-    """Indices of the points on the lower convex hull. To leave out a point is always sound, so its rounding does not matter."""
-    xs, ys = across.tolist(), values.tolist()
-    hull: list[int] = []
-    for new in range(len(xs)):
-        while len(hull) > 1:
-            first, middle = hull[-2], hull[-1]
-            if (xs[middle] - xs[first]) * (ys[new] - ys[first]) > (ys[middle] - ys[first]) * (xs[new] - xs[first]):
-                break
-            hull.pop()
-        hull.append(new)
-    return hull
 
 
 def _deltas(guarantee: Guarantee, levels: FloatArray) -> FloatArray:
