@@ -6,7 +6,7 @@ $$f(\alpha) = \max_\epsilon\max\{0,\ 1 - \delta(\epsilon) - e^\epsilon\alpha,\ e
 
 Any number of these lines is below $f$, so that few of them make the curve too pessimistic, never too optimistic.
 
-Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Propositions 2.5 and 2.12; docs/theory.md, section 12.
+Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Propositions 2.5 and 2.12; docs/theory.md, Lemma 12a.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class AttackRates:
             how far its trade-off curve lies below the proved one. Below 0.01, $\mu$ says nearly all.
         slack: s.
         deltas: $\delta$ by $\epsilon$.
-    Reference: Gomez et al. 2025, arXiv:2503.10945; Kaissis et al. 2024, arXiv:2406.08918; docs/theory.md, section 12.
+    Reference: Gomez et al. 2025, arXiv:2503.10945; Kaissis et al. 2024, arXiv:2406.08918; docs/theory.md, Lemma 12a.
     """
 
     advantage: float
