@@ -16,7 +16,8 @@ from lethe.run.batches import Poisson
 from lethe.run.losses import Loss, Unknown
 from lethe.run.participation import Neighbours
 from lethe.run.run import Run
-from lethe.train.data.loaders import as_source, records_of, refuse_own_batches
+from lethe.train.data.foreign_order import refuse_foreign_order
+from lethe.train.data.loaders import as_source, records_of
 from lethe.train.data.users import ids_of, owners_of
 from lethe.train.distributed.workers import Workers
 
@@ -68,7 +69,7 @@ def planned(
                 )
         return TrainingPlan(run, data, None, run.steps_per_pass if isinstance(run, Run) else 0)  # what is no run is refused by training
     if isinstance(data, DataLoader):
-        refuse_own_batches(data)
+        refuse_foreign_order(data)
         words, data = words._replace(batch_size=words.batch_size or data.batch_size), records_of(data)
     for name in ("epsilon", "delta", "epochs", "batch_size"):
         if getattr(words, name) is None:

@@ -84,6 +84,22 @@ def test_every_word_of_a_run_is_documented() -> None:
         assert name in page
 
 
+def test_the_page_of_samplers_is_the_table_that_refuses_them() -> None:
+    pytest.importorskip("torch")
+    from lethe.train.data.foreign_order import READINGS
+
+    page = (ROOT / "docs" / "choose" / "samplers.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| ")][1:]
+    answers: dict[str, set[str]] = {}
+    for _, classes, proved, _, given in rows:
+        assert set(re.findall(r"`([A-Z]\w+)`", proved)) <= set(lethe.batches.__all__)
+        for name in re.findall(r"`(\w+\.\w+)`", classes):
+            answers.setdefault(name, set()).add(given.partition(":")[0])
+    assert answers.pop("torch.RandomSampler") == {"taken", "refused"}  # with replacement
+    taken = {name: {"taken" if reading.instead is None else "refused"} for name, reading in READINGS.items()}
+    assert answers == {name: answer for name, answer in taken.items() if name != "torch.RandomSampler"}
+
+
 def test_the_schema_on_the_page_is_a_run(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "certify.md").read_text()
     (tmp_path / "run.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[0])

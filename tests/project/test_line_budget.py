@@ -27,7 +27,7 @@ BUDGET = {
     "run": 3_700,
     "studio": 1_050,
     "theorems": 6_800,
-    "train": 12_150,
+    "train": 12_250,
     "utility": 250,
 }
 LINES, FILES, TESTS = 66_900, 450, 65_800

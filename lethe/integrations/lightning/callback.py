@@ -23,7 +23,8 @@ from lethe.run.participation import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine, TrainOptions
 from lethe.train.callbacks.paying import Spender
-from lethe.train.data.loaders import records_of, refuse_own_batches
+from lethe.train.data.foreign_order import refuse_foreign_order
+from lethe.train.data.loaders import records_of
 from lethe.train.data.sources import Source, fields_of
 from lethe.train.data.users import ids_of
 
@@ -149,7 +150,7 @@ class PrivateTraining(RecordedTraining, Callback):
             raise InputError("PrivateTraining: this one has trained.", remedy="make another one; it is another run, and its cost adds up.")
         refuse_trainer(trainer, pl_module, log_private=self._log_private)
         if isinstance(loader := trainer.fit_loop._data_source.instance, DataLoader):
-            refuse_own_batches(loader)  # before a schedule asks for a number of steps, of which some loaders know none
+            refuse_foreign_order(loader)  # before a schedule asks for a number of steps, of which some loaders know none
         if hasattr(trainer.strategy, "configure_ddp"):  # the module is left bare where ddp would wrap it
             self._patches.put(trainer.strategy, "configure_ddp", lambda: begin_alike(trainer.strategy.lightning_module))
 
@@ -163,7 +164,7 @@ class PrivateTraining(RecordedTraining, Callback):
                 source="trainer.fit, train_dataloader",
                 remedy="give DataLoader(dataset, batch_size=..., collate_fn=...) of all private records.",
             )
-        refuse_own_batches(loader)
+        refuse_foreign_order(loader)
         column = (self._users,) if isinstance(self._users, str) else ()
         self._source: Source = records_of(loader, leave_out=column, declared_apart=self._declared_apart)
         self._ids = ids_of(self._users, loader)

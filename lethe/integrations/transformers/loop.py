@@ -23,6 +23,7 @@ from lethe.integrations.transformers.losses import labels_of, with_decoder_input
 from lethe.integrations.transformers.records import checkpoints_of
 from lethe.run.run import Run
 from lethe.train.core.tensors import is_shard
+from lethe.train.data.foreign_order import DESIGN, refuse_foreign_order
 
 # What the training records themselves make: losses, and how much there was to do in a step of a secret number of records.
 PRIVATE = ("loss", "train_loss", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second")
@@ -164,6 +165,13 @@ class PrivateLoop(RecordedTraining, Trainer):
                     "private records, whose number is a public part of the guarantee.",
                     remedy="give a map-style data set, such as datasets.Dataset.",
                 )
+
+            if type(self).get_train_dataloader is not PrivateLoop.get_train_dataloader:
+                raise InputError(
+                    f"get_train_dataloader: {type(self).__name__} has one of its own; {DESIGN}.",
+                    remedy="give train_dataset and data_collator, of which the run makes its batches.",
+                )
+            refuse_foreign_order(self._get_train_sampler() if len(dataset) else None, dataset)
 
             def steps(per_epoch: int) -> int:
                 return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)

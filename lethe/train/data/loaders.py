@@ -13,10 +13,9 @@ from torch.utils import data as torch_data
 from torch.utils.data import DataLoader
 
 from lethe.errors import InputError, LetheWarning
-from lethe.train.data.map_style import READING, MapStyleSource, as_field, length_of
+from lethe.train.data.foreign_order import DESIGN, refuse_foreign_order
+from lethe.train.data.map_style import READING, MapStyleSource, as_field
 from lethe.train.data.sources import Source, TensorSource
-
-_DESIGN = "which records meet which step is the batch design of the run, and part of the privacy guarantee"
 
 
 def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
@@ -29,8 +28,8 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
     """
     if isinstance(data, Source):
         return data
+    refuse_foreign_order(data)
     if isinstance(data, DataLoader):
-        refuse_own_batches(data)
         source = records_of(data, leave_out=leave_out)
         ignored = "batch_size, shuffle, sampler, drop_last, generator and worker_init_fn of the DataLoader are ignored"
         warnings.warn(LetheWarning(f"data: {ignored}: run.batches says how records are drawn, and how many."), stacklevel=3)
@@ -49,12 +48,12 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
     parts = data.tensors if type(data) is torch_data.TensorDataset else tuple(data) if isinstance(data, tuple | list) else (data,)
     if parts and all(isinstance(part, torch.Tensor | np.ndarray | str | os.PathLike) for part in parts):
         return TensorSource(*parts)
-    other = isinstance(data, tuple | list | bytes | torch_data.Sampler) or hasattr(data, "iloc") or not hasattr(type(data), "__getitem__")
+    other = isinstance(data, tuple | list | bytes) or hasattr(data, "iloc") or not hasattr(type(data), "__getitem__")
     if not other or (isinstance(data, list) and data and isinstance(data[0], Mapping)):
         return MapStyleSource(data, leave_out=leave_out)
     raise InputError(
         f"data: got {type(data).__name__}; it needs arrays, .npy files or a map-style data set.",
-        source=_DESIGN,
+        source=DESIGN,
         remedy="give (features, targets) as arrays (.to_numpy()) or .npy files; of a list lethe.train.data.map_style.MapStyleSource(data).",
     )
 
@@ -66,16 +65,3 @@ def records_of(loader: DataLoader[Any], *, leave_out: Collection[str] = (), decl
         return TensorSource(*loader.dataset.tensors)
     reading = {name: getattr(loader, name) for name in READING}
     return MapStyleSource(loader.dataset, collate=collate, leave_out=leave_out, declared_apart=declared_apart, **reading)
-
-
-def refuse_own_batches(loader: DataLoader[Any]) -> None:
-    """Refuse a loader that leaves nothing for the run to draw: without a length, with batches of its own, or a choice among the records."""
-    records, own = length_of(loader.dataset), loader.batch_size is None or type(loader.batch_sampler) is not torch_data.BatchSampler
-    chosen = not own and length_of(loader.sampler) != records and getattr(loader.sampler, "dataset", None) is not loader.dataset
-    if own or chosen:  # but a DistributedSampler's, which divides its data set among processes
-        what = "makes batches of its own" if own else f"draws {length_of(loader.sampler)} of {records} records"
-        raise InputError(
-            f"data: got a DataLoader with a {type(loader.batch_sampler if own else loader.sampler).__name__}, which {what}.",
-            source=_DESIGN,
-            remedy="give DataLoader(dataset, batch_size=...), as it was before accelerator.prepare, of a Subset to leave records out.",
-        )

@@ -15,6 +15,7 @@ import torch
 from helpers import with_fresh_noise
 from small_models import DELTA, RECORDS, arguments, classifier, flat, language_model, padded, private, run_of, sentences, texts
 from torch.nn import functional
+from torch.utils.data import DataLoader, WeightedRandomSampler
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, TrainingArguments
 
 import lethe
@@ -145,6 +146,22 @@ def test_what_contradicts_is_refused_when_the_trainer_is_made(
     given = {"train_dataset": DATA, "delta": DELTA, **({} if "run" in own else {"epsilon": 1.0}), **own}
     with pytest.raises((InputError, UnknownArgumentError), match=f"(?s){said}"):
         PrivateTrainer(model=classifier(), args=arguments(tmp_path, **target | changes), **given)
+
+
+class Weighted(PrivateTrainer):
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return WeightedRandomSampler([1.0] * RECORDS, RECORDS)
+
+
+class OwnLoader(PrivateTrainer):
+    def get_train_dataloader(self) -> Any:
+        return DataLoader(DATA, shuffle=True)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_trainer_with_an_order_of_its_own_is_refused(tmp_path: Path) -> None:
+    for kind, said in ((Weighted, "more often than others"), (OwnLoader, "OwnLoader has one of its own")):
+        with pytest.raises(InputError, match=said):
+            kind(model=classifier(), args=arguments(tmp_path), train_dataset=DATA, epsilon=1.0, delta=DELTA)
 
 
 def test_what_agrees_is_taken(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ ENGINES: list[tuple[dict[str, Any], str]] = [
     ({"data": make_data()}, "batch_size: none was given"),
     ({"run": make_network_run(noise_multiplier=1.0)}, "epsilon: given together with a run"),
     ({"data": loader(batch_size=None, shuffle=False)}, "makes batches of its own"),
-    ({"data": loader(shuffle=False, sampler=WeightedRandomSampler([1.0] * 7, 7))}, "draws 7 of 23 records"),
+    ({"data": loader(shuffle=False, sampler=WeightedRandomSampler([1.0] * 7, 7))}, "draws some records more often"),
     ({"options": TrainOptions(lr_scheduler="cosine")}, "lr_scheduler: PrivacyEngine does not know it"),
 ]
 ENGINES_OF_RUNS: list[tuple[dict[str, Any], str]] = [
