@@ -16,7 +16,6 @@ from lethe.accounting.compare import THEOREM_NAMES, require_over
 from lethe.accounting.compare import compare as compare_theorems
 from lethe.accounting.heuristics import HEURISTIC, last_iterate_heuristic
 from lethe.accounting.plan import plan_with_certificate
-from lethe.calculus.upward_formatting import shown
 from lethe.certificates.comparison import Comparison
 from lethe.certificates.sweep import OVERS
 from lethe.cli.console import (
@@ -79,7 +78,7 @@ def certify(
     else:
         print(replace(certificate, others=()).explain(every=True))  # the table below says the same of the others
         if (guess := last_iterate_heuristic(certificate.run, delta)) is not None:
-            print(f"    {HEURISTIC}: epsilon = {shown(guess)} of the last iterate, if the loss were linear (arXiv:2410.06186)")
+            print(f"    {HEURISTIC}: epsilon = {guess:.4g} of the last iterate, if the loss were linear (arXiv:2410.06186)")
         print_tables(terminal(comparison_blocks(comparison)))
     gate(certificate.epsilon, max_epsilon)
 

@@ -8,7 +8,7 @@ from repository import ROOT
 BUDGET = {
     "accounting": 2_500,
     "audit": 3_000,
-    "calculus": 5_150,
+    "calculus": 5_200,
     "certificates": 2_400,
     "cli": 1_250,
     "documents": 650,
