@@ -39,10 +39,10 @@ PKG :=
 check: $(STAMP)
 ifdef PKG
 	$(BIN)/ruff check lethe/$(PKG) tests/unit/$(PKG)
-	$(WORKERS) $(BIN)/python -m pytest -q -m "not slow and not nightly" tests/unit/$(PKG)
+	$(WORKERS) $(BIN)/python -m pytest -q -m "not nightly" tests/unit/$(PKG)
 else
 	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(BIN)/lint-imports' \
-		$(BIN)/python -m pytest -q -m "not slow and not nightly" -n auto --dist worksteal tests/unit
+		$(BIN)/python -m pytest -q -m "not nightly" -n auto --dist worksteal tests/unit
 endif
 
 # Which lines of lethe/ no test runs; fails below 95 %.
@@ -108,7 +108,7 @@ lowest:
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet uv
 	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct -e ".[dp-accounting]" "pytest>=8.2" "hypothesis>=6.100" "mpmath>=1.3"
-	build/lowest/bin/python -m pytest -q -m "not slow" -p no:cacheprovider tests/unit/calculus tests/unit/run tests/unit/documents
+	build/lowest/bin/python -m pytest -q -p no:cacheprovider tests/unit/calculus tests/unit/run tests/unit/documents
 
 # One set-up for all targets; the stamp is renewed when the project's needs change.
 $(STAMP): pyproject.toml constraints.txt

@@ -1,7 +1,5 @@
 """certify: try every theorem on a run, or on its beginnings, keep the smallest epsilon, record why not the rest."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable, Sequence
@@ -196,19 +194,12 @@ def _other(verdict: Verdict, epsilon: float | None, best: float) -> Other:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Cumulative:
-    """Epsilons at some steps.
-
-    Args:
-        delta: at which they hold.
-        steps: after how many steps the run is taken to stop, ascending.
-        every_iterate: epsilon of all iterates up to there.
-        last_iterate: epsilon of that iterate alone; inf where some touch has no noise after it yet.
-    """
+    """Epsilons at a delta, had the run stopped after some of its steps, ascending."""
 
     delta: float
     steps: tuple[int, ...]
-    every_iterate: tuple[float, ...]
-    last_iterate: tuple[float, ...]
+    every_iterate: tuple[float, ...]  # epsilon of all iterates up to there
+    last_iterate: tuple[float, ...]  # of that iterate alone; inf where some touch has no noise after it yet
 
     def __repr__(self) -> str:
         return f"Cumulative({len(self.steps)} places up to step {self.steps[-1]}, delta {self.delta:g})"

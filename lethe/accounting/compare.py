@@ -1,7 +1,5 @@
 """compare: what every theorem, ours and the published, says of a run, and why it is used or not; once, or along a sweep."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import overload
 
@@ -27,8 +25,6 @@ Callback = Callable[[int, int], None]
 _SAME = 1e-6  # certify takes epsilons that differ by no more for one number computed in two ways
 _LIKE = "give numbers > 0, such as values=[10, 20, 50]."
 _POINTS = 11  # of a default sweep; odd, so that the run itself is the middle one of most
-_TENTH = 0.1
-_DECADES = 3.0  # of delta, up and down
 THEOREM_NAMES = tuple(theorem.name for theorem in ALL)
 """Of all that can be compared."""
 
@@ -220,8 +216,8 @@ def _grid(run: Run, over: Over, delta: float) -> tuple[float, ...]:
             fitting = {max(1, run.records // (groups * max(1, round(run.records / (size * groups))))) for size in fitting}
         return tuple(sorted(size for size in fitting | {run.batch_size} if run.records // size % groups == 0))
     if over == "delta":
-        most = max(own, min(own * 10**_DECADES, _TENTH / run.records))
-        deltas = {float(f"{value:.4g}") for value in np.geomspace(own * 10**-_DECADES, most, _POINTS)}
+        most = max(own, min(own * 1e3, 0.1 / run.records))
+        deltas = {float(f"{value:.4g}") for value in np.geomspace(own * 1e-3, most, _POINTS)}
         return tuple(sorted({value for value in deltas if value <= most} | {own}))
     if own == 0:
         most = own_value(run, "smoothness", delta) or 1.0

@@ -1,7 +1,5 @@
 """The rules that compute a statement's guarantee again, from the numbers of its mechanism."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Translation of dp_accounting's relations and events into Lethe's."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Iterator

@@ -25,29 +25,17 @@ _ROUNDING = 1e-6  # a theorem that says less of what may be seen has to be bette
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SolutionCertificate:
-    r"""A proved $(\epsilon, \delta)$ for a solution: replace one record, n public.
-
-    Args:
-        epsilon: the smaller of the two.
-        delta: the one asked for.
-        basis: "phases", which covers all iterates, or the theorem about the last one.
-        release: what may be seen: "all" iterates, or the "last" only.
-        phases: the guarantee of the solution's phases.
-        certificate: of the last iterate; None where there is no recursion.
-        beside: what the phases before the recursion cost at delta, on records of their own; 0 without any.
-        records: how many the solution is of.
-        with_fresh_noise: of a seeded solution, whose epsilon is infinite, what would hold had its noise been drawn fresh; else None.
-    """
+    r"""A proved $(\epsilon, \delta)$ for a solution, the smaller of two: replace one record, n public."""
 
     epsilon: float
     delta: float
-    basis: str
-    release: Literal["last", "all"]
-    phases: Guarantee
-    certificate: Certificate | None
-    beside: float
+    basis: str  # "phases", which covers all iterates, or the theorem about the last one
+    release: Literal["last", "all"]  # what may be seen
+    phases: Guarantee  # of the solution's phases
+    certificate: Certificate | None  # of the last iterate; None where there is no recursion
+    beside: float  # what the phases before the recursion cost at delta, on records of their own; 0 without any
     records: int
-    with_fresh_noise: SolutionCertificate | None = None
+    with_fresh_noise: SolutionCertificate | None = None  # of a seeded solution, whose epsilon is infinite, had its noise been drawn fresh
 
     def __repr__(self) -> str:
         return f"SolutionCertificate(({self.epsilon:.6g}, {self.delta:g})-DP, by {self.basis}, release {self.release})"

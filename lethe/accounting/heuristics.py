@@ -78,7 +78,7 @@ def _profile(moves: FloatArray, chances: FloatArray, replaced: bool) -> Callable
 
     def delta(epsilon: float) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
-            ways = np.concatenate((beyond - math.exp(epsilon) * others[0], others[1] - math.exp(epsilon) * before))
+            ways = np.concatenate((beyond - np.exp(epsilon) * others[0], others[1] - np.exp(epsilon) * before))
         return min(max(float(np.nanmax(ways)), 0.0), 1.0)
 
     return delta

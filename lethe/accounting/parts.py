@@ -1,7 +1,5 @@
 """What a total is made of: every kind of document as a guarantee that was computed again, with what it declares."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """plan: fill in the smallest noise that meets a privacy target."""
 
-from __future__ import annotations
-
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems
 from lethe.calculus.any_guarantee import noise_scaled
 from lethe.calculus.composition import overshoot, require_target
@@ -16,11 +14,8 @@ from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.theorems.truncation import require_room, truncation_slack
 
-# Relative width to which the noise is found; the answer is its upper end.
-_TOLERANCE = 1e-7
-
-# What the noise is raised by where iterates are hidden and their precision is not known yet: training counts their rounding, which costs
-# float64 less than this.
+_TOLERANCE = 1e-7  # relative width to which the noise is found; the answer is its upper end
+# Where iterates are hidden and their precision is not known yet: training counts their rounding, which costs float64 less than this.
 _ROOM_FOR_ROUNDING = 1e-5
 
 

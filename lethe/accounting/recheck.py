@@ -136,11 +136,8 @@ class RecheckedStatement:
 
     @property
     def declared(self) -> tuple[Finding, ...]:
-        """What it rests on that nothing proves: numbers that are only written, and its declared hypotheses.
-
-        A file may leave hypotheses out. So that of files the mechanism ran as its numbers say, and that parts are disjoint, is told here
-        whatever the file lists.
-        """
+        """What it rests on that nothing proves, whatever its file lists: numbers that are only written, that the mechanism ran as they
+        say, that parts are disjoint, and its declared hypotheses."""
         numbers = [holds("guarantee", f"of {name}, taken as it is written", evidence="declared") for name in self.computed.stated]
         numbers += [holds("guarantee", f"of {line}", evidence="declared") for line in self.computed.assumed]
         if self.computed.unseen:
@@ -155,9 +152,8 @@ class RecheckedStatement:
 def recheck_statement(statement: Statement) -> RecheckedStatement:
     """Compute the guarantee of a statement from the numbers of its mechanism, and compare it with what it says.
 
-    That the mechanism ran with these numbers nothing shows: what it rests on is enforced only by the word of the code, and of a file
-    declared; a seal that is believed says that it did. A statement without numbers, or of a mechanism that is not known here, keeps its
-    guarantee, named in `stated`.
+    That the mechanism ran with these numbers nothing shows but a seal that is believed. A statement without numbers, or of a mechanism
+    that is not known here, keeps its guarantee, named in `stated`.
 
     Raises:
         InputError: what it says does not follow from its numbers, or its seal is broken.

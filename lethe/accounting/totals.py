@@ -186,10 +186,8 @@ class Total(Claims):
     def from_dict(cls, content: dict[str, Any], *, source: str | None = None, key: PublicKey | None = None) -> Total:
         """The total of the documents in plain data that `to_dict` wrote: every part is computed again, and so is their composition.
 
-        Args:
-            content: plain data.
-            source: where it is from, for messages.
-            key: whose seals are believed; None: this installation's and its team's.
+        `source` is where `content` is from, for messages; `key` whose seals are believed, None: this installation's and its team's.
+
         Raises:
             InputError: it holds no total, or what it says does not follow from its parts.
         """

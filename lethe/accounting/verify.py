@@ -1,7 +1,5 @@
 """verify: does a certificate follow from its run, who sealed it, and does it belong to these weights?"""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -107,11 +105,8 @@ def _belongs_to(seal: Seal[Any] | None, digest: str, named: str) -> Answer:
 
 
 def load(path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Document:
-    """The certificate, statement or total in a file.
+    """The certificate, statement or total in the file at `path`; `key` is whose seals are believed, None: this installation's, its team's.
 
-    Args:
-        path: of the file.
-        key: whose seals are believed; None: this installation's and its team's.
     Raises:
         InputError: the file cannot be read, or holds something else.
     """

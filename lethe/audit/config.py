@@ -1,7 +1,5 @@
 """AuditConfig: one audit, described in full before anything is trained."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated, ClassVar, Literal, TypeAlias
 

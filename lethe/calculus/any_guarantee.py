@@ -1,7 +1,5 @@
 """What needs to know every kind of guarantee: composition on the same data, reading from JSON, the neighbours meant, scaled noise."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

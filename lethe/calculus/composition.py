@@ -3,8 +3,6 @@
 Every rule here holds for adaptive composition: a step may depend on what the steps before it released.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Protocol, cast, runtime_checkable

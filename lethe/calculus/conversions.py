@@ -1,7 +1,5 @@
 """From profiles, Gaussian DP, Rényi DP and zCDP to (epsilon, delta) and back: published conversions, each rounded to the safe side."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache

@@ -2,8 +2,6 @@
 safe side is returned.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable

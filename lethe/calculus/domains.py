@@ -1,7 +1,5 @@
 """Ranges of privacy parameters: a value outside its range is an `InputError`."""
 
-from __future__ import annotations
-
 import math
 import operator
 from typing import SupportsFloat, SupportsIndex, cast

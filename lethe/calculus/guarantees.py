@@ -1,7 +1,5 @@
 """Guarantees: frozen statements about a mechanism, each able to say its epsilon at a delta, its delta at an epsilon, and itself in JSON."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields

@@ -4,8 +4,6 @@ $(\epsilon, \delta)$-DP lets a mechanism that publishes each record whole with c
 of the n on average, so such a statement promises nothing to somebody; practice stays at $\delta \le 1/(10n)$ or far below.
 """
 
-from __future__ import annotations
-
 import warnings
 from fractions import Fraction
 

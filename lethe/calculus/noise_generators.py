@@ -1,7 +1,5 @@
 """Random generators for noise in NumPy."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -3,8 +3,6 @@ r"""Tails of the normal distribution in log space, accurate in the far tail.
 Everything here that is a bound is rounded up, so that whoever builds on it inherits the safe side.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

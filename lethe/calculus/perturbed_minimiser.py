@@ -1,7 +1,5 @@
 r"""PerturbedMinimiser: the privacy profile of a minimiser of a tilted objective, alone and beside Gaussian releases."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -5,8 +5,6 @@ What is not a number, or negative where it cannot be, comes out as infinity: a b
 `tests/laws/test_outward_rounding.py` keeps such operations out of all other files.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Formatting of numbers with few digits, rounded so that what is printed still holds: upper bounds up, lower bounds and limits down."""
 
-from __future__ import annotations
-
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 

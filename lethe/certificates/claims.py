@@ -1,7 +1,5 @@
 """Claims: what may be asked of anything that has a guarantee for a number of records, and how its file is read and written."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any, Self, cast

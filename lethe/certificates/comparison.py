@@ -1,7 +1,5 @@
 """Comparison: what every theorem said of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Finding: one hypothesis of a theorem and how it is known: checked, enforced or declared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The parts of a certificate: citations, step constants, theorems not used, relations in words; and how each is read from a file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args

@@ -1,7 +1,5 @@
 """Sweep: what every theorem said of a run along values of one quantity, and which quantities may be varied."""
 
-from __future__ import annotations
-
 import difflib
 from dataclasses import dataclass
 from typing import Any, Literal, get_args

@@ -11,8 +11,6 @@ The bytes that are hashed, format `lethe-tensors-v1`:
 The line says how many bytes follow, so two different sets of tensors never give the same bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

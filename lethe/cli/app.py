@@ -1,7 +1,5 @@
 """The command `lethe`: its verbs, and how errors reach a person."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """What all verbs share: options, names that a shell completes, console output, and the gate of verbs that state an epsilon."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator

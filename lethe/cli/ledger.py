@@ -1,7 +1,5 @@
 """`lethe ledger`: what a data set has left, in a database that a team shares."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`lethe reproduce`, of the figures and tables in `lethe_experiments`, which comes with the source alone; and `lethe studio`."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated

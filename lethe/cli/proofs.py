@@ -1,7 +1,5 @@
 """The verbs of what was proved: `explain`, `verify`, `total`, `report`, and `key`, by which others can tell that a seal is yours."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The verbs of a run: `certify`, `compare` and `plan`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Folders of results: written whole or not at all, and never over somebody else's files."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Results as print, repr and notebooks show them: few lines, long lists of numbers by their number and range."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any

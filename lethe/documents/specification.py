@@ -1,7 +1,5 @@
 """Base classes of all specifications: frozen, validated data with readable errors."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from abc import abstractmethod

@@ -4,8 +4,6 @@ Strict means: no duplicate keys (YAML and JSON both let the last one win silentl
 in YAML too (YAML 1.1 reads it as text). Infinity is written as the text "inf", which strict JSON allows.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

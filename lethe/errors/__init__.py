@@ -14,8 +14,6 @@ A warning says what was done all the same. LetheWarning (a UserWarning) is the r
 record at a time.
 """
 
-from __future__ import annotations
-
 
 class LetheError(Exception):
     """The root of the tree: catch it to catch everything Lethe raises on purpose."""

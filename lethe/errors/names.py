@@ -2,8 +2,6 @@
 has no more, are refused with what to write.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import inspect

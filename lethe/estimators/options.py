@@ -1,7 +1,5 @@
 """EstimatorOptions: what few fits ask for, beside the parameters of an estimator; and what to write for words that are neither."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any

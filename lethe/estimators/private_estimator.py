@@ -1,7 +1,5 @@
 """PrivateEstimator: what every estimator shares. All checks are in fit; nothing of the data is kept but what was released."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import secrets

@@ -1,7 +1,5 @@
 """Private stochastic optimisation where gradients have moments but no bound: problems, mean oracles and solvers, in NumPy."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from lethe.errors.names import refuse_old_name

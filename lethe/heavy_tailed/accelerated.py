@@ -5,8 +5,6 @@ the noise need be zero: it depends on the iterate). D bounds how far the start i
 point of the domain is: the diameter.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Noisy mean gradients of disjoint batches, and clipped gradient descent with several passes over them: the solver to try first."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One pass of clipped SGD for smooth, strongly convex losses, with a weighted average of the iterates: solver, bound and settings."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 r"""The moments of gradients, released from records set aside for it, where nothing public says how large they are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ $$\mu(F(w) - F^*) \le -\beta\min_y\Big[\langle\nabla F^0(w), y - w\rangle + \fra
 for all w of the domain, with $F = F^0 + h$, $F^0$ smooth with constant $\beta$, h convex, the domain's indicator in it.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

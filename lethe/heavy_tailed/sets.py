@@ -1,7 +1,5 @@
 """Closed convex sets that parameters stay in, as projections."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -5,8 +5,6 @@ A plan comes in three kinds. "theory": what the paper's theorem sets, corrected.
 functions of public constants only, so choosing among them costs no privacy; tuning them on the data does.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The mean oracles in the shuffle model, where no one but the users sees a gradient."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from dataclasses import dataclass

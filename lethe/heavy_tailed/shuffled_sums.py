@@ -6,8 +6,6 @@ which every user contributes a share, so that no one need be trusted with the va
 Reference: Cheu, Joseph, Mao, Peng 2021, arXiv:2106.09805, Section 3; Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithm 14.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from dataclasses import dataclass

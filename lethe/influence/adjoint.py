@@ -1,7 +1,5 @@
 """The influence of noise at every step at once: random probes carried backwards along the path of one training."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

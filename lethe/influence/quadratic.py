@@ -1,7 +1,5 @@
 """The influence of noise on a quadratic: exact, from the eigenvalues of its Hessian."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Influence of noise by retraining with slightly more noise at one step; and the training of a linear model that can be repeated."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

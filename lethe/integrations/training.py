@@ -1,7 +1,5 @@
 """What the trainers of other libraries share: the run that they plan, its batches as their loops ask for them, the record at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """Data to train on: scikit-learn's embedded digits, and the user's own npz, csv, csv.gz or parquet files."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence

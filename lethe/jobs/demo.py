@@ -5,8 +5,6 @@ clipped to norm 1, which no record's gradient exceeds at the start from zero (th
 so on the user's own nothing besides the released weights leaks. Its constants were chosen on the digits, which are public.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 from pathlib import Path

@@ -2,8 +2,6 @@
 at the records.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

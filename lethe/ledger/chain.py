@@ -1,7 +1,5 @@
 """The chain: entries that are only ever added, each with the digest of the one before and of its own content; and texts in them."""
 
-from __future__ import annotations
-
 import getpass
 import hashlib
 import json

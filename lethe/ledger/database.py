@@ -4,8 +4,6 @@ Each transaction has a connection of its own: nothing is torn by a fork or a ser
 one file.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3

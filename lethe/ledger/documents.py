@@ -1,7 +1,5 @@
 """Documents: what a reservation or a release rests on, computed again, its price, and the refusals that say what is left."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -3,8 +3,6 @@
 Every entry follows from those before, every row from its entry, every price from its certificate.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The schema's versions: a ledger is made, and brought to the newest one, by Alembic; and what of it is not the ledger's."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The rows beside an entry follow from it, so that whoever reads the chain knows what every table must hold.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sqlalchemy import (

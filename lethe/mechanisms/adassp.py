@@ -15,8 +15,6 @@ $t = \sigma(\sqrt{2D} + \sqrt{2\log(2/\rho)})$ but for a probability $\rho$, and
 Reference: Wang 2018, arXiv:1803.02596, Algorithm 2; Dwork, Talwar, Thakurta, Zhang 2014 (Analyze Gauss) for the noise on $X^\top X$.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 r"""What mechanisms share: weights with their statement, joint statements, and Gaussian noise for releases."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ section 16).
 Reference: Durfee & Rogers 2019, arXiv:1905.04273; Dong, Durfee, Rogers 2020, arXiv:1909.13830; Cesar & Rogers 2021, arXiv:2004.07223.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -11,8 +11,6 @@ $$\varphi(Z) = (a\,m,\ S),\qquad m = \tfrac1P\sum_pz_p,\quad S = \tfrac1P\sum_pz
 so that C + C(C+1)/2 numbers serve CP features. How far one record moves either, and why: docs/theory.md, section 16.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

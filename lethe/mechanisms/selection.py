@@ -20,8 +20,6 @@ Reference: Papernot & Steinke 2022, arXiv:2110.03620, Lemma 7 and Theorems 2 and
 Wang 2024, arXiv:2402.06701 (profiles); Kairouz, Oh, Viswanath 2015, arXiv:1311.0776, Theorem 3.3 and its proof.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

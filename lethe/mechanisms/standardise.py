@@ -8,8 +8,6 @@ $\|\varphi(u)\|$ is 1 iff $\kappa \le 1$ (proof: docs/theory.md, section 16). A 
 sensitivity is $2\sqrt d$, or $\sqrt d$ zeroed out, and it is attained. So the means have the noise that they would have alone.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What mechanisms ask of records: finite tables, rows of bounded norm, targets within bounds, and a public number of records."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, cast
 

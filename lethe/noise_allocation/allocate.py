@@ -1,7 +1,5 @@
 """allocate: spread the noise of a run where it does least harm, at the same certified privacy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

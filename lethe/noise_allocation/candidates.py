@@ -1,7 +1,5 @@
 """Allocation: the way of placing noise that a planner chose, the candidates beside it, and what a person is told of each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

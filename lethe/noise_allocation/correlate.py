@@ -1,7 +1,5 @@
 """correlate: give a run the correlated noise that does least harm to its iterates."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

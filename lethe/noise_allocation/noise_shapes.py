@@ -5,8 +5,6 @@ the influence schedule under composition, where each step pays for itself; the j
 alone needs that nothing else is released; correlated noise, a fixed order.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

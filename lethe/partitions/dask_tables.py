@@ -1,7 +1,5 @@
 """Tables of Dask's collections, and passes on a cluster: one task for each block, whose answer goes to the driver and nowhere else."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 import secrets

@@ -1,7 +1,5 @@
 """Tables of arrays and of files: .npy files, which are mapped and never read whole, and Parquet files, of which a row group is a block."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Sequence

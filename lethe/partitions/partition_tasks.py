@@ -1,7 +1,5 @@
 """The tasks of Dask that a single partition needs, carried out where it is summed: else reads run ahead, and partitions pile up."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Hashable, Sequence
 from graphlib import TopologicalSorter

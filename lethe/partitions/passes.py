@@ -1,7 +1,5 @@
 """One pass: a pure function of each block and of public parameters, carried out anywhere; what comes back counts once for each block."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import deque

@@ -1,7 +1,5 @@
 """Readers: Blocks of frames and of arrays, each checked against what the first of them is."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """How every plot is drawn: one function with settings. The only import of matplotlib, without pyplot: no window, no global state."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A document as one HTML page, as Markdown and as LaTeX: one template a format, and how each writes words that are only words."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable

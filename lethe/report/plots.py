@@ -1,7 +1,5 @@
 """What the plots of commands show: comparisons, sweeps, the demonstration, a plan, an audit, budgets; `drawing.plotted` draws them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime

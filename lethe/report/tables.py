@@ -1,7 +1,5 @@
 """Blocks, sweeps and plans as tables of the terminal; comparisons and reservations as files."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Sequence

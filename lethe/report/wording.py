@@ -1,7 +1,5 @@
 """How numbers, relations, theorems and words of the field are said to a person. Bounds are rounded up, never down."""
 
-from __future__ import annotations
-
 import math
 import re
 from decimal import ROUND_CEILING, Decimal

@@ -1,7 +1,5 @@
 """write: a report in the format that the name of its file asks for."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable, Mapping

@@ -6,8 +6,6 @@ the division are not used in that pass. Designs with batches of random size divi
 A design states facts about itself, and theorems, samplers and planners go by these (`lethe.run.participation`).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """What the steps of a Run descend, each record's loss or the Lipschitz envelope of it, and whether clipping can turn its gradient."""
 
-from __future__ import annotations
-
 from lethe.run.fields import ClipMethod
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run

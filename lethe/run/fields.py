@@ -1,7 +1,5 @@
 """The fields of a Run: their words, what does not go together, and numbers beyond floating point; all fields as plain data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple

@@ -4,8 +4,6 @@ It belongs to the process, not to a thread: threads of joblib begin without the 
 started within the block and does not know what pays refuses to train: its environment tells it so.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Generator

@@ -4,8 +4,6 @@ A Run made of its document holds known words only. One that was changed behind i
 states a participation of its own, is refused by name, by every theorem, trainer and planner, and never taken for the nearest thing known.
 """
 
-from __future__ import annotations
-
 from typing import get_args
 
 from lethe.errors import InputError

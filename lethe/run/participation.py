@@ -11,8 +11,6 @@ A design is used by what it states, never by its name. Whoever reads these facts
 The cases return. The type checker refuses a `match` that leaves one out: the argument would not be Never.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Any, Literal, Never
 

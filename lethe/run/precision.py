@@ -1,7 +1,5 @@
 """The precision of a Run: in which floating-point numbers its iterates are kept, and how far rounding can move two of them apart."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field

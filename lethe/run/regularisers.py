@@ -4,8 +4,6 @@ Three facts matter to a certificate: how strongly convex h is (it contracts), th
 proximal step rounds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar

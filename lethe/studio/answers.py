@@ -1,7 +1,5 @@
 """What the planner shows of a question: numbers, reasons, texts, prices; no number where there is a reason against it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The page of the planner: controls on one side, answers on the other, computed beside the loop that serves the page."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The controls of the planner: what each is called, which words it knows, and what it holds at first."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple, get_args
 

@@ -1,7 +1,5 @@
 """The parts of the planner's page: its controls, each with its label, and its answers."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The server of the planner: on this computer only, for pages of its own only."""
 
-from __future__ import annotations
-
 import socket
 import webbrowser
 from collections.abc import Awaitable, Callable, MutableMapping

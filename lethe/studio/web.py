@@ -1,7 +1,5 @@
 """Shiny and the server below it, and the only imports of them."""
 
-from __future__ import annotations
-
 from lethe.errors import MissingExtraError
 
 try:

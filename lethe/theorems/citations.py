@@ -1,7 +1,5 @@
 """The papers that theorems cite."""
 
-from __future__ import annotations
-
 from lethe.certificates.parts import Citation
 
 PAPERS = {

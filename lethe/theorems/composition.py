@@ -1,8 +1,6 @@
 """Every iterate released, independent noise: the costs of all steps that use a record add up, or a budget filter keeps them below its
 own."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

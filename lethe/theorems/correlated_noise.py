@@ -2,8 +2,6 @@
 one secret bin for each record.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import ClassVar
 

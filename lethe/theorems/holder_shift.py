@@ -5,8 +5,6 @@ distance whether or not the record is touched. Where the record is only known to
 end of the stretch, by what a touch anywhere in it has grown to by then (docs/theory.md, Theorem 4 and section 8).
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 

@@ -5,8 +5,6 @@ Per-record losses whose gradient differences are $H(x - y)$ with a symmetric $-m
 the norm of $I - \lambda H$ or $I - \lambda P H$, rounded up. Scalars give a float, arrays (broadcast together) an array.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Only the last iterate released: the optimal shift."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

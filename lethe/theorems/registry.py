@@ -1,7 +1,5 @@
 """Every theorem Lethe knows, in the order in which ties are settled."""
 
-from __future__ import annotations
-
 from lethe.theorems.base import Theorem
 from lethe.theorems.composition import BudgetFilterTheorem, GaussianComposition
 from lethe.theorems.correlated_noise import CorrelatedBinsTheorem, CorrelatedNoiseTheorem, CorrelatedSampledTheorem

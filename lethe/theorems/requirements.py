@@ -1,7 +1,5 @@
 """Hypotheses that several theorems share, each looked at in one place."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Every iterate released, independent noise: amplification by batches drawn afresh at each step, and by the record's secret batch."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The Lipschitz constant of each step of a run: the smallest whose hypotheses hold, and why it holds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The cost in delta of a cap on the size of random batches."""
 
-from __future__ import annotations
-
 import math
 
 from scipy import special

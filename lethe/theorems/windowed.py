@@ -1,7 +1,5 @@
 """Only the last iterate released, batches drawn afresh at each step: sampling and iteration together."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

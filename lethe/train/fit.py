@@ -1,7 +1,5 @@
 """fit: the entry point of training, for modules, linear models and convex heads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast

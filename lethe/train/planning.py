@@ -1,7 +1,5 @@
 """The run that a training's own words stand for: a target, epochs, a batch size and a clip norm."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple, cast
 

@@ -1,7 +1,5 @@
 """What privacy costs in accuracy: proved bounds of the excess risk."""
 
-from __future__ import annotations
-
 from lethe.utility.excess_risk import excess_risk_bound
 
 __all__ = ["excess_risk_bound"]

@@ -1,7 +1,5 @@
 r"""The excess risk of a run: a proved bound of how far its last iterate stays above the minimum, or why there is none."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

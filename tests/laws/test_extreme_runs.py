@@ -1,7 +1,5 @@
 """Random runs with numbers anywhere in the range of floats: no warning, no crash, no nan, and never less than what linear losses reveal."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from itertools import product

@@ -1,7 +1,5 @@
 """What may turn a bound that is no number into 0 stands in one file: elsewhere such operations are refused, or listed with a reason."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator

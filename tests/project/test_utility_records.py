@@ -1,7 +1,5 @@
 """The benchmark of records: its tables come from its file of results, models of a grid are never taken for results, and it resumes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

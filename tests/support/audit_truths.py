@@ -1,7 +1,5 @@
 """Mechanisms of known epsilon to audit, many audits of one, and what counts as too many bounds above the truth."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The sum of a feature in [0, 1] with Laplace noise of scale 1/4 is 4-DP when one 
 feature is 0, is in the place of a 1. The other feature of a record is its place. So is every feature with a noise of its own.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """What one of several secret bins reveals, known without the transforms under test: by quadrature, and from below."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Literal

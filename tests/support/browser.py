@@ -6,8 +6,6 @@ with chromium() as page:
     assert page.complaints() == []
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

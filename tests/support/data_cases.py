@@ -1,7 +1,5 @@
 """Runs, data and generators for the tests of data sources."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

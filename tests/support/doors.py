@@ -1,7 +1,5 @@
 """Shorthands of tests for `lethe.train.fit`, with its options flat beside its own arguments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lethe.run.run import Run

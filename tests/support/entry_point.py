@@ -1,7 +1,5 @@
 """The real entry point of the command, with its error handling."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """One fit of every public estimator, and of every mechanism, and the numbers that each releases."""
 
-from __future__ import annotations
-
 from collections.abc import Set
 from typing import Any
 

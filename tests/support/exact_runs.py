@@ -1,7 +1,5 @@
 """Runs whose exact privacy is known: every sound theorem that applies to one must say at least its epsilon."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

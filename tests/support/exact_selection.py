@@ -1,7 +1,5 @@
 """The law of the best of a random number of tries, summed over that number, and divergences between finite laws."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

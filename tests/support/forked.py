@@ -1,7 +1,5 @@
 """Processes forked from one that has loaded the library: each starts in milliseconds, where a new interpreter imports for seconds."""
 
-from __future__ import annotations
-
 import multiprocessing
 from multiprocessing.context import ForkServerContext
 

@@ -1,7 +1,5 @@
 """A small table of homes, and a configuration that trains on it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

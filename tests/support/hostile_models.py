@@ -1,7 +1,5 @@
 """Things that people write into models and losses by which records meet, and what the clipper makes of them."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

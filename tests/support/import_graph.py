@@ -3,8 +3,6 @@
 A room is a file or a folder directly under `lethe/`. An arrow goes from a room to another one from which any of its files imports.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import grimp

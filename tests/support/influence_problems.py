@@ -1,7 +1,5 @@
 """Small runs for the estimators, and the influence by means that share nothing with them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Trainings that are killed, and a spy on their noise that knows nothing of the library's journal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

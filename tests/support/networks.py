@@ -1,7 +1,5 @@
 """Small networks for the trainer's tests, the recursion written out by hand, record by record, and a loop of one's own around one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Noisy descent on quadratics, exactly: the mean and the second moments of every mode, step by step. No simulation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Slow truths: what the fast code is compared with. Nothing here is imported from the code under test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

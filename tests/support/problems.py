@@ -1,7 +1,5 @@
 """Small problems for the trainer's tests: data of each kind, runs that fit them, and frozen backbones with a convex head."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Factors, touches and noise of random runs of any length, the same for the same seed."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """A page as a strict reader sees it: every element closed, every attribute known, every address that it would ask for."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 _VOID = {"meta", "link", "br", "img", "hr", "input"}

@@ -1,7 +1,5 @@
 """What the tests of the report share: trainings, audits and folders as they are found, and words of somebody who means harm."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a fresh order in every pass is bounded by besides: parts and relatives of `reshuffled`, to compare it with."""
 
-from __future__ import annotations
-
 from typing import SupportsIndex
 
 import numpy as np

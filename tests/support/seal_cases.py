@@ -1,7 +1,5 @@
 """A sealed certificate, and what somebody who holds its file and keys of his own can make of it."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import json

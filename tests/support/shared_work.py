@@ -1,7 +1,5 @@
 """What processes do in the tests of wrapped and sharded models; each function is called with the rank first."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

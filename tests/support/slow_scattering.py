@@ -1,7 +1,5 @@
 """The scattering transform by its definition: wavelets as formulas in space, convolutions as sums, in double precision."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

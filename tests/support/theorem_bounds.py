@@ -1,7 +1,5 @@
 """Numbers of what a theorem says of a run, and the exact divergence that several of them are compared with."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import special, stats
 

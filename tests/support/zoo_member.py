@@ -1,7 +1,5 @@
 """What a member of the zoo is: a small model of one architecture, a batch for it, and one loss a record."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

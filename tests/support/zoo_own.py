@@ -1,7 +1,5 @@
 """Architectures in plain PyTorch, as people write them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models of pictures and of sound."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zoo_member import TABLE, VMAP, Batch, Member, classes, classified, numbers, tokens, told, words

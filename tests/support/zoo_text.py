@@ -1,7 +1,5 @@
 """Language models, encoders of text, and adapters of peft."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

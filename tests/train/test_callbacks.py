@@ -1,7 +1,5 @@
 """Callbacks of training: what they are told, what they never are, and that their errors cost nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path

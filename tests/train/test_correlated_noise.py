@@ -1,7 +1,5 @@
 """Correlated noise: trainings that are killed and taken up again, and several processes over gloo."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Any

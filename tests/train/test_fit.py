@@ -1,7 +1,5 @@
 """`fit` against the recursion by hand and the planned noise, compiled or not; proximal groups, averages and teachers."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Loops of one's own: as fit trains, with what people put around them; looked into, interrupted, killed, and taken up again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

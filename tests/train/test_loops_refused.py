@@ -1,7 +1,5 @@
 """What leaves the order of a loop, mixes records in it, or writes to parameters beside the step: refused, and nothing moves; or exact."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial

@@ -1,7 +1,5 @@
 """What newcomers type: ten mistakes, and the names of Opacus: they work, or are answered by a line that works as it stands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

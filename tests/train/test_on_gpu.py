@@ -1,7 +1,5 @@
 """Training on a GPU: what holds on the CPU holds there. Skipped where there is none; `make test` on a machine with one runs them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

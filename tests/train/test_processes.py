@@ -1,7 +1,5 @@
 """Several processes over gloo, whole, in DistributedDataParallel or in shards (fully_shard), against one process with the same seed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

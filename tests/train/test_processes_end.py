@@ -1,7 +1,5 @@
 """What processes must agree on, pay for together and are refused in shards; what goes wrong in one ends all, with a reason."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

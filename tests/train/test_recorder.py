@@ -1,7 +1,5 @@
 """The run that was executed is the one that is recorded: batches, noise, clipping, and whether its noise can be made again."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import product

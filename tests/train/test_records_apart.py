@@ -1,7 +1,5 @@
 """Records that meet in a loss or in the padding of their batch are refused, in loops and in fit; the rest is declared; worker processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes that are killed at random times, again and again, until the run is through; and who may write to a journal."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

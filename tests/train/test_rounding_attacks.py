@@ -5,8 +5,6 @@ record decides to which side all are rounded. Sums: the others bring the sum to 
 on; what comes after it adds half a unit of rounding there on one side, and a whole one on the other.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any, NamedTuple

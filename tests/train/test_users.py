@@ -1,7 +1,5 @@
 """Training on users and on records that are mappings, by fit and in loops: by hand, and bit for bit as on records and tuples."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`fit` in the words that people bring, and with every kind of model: the run that they stand for, and what comes back."""
 
-from __future__ import annotations
-
 import io
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Canaries, records that a model remembers if it remembers anything, and trainings with and without them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

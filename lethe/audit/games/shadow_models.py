@@ -3,8 +3,6 @@ r"""Membership inference by shadow models: who is trained on what, and what the 
 How a model is trained, and how the attack learns from the shadow models, are functions of the caller's: nothing here needs a framework.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

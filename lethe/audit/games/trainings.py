@@ -1,7 +1,5 @@
 """Independent trainings through joblib, in this process, in others, or on whatever cluster `joblib.parallel_config` names; their scores."""
 
-from __future__ import annotations
-
 import pickle
 import traceback
 from collections.abc import Callable, Iterable, Iterator

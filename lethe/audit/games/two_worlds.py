@@ -1,7 +1,5 @@
 """The two-world game: many trainings, half of them without the record, each with its own seed, whose scores a file can keep."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import io

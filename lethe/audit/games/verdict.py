@@ -1,7 +1,5 @@
 """From the scores of a game to an audit page: the certified bound, the conditional one, or the reason why there is none."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lethe.audit.games.trainings import OneRunScores, TwoWorldScores

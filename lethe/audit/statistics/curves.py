@@ -4,8 +4,6 @@ r"""What a lower bound is stated for, what is assumed of the trade-off curve, an
 that is not Gaussian can be wrong every time, so what comes out is called conditional.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Annotated, ClassVar, Literal, TypeAlias

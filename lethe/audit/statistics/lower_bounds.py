@@ -1,7 +1,5 @@
 """Scores of many runs in two worlds turned into a result: certified, conditional, credible, or a point estimate."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

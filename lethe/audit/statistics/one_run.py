@@ -4,8 +4,6 @@ A membership attack on models whose members were drawn by coins is such a game: 
 estimate that papers print.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

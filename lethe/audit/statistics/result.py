@@ -1,7 +1,5 @@
 """AuditResult: a lower bound, what kind of statement it is, and its assumptions."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Literal, NamedTuple, Self
 

@@ -3,8 +3,6 @@ r"""Membership scores from losses and confidences, higher for likelier members.
 A score is no statement about privacy: it becomes a bound only in a game, with independent runs or coin-flipped canaries.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special

@@ -1,7 +1,5 @@
 """audit: play a game with a trainer and compare the result with its claim."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Audits of `fit` of a linear model: canaries whose gradient has one direction whatever the model is, scored by displacement or by loss."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

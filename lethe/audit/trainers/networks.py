@@ -1,7 +1,5 @@
 """Audits of `lethe.train.fit` on any network: by its losses, its displacement, or every noisy gradient that it took a step with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

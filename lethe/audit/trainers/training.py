@@ -1,7 +1,5 @@
 """What can be audited: trainers that say which records are looked for, how their models are scored, and what is claimed of them."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ $$H_{e^\epsilon}(P\|Q) = \frac{1}{\ell}E\Big(\sum_j X_j - \ell e^\epsilon\Big)_+
   \text{replace one: } \frac{1}{\ell}E\Big(\sum_j X_j - e^\epsilon\sum_jX'_j\Big)_+$$
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Both are lower-triangular matrices. An array of shape (T,) is the first column o
 diagonal; one of shape (T, T) is the matrix itself.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, special

@@ -1,7 +1,5 @@
 """The best strategy for a pattern of participation: banded Toeplitz, buffered linear Toeplitz, or any lower-triangular matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -2,8 +2,6 @@
 the strategy's noise.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg

@@ -8,8 +8,6 @@ What is kept is a memory of a few rows, each as long as the noise, of which ever
 entry by entry, and so no more sensitive.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ multiplied by $e^{sx}$ and divided by $M(s) = \sum_x p_xe^{sx}$: the sum of the 
 $sK'(s) - K(s) = t$, $K = \log M$ of the sum, it lies where the sum has mass about $e^{-t}$. Reference: Esscher 1932.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The one place that chooses the grid, composes, and allows for the floating point
 that allowance is as small as delta is (docs/theory.md, section 7, "Small deltas").
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -13,8 +13,6 @@ section 7).
 Reference: Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1; Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import NamedTuple

@@ -9,8 +9,6 @@ Several bounds are computed and the smallest counts, since each of them holds by
 - a Rényi curve, which reaches every $\delta > 0$.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Sequence

@@ -8,8 +8,6 @@ denominator, falls in $\alpha$, and both conditions only become easier as $z$ gr
 $(1, \alpha^*]$, and the noises allowed at one order are one $[z^*, \infty)$: bisection finds either.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -18,8 +18,6 @@ Reference: Dong, Roth, Su 2022, arXiv:1905.02383, Theorem 4.2; Zhu, Dong, Wang 2
 arXiv:2207.04380.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

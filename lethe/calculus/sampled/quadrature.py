@@ -14,8 +14,6 @@ Where no pair dominates in every direction (docs/theory.md, the section of that 
 `replaced_excess` and `zeroed_excess` are $V(g_2)$ from above less what the other direction of the pair has, from below.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

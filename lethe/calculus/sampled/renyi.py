@@ -11,8 +11,6 @@ $$A_\alpha - 1 = \sum_{k=2}^{\alpha}\binom{\alpha}{k}q^k(1-q)^{\alpha-k}\left(e^
 by convexity.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial

@@ -4,8 +4,6 @@ Of each noise in the window a share $\beta$ hides whether the record was drawn, 
 the window began. Every window and every share is a bound by itself, so the smallest counts.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Which mechanism trains: the one asked for, or the one of least predicted risk; from public facts only."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass

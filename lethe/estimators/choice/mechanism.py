@@ -1,7 +1,5 @@
 """MechanismPlan and Outcome: what every way to train a linear model makes of a problem."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Training by what is no run: a perturbed minimiser, with the ridge that the public model of the risk asks for, or noisy moments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

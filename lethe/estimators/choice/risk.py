@@ -12,8 +12,6 @@ D, and k scores that add up to nothing and are all as far apart have weights of 
 Less noise is needed for losses of bounded slope: cut ones, and Lipschitz envelopes; each adds a little to the predicted risk.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import lru_cache

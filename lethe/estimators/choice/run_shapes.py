@@ -22,8 +22,6 @@ of a time t ago is $e^{-2ht}$; over a spectrum that falls like $j^{-2}$ that mak
 $t^{-1}$: exponents of a quarter and of a half. A third lies between; on generated data both were as good.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Training by a run: gradient descent on batches, certified for its last iterate, with correlated noise for all of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache, lru_cache
 

@@ -7,8 +7,6 @@ $$z = \frac{\langle w, p\rangle}{\sqrt{\|p - \bar p\|^2/m + s}},\qquad \max(z - 
 averaged over the cells of a grid of positions. Dividing by the patch's own contrast makes bright and dim images alike.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ $$z_p \mapsto V\,\mathrm{diag}\bigl(\max(\lambda, f)^{-1/2}\bigr)V^\top(z_p - m)
 with $\Sigma = V\,\mathrm{diag}(\lambda)V^\top$. The square root that is symmetric leaves every channel as near to itself as whitening can.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self

@@ -28,8 +28,6 @@ Reference: Mallat 2012, Group invariant scattering, arXiv:1101.2286v3; Bruna, Ma
 arXiv:1203.1513v2.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

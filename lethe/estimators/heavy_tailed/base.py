@@ -5,8 +5,6 @@ unpaid. Whatever is released from them costs together as much as the solver does
 whole costs the larger of the two and not their sum.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

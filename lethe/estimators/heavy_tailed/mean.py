@@ -1,7 +1,5 @@
 """The mean of records with heavy tails or outliers, in private."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """Private linear models for features and targets with heavy tails or outliers: least squares, and logistic regression."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import Any, ClassVar, Self
 

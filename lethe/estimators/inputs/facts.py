@@ -1,7 +1,5 @@
 """PublicFacts: all that a mechanism may look at before it is chosen. Nothing here depends on a record, nor on what was released."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal, get_args

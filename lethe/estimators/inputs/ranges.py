@@ -3,8 +3,6 @@
 Warnings of ranges and norms that tell little follow from what was released, and so tell nothing more.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ infinite before it is scaled down, and two entries of one sparse column may be e
 what they do to a sum over records in between has none.
 """
 
-from __future__ import annotations
-
 from numbers import Number
 from typing import Any
 

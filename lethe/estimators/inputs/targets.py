@@ -13,8 +13,6 @@ hundredth of normal targets is left outside where noise is what matters, and few
 released and from public facts.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

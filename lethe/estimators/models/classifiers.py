@@ -1,7 +1,5 @@
 """Private classifiers: logistic regression, binary or multinomial, softmax regression, and a linear support vector machine."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """PrivateLinearModel: what the private linear models share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, ClassVar

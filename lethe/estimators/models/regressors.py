@@ -1,7 +1,5 @@
 """Private regression by least squares: what the regressors share, with a ridge, an l1 penalty or both, and by Huber's loss."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar, Self
 

@@ -17,8 +17,6 @@ In both $m = \hat m\,(1 - d\sigma^2/\|\hat m\|^2)_+$, which is nearer to the tru
 share nothing nothing is taken off. Of a regression R' is a fifth larger.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -149,14 +147,19 @@ def whitened_rows(
     generator: np.random.Generator | None,
 ) -> tuple[Array, WhitenedRows, Statement]:
     """Release what was planned: whitened rows, shape (n, d), how they were made, and what that costs, which does not depend on R."""
-    with np.errstate(divide="ignore", over="ignore"):
-        factors = np.minimum(1.0 / feature_norm, 1.0 / row_norms(table))
-    rows = table * factors.astype(table.dtype)[:, None]  # $v$, of norm at most 1, but for rounding
+    rows = unit_rows(table, feature_norm)
     release = _by_covariance if planned.covariance else _by_mean
     made, statement = release(rows, budget.share(planned.share), budget.neighbours, generator)
     made = replace(made, norm=planned.reach * made.norm)
     made.whiten(rows)
     return rows, made, statement
+
+
+def unit_rows(table: Array, feature_norm: float) -> Array:
+    r"""$v = \tilde x/R$, of the table's own floating-point type, shape (n, d): rows of norm at most 1, but for rounding."""
+    with np.errstate(divide="ignore", over="ignore"):
+        factors = np.minimum(1.0 / feature_norm, 1.0 / row_norms(table))
+    return table * factors.astype(table.dtype)[:, None]
 
 
 def _by_covariance(

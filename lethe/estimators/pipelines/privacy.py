@@ -5,8 +5,6 @@ A part is a private release, declared, or learned nothing; everything else is re
 each counts in full, as a step behind another does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

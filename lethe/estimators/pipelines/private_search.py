@@ -11,8 +11,6 @@ A fit may be that of a pipeline: G is divided among its private steps before any
 the same G for every candidate, and the statement of every fitted step is compared with its part.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

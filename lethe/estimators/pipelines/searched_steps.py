@@ -1,7 +1,5 @@
 """What a private search may fit, a model of this package or a pipeline that ends in one, its candidates, and the two sides of its split."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

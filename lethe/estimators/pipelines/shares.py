@@ -15,8 +15,6 @@ A split by $\mu$ for all of them is not enough: that a fit meets $(\epsilon, \de
 profile, on which the composition depends. With objective perturbation, which `mechanism="auto"` may choose, such a split came to 4.08 of 4.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The number, the names and the types of columns are public, and a step may keep t
 it did not is no more than is known of every estimator here: none fits what it refuses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, Self

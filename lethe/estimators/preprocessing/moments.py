@@ -1,7 +1,5 @@
 """Columns and channels by private second moments: principal components, and whitening."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from functools import partial
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """What private preprocessing shares; and columns by private quantiles: a StandardScaler, and a clipper of columns and rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

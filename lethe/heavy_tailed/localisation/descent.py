@@ -1,7 +1,5 @@
 """Localised noisy clipped subgradient descent, for convex losses that need not be smooth; in rounds for strongly convex ones."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

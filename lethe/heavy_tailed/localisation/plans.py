@@ -1,7 +1,5 @@
 """Schedules of the localised solver: records, step sizes, radii and clip norms of each phase."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise

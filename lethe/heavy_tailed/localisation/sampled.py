@@ -1,7 +1,5 @@
 """The localised solver on small batches drawn in secret: far fewer gradients, for an (epsilon, delta) guarantee."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """A certificate's guarantee as a dp_accounting event, where that is exact and nowhere else."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

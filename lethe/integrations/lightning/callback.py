@@ -1,7 +1,5 @@
 """PrivateTraining: the callback of Lightning by which a module's automatic optimisation takes the steps of a PrivacyEngine."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

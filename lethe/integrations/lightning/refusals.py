@@ -3,8 +3,6 @@
 The classes are those of the package that is in use: `lightning.pytorch`, or `pytorch_lightning`, which has them under other names.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

@@ -1,7 +1,5 @@
 """The steps of a PrivacyEngine in the place of those of Lightning's loop, of losses that the module's own training_step computes."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import warnings

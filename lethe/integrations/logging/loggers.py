@@ -1,7 +1,5 @@
 """TensorBoardLogger and MLflowLogger: where the log of a private training is written to."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """RunLogger: what a log of a private training holds, whatever it is written to: settings, notes, and the certified epsilon so far."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """TrainingArguments under private training: which are honoured, what the others may be, and what they say of the run."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import math

@@ -1,7 +1,5 @@
 """The loop of transformers.Trainer, whose steps are those of a PrivacyEngine."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Sized

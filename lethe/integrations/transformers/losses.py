@@ -1,7 +1,5 @@
 """One loss a record of the models of transformers, normalised by the record's own tokens, and its agreement with the model's own loss."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 taken up again from: Lethe's journal alone, never an earlier checkpoint-N.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

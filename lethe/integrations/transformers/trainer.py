@@ -1,7 +1,5 @@
 """PrivateTrainer: transformers.Trainer, whose steps are those of a PrivacyEngine."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

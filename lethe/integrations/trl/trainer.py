@@ -1,7 +1,5 @@
 """PrivateSFTTrainer: TRL's SFTTrainer, whose steps are those of a PrivacyEngine."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from numbers import Integral

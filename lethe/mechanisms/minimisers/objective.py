@@ -4,8 +4,6 @@ Of blocks one pass gives F, its gradient and its Hessian, so that a step of Newt
 to factor a Hessian, a pass gives F, the gradient and what the preconditioner needs, and each product is a pass of its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

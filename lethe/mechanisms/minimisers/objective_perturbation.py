@@ -14,8 +14,6 @@ convex with Lipschitz gradients, functions of the scores $W^\top u_i$. What it c
 4. *Solver.* Every $\mu_j$ becomes $\sqrt{\mu_j^2+\nu^2}$, $\nu \le 2\eta/(\lambda\tau)$, and 0 a vertex with $\nu$.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import Any

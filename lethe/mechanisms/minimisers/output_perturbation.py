@@ -6,8 +6,6 @@ $$\tilde w + N(0, \sigma^2 I),\qquad \|\tilde w - w^*\| \le \tau/\lambda,\qquad
 is $(s/\sigma)$-GDP with $s = \frac1\lambda(\frac{2G\text{ or }G}n + 2\tau)$ for gradients of norm at most G (docs/theory.md, section 16).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

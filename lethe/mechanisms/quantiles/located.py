@@ -12,8 +12,6 @@ section 16): with $N(0, \sigma^2)$ on each count a histogram is $(\Delta/\sigma)
 follow from those before, and adaptive composition adds the squares of $\mu$. All else is post-processing.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any, Protocol

@@ -19,8 +19,6 @@ Reference: Smith 2011, Privacy-preserving statistical estimation with optimal co
 arXiv:2102.08244.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ the bins that hold records, with at least a noise's worth of records beyond. So 
 outside are only clipped, while all noise that follows is in proportion to the range. All of it is post-processing.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

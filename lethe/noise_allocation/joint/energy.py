@@ -16,8 +16,6 @@ where $\sum_k \lambda_{j(k)} Y_k^2 N_k = \sum_t g_t w_t$ was used. If $g_t \le q
 $\sum_t (q_t - g_t) f_t$. That is a lower bound on the optimum, proved by the numbers $\lambda, Y$ alone, however they were found.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import pairwise

@@ -23,8 +23,6 @@ has as many nonzeros as steps, where the windows N as sums of w would have T tim
 factors differ by at most $e^3$ in one, so that differences of P keep their digits.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

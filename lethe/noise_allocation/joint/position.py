@@ -10,8 +10,6 @@ Payments are feasible exactly if they split each shift $s_j$ over the steps $t \
 to $a_t$. No share limits another, so all of $s_j$ is paid at the step where $\sqrt{q_t}\,L_{j+1}\cdots L_t$ is least.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Reference: Near, Darais, Lefkovitz, Howarth 2025, Guidelines for Evaluating Diff
 doi:10.6028/NIST.SP.800-226.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Iterable
 from dataclasses import replace

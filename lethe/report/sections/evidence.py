@@ -1,7 +1,5 @@
 """What others say of it, as blocks that the report and the terminal share: theorems, audits, totals, accounts of a ledger."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The promise: in one plain sentence, to whom, what it rests on, what would make it void; and what must be read before anything else."""
 
-from __future__ import annotations
-
 import inspect
 
 from lethe.accounting.totals import Total

@@ -3,8 +3,6 @@
 A new loss is a class, a line in `LOSSES` and its tests.
 """
 
-from __future__ import annotations
-
 from lethe.documents.specification import from_tagged
 from lethe.errors import InputError
 from lethe.run.losses.base import Convex, GeneralisedLinear, Holder, Loss, Smooth, StronglyConvex, Unknown, WeaklyConvex

@@ -18,8 +18,6 @@ The early steps of a regression move alike with and without the cut, and noise i
 overstated, since records far on the wrong side pull less.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

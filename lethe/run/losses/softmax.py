@@ -1,7 +1,5 @@
 """Softmax regression, one score for each class: whole, or with its slope cut, of which `logistic` has the lemma."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

@@ -15,8 +15,6 @@ what was asked for, if no $|r_j|$ is above 1/2; this is measured, held below `ER
 Bounds between 1 and $\sqrt2$ count as 1: there the slope can depend on c as steeply as a root does.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

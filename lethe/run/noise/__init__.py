@@ -1,7 +1,5 @@
 """Correlated noise: how the noise of a step depends on that of the steps before it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lethe.documents.specification import from_tagged

@@ -1,7 +1,5 @@
 """Draws: the correlated noise of one training, and the run that says that it was drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 In a Run (and in its document) a schedule is a number, a list, or {schedule: name, ...}.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, cast
 

@@ -4,8 +4,6 @@ Budgets here are in R-units: a step with noise multiplier $\sigma_t$ and cost $a
 sensitivity in the units of $\sigma_t$, composition makes the run $\sqrt R$-GDP and $R/2$-zCDP.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from dataclasses import dataclass

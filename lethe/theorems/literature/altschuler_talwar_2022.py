@@ -1,7 +1,5 @@
 """Altschuler, Talwar 2022: noisy SGD on a bounded domain, amplification by sampling and by iteration in the same noise."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from typing import ClassVar

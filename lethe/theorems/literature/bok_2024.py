@@ -5,8 +5,6 @@ records' gradients and their $\sigma$ is the noise inside the gradient, so that 
 $\tau = \lambda\sigma$ of a run, in parameter units, $L/(b\sigma) = s/\tau$.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

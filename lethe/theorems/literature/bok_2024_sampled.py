@@ -1,7 +1,5 @@
 """Bok, Su and Altschuler 2024: noisy stochastic gradient descent, a fresh uniform batch of fixed size at each step."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

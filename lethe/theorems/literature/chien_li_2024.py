@@ -10,8 +10,6 @@ $D_\tau$ is the diameter or, if smaller, the distance tracked forward, $D_{t+1} 
 $h(z) = z + \lambda Hz^p$ for Hölder gradients. The shift engine also allows payments below s, so it is never looser.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Chourasia, Ye, Shokri 2021: noisy gradient descent on all records, strongly convex losses, by the dynamics of the Rényi divergence."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from scipy import special

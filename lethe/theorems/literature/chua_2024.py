@@ -1,7 +1,5 @@
 """Chua et al. 2024: adaptive batch linear queries, in a fixed order (exact) and in a shuffled order (from below)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

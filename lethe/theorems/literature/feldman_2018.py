@@ -1,7 +1,5 @@
 """Feldman, Mironov, Talwar, Thakurta 2018: privacy amplification by iteration, several passes over fixed batches."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kaissis et al. 2021: the sensitivity index, which is Gaussian composition under another name."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from lethe.calculus.composition import compose_gdp

@@ -1,7 +1,5 @@
 """KR24."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

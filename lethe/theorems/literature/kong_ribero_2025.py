@@ -6,8 +6,6 @@ $\frac{4m}{M+m}$, and says how much noise makes the run $(\alpha, \epsilon)$-Ré
 noise gives.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

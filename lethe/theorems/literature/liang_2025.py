@@ -1,7 +1,5 @@
 """Liang et al. 2025: DP-SGD with smooth losses, unbounded and bounded domains; two of its four bounds are false as stated."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC
 from typing import ClassVar

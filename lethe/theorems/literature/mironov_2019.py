@@ -1,7 +1,5 @@
 """Mironov, Talwar, Zhang 2019: the closed form for Poisson-sampled Gaussian steps, composed."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ye, Shokri 2022: hidden-state mini-batch noisy gradient descent on strongly convex losses, batches fixed by one shuffle."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

@@ -9,8 +9,6 @@ $$z_t = L_t z_{t-1} + s_t - a_t \ge 0, \qquad z_0 = 0, \quad z_T = 0$$
 makes the last iterate $\mu$-GDP with $\mu^2 = \sum_t a_t^2 / \tau_t^2$. The smallest such $\mu$ is found exactly, in O(T).
 """
 
-from __future__ import annotations
-
 import operator
 from dataclasses import dataclass
 from math import frexp, ldexp

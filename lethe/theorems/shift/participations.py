@@ -1,7 +1,5 @@
 """Many paths of one run at once, each touched at its own moments: the optimal mu of each, bounded domain included."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass
 

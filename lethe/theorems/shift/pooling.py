@@ -12,8 +12,6 @@ never better than the start at the last $\tau_0 < \tau$ where it did (or at 0): 
 $z_\tau$. So only the binding moments are candidates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import frexp, ldexp

@@ -14,8 +14,6 @@ $$A_k = \sum_{i \ge k} \omega_i \prod_{k < m \le i} L_m = \omega_k + L_{k+1} A_{
 The run is a noisy iteration over passes with Lipschitz constants $A_0$ and touches $A_j s_j$: the shift engine does the rest.
 """
 
-from __future__ import annotations
-
 from typing import SupportsIndex
 
 import numpy as np

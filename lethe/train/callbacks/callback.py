@@ -1,7 +1,5 @@
 """Callback: what a logger implements, and the facts that training tells it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lethe.certificates.records import TrainingRecord

@@ -1,7 +1,5 @@
 """Paying: a training that is reserved in a ledger before it begins, and settled with the run that was recorded."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Progress of a training: a function that is told of each step, or a bar on a terminal, with the loss and epsilon so far."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

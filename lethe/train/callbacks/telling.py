@@ -1,7 +1,5 @@
 """Telling: calls the callbacks of one training, in process 0, and keeps their errors away from it."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

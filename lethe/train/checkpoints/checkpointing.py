@@ -26,8 +26,6 @@ without noise. They move it again in the next pass, and the noise of step 8 woul
 with noise the iterate is one that the run itself has.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Journal of noisy steps that may have been released, written before each step is taken; and the receipt of what pays for them."""
 
-from __future__ import annotations
-
 import os
 import weakref
 from collections.abc import Sequence

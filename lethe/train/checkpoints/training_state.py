@@ -1,7 +1,5 @@
 """The training state in a checkpoint: saved, validated against the training that continues, and restored."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

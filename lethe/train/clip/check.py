@@ -7,8 +7,6 @@ Random layers give every record the draws of one, so that a batch and a record a
 without being asked through Python, such as the dropout of recurrent layers, is set to 0; draws from a generator of one's own are not seen.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Clipper: the sum of records' clipped gradients, of any function of a batch to one loss a record."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Hashable, Mapping, Sequence

@@ -5,8 +5,6 @@ and a hook on it is handed the gradient in it; what the layer was given is saved
 offloading find it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Full precision for products that are measured or added, whatever the model computes in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Which parameters are clipped together, to which norm, and by which factor."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

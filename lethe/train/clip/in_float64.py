@@ -3,8 +3,6 @@
 See docs/theory.md, section 15.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Records of a batch, and two ways in which they cannot meet: each a batch of one, all together under vmap, or one after another."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a forward pass leaves behind: in parameters and buffers, and in the modules' Python attributes."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """How the gradients of a model's records are computed: by the rules of its layers, by vmap of the model, or one record after another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple

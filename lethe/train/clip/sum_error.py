@@ -1,7 +1,5 @@
 """How far rounding can put a sum of clipped gradients from the exact one, whatever the records are."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import replace

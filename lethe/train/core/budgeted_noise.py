@@ -1,7 +1,5 @@
 """Noise drawn against a privacy budget, by a policy that may look at earlier releases."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Tolerances for comparing two floating-point computations, and the choice of records to compare."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Random generators: fresh from the operating system's entropy for privacy, seeded for tests and benchmarks."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

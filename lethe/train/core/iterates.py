@@ -8,8 +8,6 @@ which is public; training exceeds it with a probability below $e^{-70}$. The pro
 two iterates further apart, and cuts off of a long move what it rounds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 

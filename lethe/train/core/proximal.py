@@ -11,8 +11,6 @@ that is their argmin, not a mere sequence, are accepted:
 - Ridge only rescales the quadratic that a projection on a simplex minimises.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

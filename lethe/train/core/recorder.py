@@ -1,7 +1,5 @@
 """Recorder: what was executed at each step, and the Run that states it."""
 
-from __future__ import annotations
-
 from array import array
 from typing import Any, NamedTuple
 

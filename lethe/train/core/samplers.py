@@ -4,8 +4,6 @@ A batch is a slice or an index tensor, so `rows[batch]` are its rows. The diviso
 batch size, never the length of what was drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import cycle, islice, repeat
 

@@ -1,7 +1,5 @@
 """The parameters of a network, or their gradients, as one vector: checked, and walked through piece by piece."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Mapping
 from itertools import pairwise

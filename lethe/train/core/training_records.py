@@ -1,7 +1,5 @@
 """What a training states for its certificate: what it enforced, what is declared and nobody checked, and the digests of the weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

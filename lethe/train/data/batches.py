@@ -1,7 +1,5 @@
 """Batches of a run: drawn from any step on, divided among processes, split into micro-batches, and read by PyTorch's DataLoader."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field

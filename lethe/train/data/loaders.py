@@ -1,7 +1,5 @@
 """From users' data, and from their DataLoaders, to a data source; and why some objects cannot be one."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """Map-style data sets of PyTorch and their like, collated, and whether each row of a batch is made from its own record alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Sized
 from itertools import product

@@ -1,7 +1,5 @@
 """Data sources: a public number of records, and the rows of any of them, on request; that of arrays and .npy files; fingerprints."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Users: whose each record is, exactly as the ids say it, and which records of a unit take part in a step."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any

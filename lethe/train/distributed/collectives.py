@@ -1,7 +1,5 @@
 """Collective operations of `torch.distributed` on many tensors at once, with errors for people."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 

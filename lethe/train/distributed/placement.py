@@ -14,8 +14,6 @@ FSDP's own reduction of gradients never runs. In steps 1 to 3 a process needs ro
 micro-batch; all that is kept from step to step (parameters, what they are compared with, noisy gradients, optimiser states) is in shards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """What several processes begin with: the module inside a DistributedDataParallel, and the same run, model and data in all of them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Names and arguments that users of Opacus type, each answered by the line that does the same here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NoReturn
 

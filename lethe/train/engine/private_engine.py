@@ -1,7 +1,5 @@
 """PrivacyEngine: private training in a user's loop; model, parameter names and optimiser stay as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A user's loop: the batches that it is given, all in one or epoch by epoch, and whether each was used; what was recorded."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Guard of the optimiser: it may step only with clipped and noised gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Linear models and heads on tables in blocks: what is done to a block where it is read, and what training sees of it, sums."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

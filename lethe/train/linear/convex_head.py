@@ -1,7 +1,5 @@
 """Training of a linear head on the features of a frozen backbone, with everything a certificate supposes of it enforced."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, cast
 

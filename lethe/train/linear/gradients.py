@@ -4,8 +4,6 @@ A record's gradient is the outer product of its features $u$ with its residual $
 float64, whatever the rows are stored in: what rounding adds to a gradient is then known (`gradient_rounding`).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

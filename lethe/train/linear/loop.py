@@ -3,8 +3,6 @@
 `descend` is the whole algorithm on one screen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 

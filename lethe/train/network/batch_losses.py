@@ -1,7 +1,5 @@
 """The function that a clipper is handed: a batch, through the model and the loss, to one loss a record."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import traceback

@@ -1,7 +1,5 @@
 """Optimisers by name, and learning-rate schedules: what is done to noisy gradients costs no privacy."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Requirements on the Run and the optimiser for a network to be trained as the run's certificate supposes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

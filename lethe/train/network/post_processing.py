@@ -1,7 +1,5 @@
 """Post-processing of released iterates: their moving average, and their loss on public records, which may end training."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

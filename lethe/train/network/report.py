@@ -1,7 +1,5 @@
 """Warnings about a training, while there is time and at its end, and what is said of how its records were kept apart."""
 
-from __future__ import annotations
-
 import warnings
 from functools import reduce
 

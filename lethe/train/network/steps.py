@@ -5,8 +5,6 @@ anything is rounded at the size of the parameters: what one record changes is th
 plain step, is a function of noisy sums. Only where passes end at an average is it added to the parameters, after the average.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce

@@ -1,7 +1,5 @@
 """The training of a network: what `fit` and a loop of one's own have in common, and the loop of `fit`, on one screen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, TypeVar

@@ -82,6 +82,8 @@ def test_where_the_last_iterate_is_no_sum_it_says_nothing(why: str) -> None:
 
 def test_without_noise_nothing_is_hidden_and_a_delta_is_needed() -> None:
     assert last_iterate_heuristic(network(noise_multiplier=0.0), DELTA) == math.inf
+    little = last_iterate_heuristic(network(noise_multiplier=0.01), DELTA)
+    assert little == pytest.approx(lethe.guarantees.GDP(5 / math.sqrt(50) / 0.01).epsilon(DELTA), rel=1e-3)
     with pytest.raises(lethe.InputError, match="delta"):
         last_iterate_heuristic(network(), 0.0)
 

@@ -1,7 +1,5 @@
 """Seeded runs, of which nothing is proved anywhere; statements of files, of which what nothing shows is told."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Totals against compositions that are known exactly, of records or of users, and what they refuse to add."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Lognormal sums and one of several secret bins: closed forms, many digits, quadrature, close lower bounds, adaptive adversaries."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """Connected dots, sums on a grid and discrete dominating losses: never below what they stand for, in 45 digits and by brute force."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

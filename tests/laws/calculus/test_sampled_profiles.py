@@ -1,7 +1,5 @@
 """Profiles of one step on a Poisson batch and on one of fixed size, and the losses made of them, in 45 digits and against dp_accounting."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath

@@ -1,7 +1,5 @@
 """Rényi values of one sampled Gaussian step against dp_accounting, mpmath, quadrature and closed forms, in both directions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import product

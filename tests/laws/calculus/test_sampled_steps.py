@@ -1,7 +1,5 @@
 """Sampled Gaussian steps against integrals, printed values, each other, and Fourier inversion of the exact law up to 2e7 steps."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Strategies and participation patterns that several tests go through, and runs with correlated noise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

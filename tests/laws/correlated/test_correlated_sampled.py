@@ -1,7 +1,5 @@
 """Correlated noise on batches that chance draws, groups in turn or balls in bins: the theorems against the likelihood of whole runs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path

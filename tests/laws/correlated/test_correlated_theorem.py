@@ -1,7 +1,5 @@
 """The theorem on correlated noise, against the exact privacy of runs whose iterates are jointly Gaussian; and who else speaks of it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Linear models, networks, heads and loops with correlated noise: what is certified is added to the sums, recorded and told."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Correlated noise as it is drawn: from a cryptographic source, on a grid that costs no privacy; and gone on from to the last bits."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ apart, which for Toeplitz strategies that do not increase is the same. They diff
 - the passes do not divide the steps: refused there (`fixed_epoch_sensitivity`), computed here.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path

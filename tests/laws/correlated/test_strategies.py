@@ -1,7 +1,5 @@
 """Strategies against closed forms, the optimised ones against those, and `lethe.correlate`, which gives a run the one that suits it."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run of an estimator adds, replayed in NumPy, is the noise of its certificate; and the run alone proves what the model claims."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Audits of what `fit` releases by a referee that shares nothing with the proofs: below the claim as it is, above it with less noise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

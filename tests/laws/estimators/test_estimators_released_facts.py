@@ -1,7 +1,5 @@
 """What a fit guarantees is fixed before it releases anything, and a perturbed minimiser beside other releases costs what integrals say."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A private search: its noise as it was drawn, what one try may cost, and the guarantee against the exact law of the released score."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar
 

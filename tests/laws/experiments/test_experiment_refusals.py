@@ -1,7 +1,5 @@
 """What the papers' formulas and algorithms are not computed for: every number that is none is refused by its name."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

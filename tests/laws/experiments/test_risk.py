@@ -1,7 +1,5 @@
 """The relative bound of private gradient descent: its values, its best number of steps, drawn batches, and the way to true risk."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

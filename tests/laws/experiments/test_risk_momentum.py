@@ -1,7 +1,5 @@
 """Momentum: its weights against the recursions, its noise part against the double sum, its corrected bound against exact quadratics."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rates of Hong et al. 2022 and Liang et al. 2025: every row at one point by hand, the mark that all numbers carry; and clipping twice."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -7,8 +7,6 @@ given the record's positions is Gaussian, so its law over secret positions is a 
 is integrated here. What is released at every step reveals as much at least.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -6,8 +6,6 @@ For each model the clipper's sums are compared with record i in the batch, repla
 ordinary records' with plain autograd, one record at a time, in float64; and one step of `fit` with itself on the neighbouring data set.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import json

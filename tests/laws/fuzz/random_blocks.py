@@ -1,7 +1,5 @@
 """Layers for random models: each keeps the shape that it is given, and the records apart."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Random small models with records to train on, the same for the same seed: some that must be refused, and records of any size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A short part of `make fuzz`: random runs and random models, and that the search would find what it searches for."""
 
-from __future__ import annotations
-
 import pytest
 from fuzz_accounting import exact_delta, exact_law, fuzz
 from fuzz_training import examine, outcomes

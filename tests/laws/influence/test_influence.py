@@ -1,7 +1,5 @@
 """The three estimators of influence against recursions, autograd through a loop of its own, the trainer's own trainings, and each other."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

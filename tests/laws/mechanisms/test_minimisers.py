@@ -1,7 +1,5 @@
 """The minimiser of a regularised risk, found to a certified accuracy; and its release by output and by objective perturbation."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Noisy moments of rows, channels and columns: how far a record moves them by brute force, and the law of the noise."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

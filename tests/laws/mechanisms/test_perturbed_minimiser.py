@@ -1,7 +1,5 @@
 """What a tilted minimiser costs, against its exact law in one dimension, samples of its loss in three, and vertices laid out by hand."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Quantiles: a bounded range against all two-point pairs, the exact law of one that has it, and histograms that locate many."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

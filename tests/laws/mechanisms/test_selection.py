@@ -1,7 +1,5 @@
 """Private selection: laws of the number of tries, exact laws of the best one in both directions, and the choice itself."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

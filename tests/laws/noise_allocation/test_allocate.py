@@ -1,7 +1,5 @@
 """The shape of noise: equal privacy, least harm, and honest words; correlated noise, pass ends and other batches among the candidates."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The joint optimum against the shift engine, linear programming, and every noise that chance could find."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

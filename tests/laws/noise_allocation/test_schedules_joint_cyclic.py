@@ -1,7 +1,5 @@
 """The joint optimum in cyclic batches: against the engine, the closed forms, a general solver, any other noise, and its own lower bound."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

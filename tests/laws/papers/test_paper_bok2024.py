@@ -1,7 +1,5 @@
 """Bok, Su, Altschuler 2024 (arXiv:2403.00278): closed forms against printed numbers, exact arithmetic, linear runs, the engine; windows."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import math

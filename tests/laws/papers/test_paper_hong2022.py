@@ -1,8 +1,6 @@
 """Hong, Wang, Zhou 2022 (FAccT, doi 10.1145/3531146.3533070): schedules and risk bounds, what holds as printed, and what is
 false. Every counter-example is exact: second moments on quadratics, or all cases counted."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

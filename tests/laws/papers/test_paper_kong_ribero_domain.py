@@ -1,8 +1,6 @@
 """Kong & Ribero (arXiv:2407.05237), the constants of a step and what follows from one step or from none: Theorems 4.3 and 4.4 of the first
 version (2024), 2.2 of the revised one (2025), where they are wrong, and 4.4 put right."""
 
-from __future__ import annotations
-
 import math
 from typing import get_args
 

@@ -1,8 +1,6 @@
 """Kong & Ribero (arXiv:2407.05237), several passes: Theorem 4.5 of the first version (2024), false but for the first batch; of the revised
 one (2025) Theorem 2.3, Corollary C.2 (false, and put right) and C.3."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Liang et al. 2025 (arXiv:2502.17772): bounds as stated, two that are false, and what their argument does prove, against exact laws."""
 
-from __future__ import annotations
-
 import math
 import random
 

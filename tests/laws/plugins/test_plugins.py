@@ -1,7 +1,5 @@
 """A theorem, a loss, a schedule, a layer rule and a mechanism can stand in a package of their own, without a change to Lethe."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import warnings

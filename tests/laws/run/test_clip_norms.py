@@ -1,7 +1,5 @@
 """Clipping: groups, normalised gradients, what a gradient bound may be trusted with, and a clip norm that no gradient exceeds."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

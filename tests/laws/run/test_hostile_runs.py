@@ -1,7 +1,5 @@
 """Runs at the ends of what can be written: every answer comes soon, in little memory, and is a number or a clear error; whole batches."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

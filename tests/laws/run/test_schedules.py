@@ -1,7 +1,5 @@
 """Schedules and the influence of noise: values, documents, and budgets that are shared among steps and never exceeded."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from pathlib import Path

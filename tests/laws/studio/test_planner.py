@@ -1,7 +1,5 @@
 """What the planner shows, against what certify and plan say of the same run; and any texts of its controls, as a link and back."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from itertools import product

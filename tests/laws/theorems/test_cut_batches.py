@@ -1,7 +1,5 @@
 """Balls in bins with every iterate released, and batches that are cut: the exact privacy of small cases, and what certificates say."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import combinations, product

@@ -1,7 +1,5 @@
 """A fresh order in every pass, against all paths of small runs and samples of large ones; Chernoff's law for long ones."""
 
-from __future__ import annotations
-
 from itertools import pairwise, product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hölder gradients, the optimal shift: the smooth engine, brute force and exact chains, for touches at every step and once a pass."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Shuffled runs with noise that is missing, tiny or huge, against the mean over every sequence of positions, in rational arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache

@@ -1,7 +1,5 @@
 """The last iterate under random batches in a ball: exact chains, what it generalises, and its recipe's noise levels and JSON."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

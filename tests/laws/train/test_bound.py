@@ -1,7 +1,5 @@
 """No record moves the sums by more than C, in exact arithmetic on what was computed: records made to be rounded badly."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """One record of huge numbers, in every kind of layer: it moves no sum by more than C, nor the share of any other record."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Runs that hold what no code knows: made-up designs, a loss, a regulariser, and words changed behind their backs; and whom to ask."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar

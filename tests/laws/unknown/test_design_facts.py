@@ -1,7 +1,5 @@
 """What a design must say of itself, and that nobody asks what it is called."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re

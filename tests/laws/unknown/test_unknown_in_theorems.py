@@ -1,7 +1,5 @@
 """Theorems refuse by name what they do not know; a made-up design, loss or regulariser is what it states, and nobody trains it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

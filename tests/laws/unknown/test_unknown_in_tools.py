@@ -3,8 +3,6 @@
 Whoever knows independent noise only refuses a run with correlated noise by its kind, and never takes one for the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

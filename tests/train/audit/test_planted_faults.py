@@ -1,7 +1,5 @@
 """Audits keep their level and never refute a certificate; each planted fault is found, and what is wrong is said before any training."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import replace

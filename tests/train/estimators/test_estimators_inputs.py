@@ -1,7 +1,5 @@
 """What comes in: sparse tables, weights, users, enormous rows; what a fit without noise comes to; and what is certified of it."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from pathlib import Path

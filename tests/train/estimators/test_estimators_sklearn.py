@@ -1,7 +1,5 @@
 """What users of scikit-learn expect: its own checks, but those that privacy rules out; frames of pandas and polars; the tutorial."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

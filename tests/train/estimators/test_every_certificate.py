@@ -1,7 +1,5 @@
 """The certificate of every estimator: saved, read, computed again, added, sealed to what fit released, and spoilt entry by entry."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from dataclasses import replace

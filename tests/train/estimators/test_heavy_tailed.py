@@ -1,7 +1,5 @@
 """What the estimators for heavy tails state is what the solvers prove, what is released before is paid for, and outliers do not pull."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import Any

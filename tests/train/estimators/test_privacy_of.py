@@ -1,7 +1,5 @@
 """privacy_of: every release in a pipeline counts, nothing that learned without privacy passes, and what is taken on trust is said."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

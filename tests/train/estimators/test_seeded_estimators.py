@@ -1,7 +1,5 @@
 """What is drawn afresh, what a seed repeats, and what a fit keeps: no two releases share noise, and one that may says that it is none."""
 
-from __future__ import annotations
-
 import io
 import math
 import multiprocessing

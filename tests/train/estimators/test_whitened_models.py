@@ -1,7 +1,5 @@
 """Models whose rows are whitened or centred within their fit: what it costs, what is trained on, and when it is done."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

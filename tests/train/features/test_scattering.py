@@ -1,7 +1,5 @@
 """The scattering transform: against its definition, where its channels stand, what shifts and energies become, and what is refused."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

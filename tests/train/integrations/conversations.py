@@ -1,7 +1,5 @@
 """Texts, prompts with completions, and conversations of a few words; a tokeniser for them, and trainers of TRL."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ so many processes, of which number 0 ends itself by SIGKILL once the noise of a 
 the processes ended. Process r of training number n leaves FOLDER/told-n-r.pt; FOLDER/drawn has the steps whose noise was drawn.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Small LightningModules, Trainers for them, and the same training in a loop of one's own."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

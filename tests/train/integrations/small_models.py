@@ -1,7 +1,5 @@
 """Small models of transformers with random weights, their records, and Trainers for them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """PrivateTraining in Lightning's loop: the numbers of a loop of one's own, bit for bit; its counts, views, averages, logs and ends."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

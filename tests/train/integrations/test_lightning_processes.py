@@ -1,7 +1,5 @@
 """Lightning in several processes and after a kill: the training of one; all steps count, and no noise is drawn twice for one step."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What Lightning's Trainer, its callbacks and modules ask for and private training does not take."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Estimators on a real cluster of two processes: the numbers of the fit in memory, whatever dies, is repeated or is broken off."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

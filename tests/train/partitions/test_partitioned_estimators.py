@@ -1,7 +1,5 @@
 """Estimators, preprocessing and searches on tables in blocks: numbers, costs and findings of memory, however the records are cut."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Linear models and heads on tables in blocks, with weights and users that are columns: numbers, run and certificate of memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What a report keeps to itself, refuses, or writes down without believing it; and that LaTeX can read it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

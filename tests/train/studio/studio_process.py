@@ -1,7 +1,5 @@
 """The command `lethe studio` as a process of its own."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

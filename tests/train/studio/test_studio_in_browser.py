@@ -1,7 +1,5 @@
 """The planner in a real browser: move a control, see certify's number, save the run, certify the file, open the link again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

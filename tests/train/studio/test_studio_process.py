@@ -1,7 +1,5 @@
 """The planner as a process: what no page of its own sends is refused in words, the page lives on, and Ctrl-C ends it without an error."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The zoo: every architecture trains exactly, or is refused with its reason; docs/architectures.md and docs/train.md say which."""
 
-from __future__ import annotations
-
 import logging
 import re
 import warnings

@@ -1,7 +1,5 @@
 """At both ends of the floats: what underflows is not 0, what overflows is no bound, nan proves nothing, and rounding is outward."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

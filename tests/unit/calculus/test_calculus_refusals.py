@@ -1,7 +1,5 @@
 """What calculus refuses: a call, values that it may not be given, and what the error names."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

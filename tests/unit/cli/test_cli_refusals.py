@@ -1,7 +1,5 @@
 """What the command refuses: one message, without a traceback, nothing on standard output, and exit status 2; nothing is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

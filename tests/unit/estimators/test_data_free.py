@@ -1,7 +1,5 @@
 """Steps that are said to learn nothing: with one record changed, all that they keep and give for the others is the same."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

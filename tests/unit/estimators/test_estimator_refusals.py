@@ -1,7 +1,5 @@
 """What estimators refuse before anything is released: the call, what the message names, and what the remedy offers."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every estimator's constructor has the parameters that its docstring lists; other words are answered with what to write."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 import re

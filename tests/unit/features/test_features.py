@@ -1,7 +1,5 @@
 """Images that come in, and random features: shapes, ranges, blocks, the kernel they stand for, their definition, and norms."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

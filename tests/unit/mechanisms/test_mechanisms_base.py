@@ -1,7 +1,5 @@
 """Statements and the Gaussian release: what they compose to, and noise that just meets its target; rows that are projected inward."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """A pass counts every block once, in a fixed order, whatever is repeated, lost or changed on the way; and no row beyond its bound."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import time
@@ -110,20 +108,6 @@ def test_a_block_that_changes_between_passes_is_refused(change: str) -> None:
             table.seen = (table.seen[0], table.seen[1]._replace(records=499), table.seen[2])
     with pytest.raises(LetheError, match=r"block 1 \(records 500 to 1000\): holds other records"):
         table.sum(sums, 1.0)
-
-
-def test_no_more_blocks_than_threads_are_read_ahead() -> None:
-    alive, most = list[str](), list[int]()
-
-    def work(block: Block) -> tuple[Any, ...]:
-        alive.append(block.name)
-        most.append(len(alive))
-        time.sleep(0.002)
-        alive.remove(block.name)
-        return (np.ones(()),)
-
-    assert in_blocks(20, "label").examined(nothing)[0].sum(work)[0] == 20
-    assert max(most) <= 2
 
 
 def test_an_interrupt_ends_the_pass() -> None:

@@ -1,7 +1,5 @@
 """What tables in blocks refuse, and what estimators and linear models refuse of them: the call, and what the error names."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables in blocks are read as they are declared, one task a partition; one unlike the others, or that does not go on, is named."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -228,20 +226,6 @@ def test_a_pass_is_one_task_a_partition_or_those_of_dask(name: str) -> None:
             assert [answer.place for answer in found] == list(range(5))
             assert {answer.size for answer in found} == {300 * len(table.read.columns) * (4 if len(table.read.columns) == 5 else 8)}
             assert len(client.tasks[0]) == 5 + 1 + others  # one is what is done to all
-
-
-def test_what_features_and_targets_are_made_of_is_computed_once() -> None:
-    read = list[int]()
-
-    def counted(chunk: Any) -> Any:
-        read.append(len(chunk))
-        return chunk
-
-    together = da.from_array(np.column_stack([FEATURES, LABELS]), chunks=(300, 6)).map_blocks(counted, meta=np.empty((0, 6)))
-    table = dask_table(together[:, :5], together[:, 5])
-    read.clear()
-    list(OnCluster(Client()).answers(table.parts, Work(table.read, moments, ())))
-    assert read == [300] * 5
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning")  # Dask's own

@@ -1,7 +1,5 @@
 """The planner: the parts of its page, its server, its threads, and the texts of its controls, as a link and as a run and back."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from threading import Event

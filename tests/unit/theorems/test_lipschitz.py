@@ -1,7 +1,5 @@
 """Constants of a step from both sides: printed values, exact maxima, adversaries that nearly reach them, losses that never exceed them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each theorem refuses by name a run that one of its hypotheses does not hold for: theorem, change, hypothesis."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

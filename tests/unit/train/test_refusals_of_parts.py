@@ -1,7 +1,5 @@
 """What the parts of training refuse: the call, and what the error says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What training refuses before a step: the call, and what the error says of the field, of what came, or of the remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any

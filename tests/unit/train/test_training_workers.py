@@ -1,7 +1,5 @@
 """Workers, shared noise and wrapped models, as far as one process can show them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

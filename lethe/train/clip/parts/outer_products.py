@@ -1,7 +1,5 @@
 """A weight applied to the positions of a record, in one call or several: sums of outer products, which need not be formed, or kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from copy import copy

@@ -1,7 +1,5 @@
 """The layers of a model: the rule of each type, which own trained parameters, and which no way of training can bound a record in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

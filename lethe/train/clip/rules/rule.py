@@ -1,7 +1,5 @@
 """What a rule of a layer is given, and gives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """nn.MultiheadAttention, LSTM, GRU, RNN and their cells: forward passes of our own, whose projections and gates are watched."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 r"""Affine maps, tables, normalisations, and layers that no rule knows."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Collection, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Correlated noise for the sums of a network's gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

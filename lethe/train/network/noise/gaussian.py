@@ -1,7 +1,5 @@
 """Gaussian noise for many tensors at once, added in place."""
 
-from __future__ import annotations
-
 import math
 import os
 import threading

@@ -22,8 +22,6 @@ arXiv:2004.00010, take another noise on the grid, for which concentrated DP is p
 statement that was proved for Gaussians only, such as amplification by sampling.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The noise of one training: what makes it, and which process adds it to what."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Parts of a gradient, squared norms, weights and sums over records: what rounding and vanishing take from them is counted."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from unittest.mock import patch

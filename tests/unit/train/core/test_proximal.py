@@ -3,8 +3,6 @@
 The vectors that are rounded are those whose squares a sum in one order rounds all the same way; exact steps are in rational numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from decimal import Decimal, getcontext

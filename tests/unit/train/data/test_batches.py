@@ -1,7 +1,5 @@
 """Loaded batches hold the records that draw_batches draws, whatever the physical size and the processes; cut at every step they go on."""
 
-from __future__ import annotations
-
 import io
 from itertools import chain
 from typing import Any

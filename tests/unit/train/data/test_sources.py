@@ -1,7 +1,5 @@
 """Every source gives the rows that were asked for, and what cannot be a source is refused with a reason; whose each record is."""
 
-from __future__ import annotations
-
 from collections import UserDict
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Features, targets and gradients of linear models: finite, projected, in chunks; clipped as autograd says."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
