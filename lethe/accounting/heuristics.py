@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import log_ndtr, logsumexp
 from scipy.stats import binom
 
 from lethe.calculus.conversions import profile_epsilon
@@ -73,12 +73,13 @@ def _profile(moves: FloatArray, chances: FloatArray, replaced: bool) -> Callable
     Likelihood ratios grow with the point, so that the best sets are all points beyond one; the best of many points is taken.
     """
     points = np.linspace(-_FAR - replaced * moves.max(), _FAR + moves.max(), int(np.clip(_EVALUATIONS // moves.size, 2_001, 20_001)))
-    beyond, before = (ndtr(sign * (moves - points[:, None])) @ chances for sign in (1.0, -1.0))
-    others = (before[::-1], beyond[::-1]) if replaced else (ndtr(-points), ndtr(points))
+    shifts = moves - points[:, None]
+    beyond, before = (logsumexp(log_ndtr(sign * shifts), axis=1, b=chances) for sign in (1.0, -1.0))
+    others = (before[::-1], beyond[::-1]) if replaced else (log_ndtr(-points), log_ndtr(points))
 
     def delta(epsilon: float) -> float:
-        with np.errstate(over="ignore", invalid="ignore"):
-            ways = np.concatenate((beyond - np.exp(epsilon) * others[0], others[1] - np.exp(epsilon) * before))
-        return min(max(float(np.nanmax(ways)), 0.0), 1.0)
+        with np.errstate(over="ignore"):
+            ways = np.exp((beyond, others[1])) - np.exp(np.add((others[0], before), epsilon))
+        return min(max(float(ways.max()), 0.0), 1.0)
 
     return delta
