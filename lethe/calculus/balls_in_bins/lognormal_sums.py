@@ -239,10 +239,12 @@ class _Sum(NamedTuple):
     r"""The law of the sum of the terms on the grid, tilted; index i stands for i intervals below `highest`, all terms at their ceilings.
 
     Masses were divided by $e^{\text{log_total}}$; `off` is what rounding may have moved them by in the 2-norm, `rounding` a factor of all
-    of them, as a logarithm, and `beyond` what the terms have above their ceilings, in the mean.
+    of them, as a logarithm, and `beyond` what the terms have above their ceilings, in the mean. Sums up to `reach` above a threshold are
+    looked at.
     """
 
     grid: Grid
+    reach: float
     masses: FloatArray
     highest: float
     size: float
@@ -259,7 +261,7 @@ class _Sum(NamedTuple):
         if not abs(above) < _MOST_PLACES * step:
             return math.inf
         # Places from where the sum is as far above the threshold as the grid reaches, or from its largest value, to the threshold.
-        first = max(int(count_above((above - self.grid.reach) / step, MOST_COUNT)) - 1, 0) if above > self.grid.reach else 0
+        first = max(int(count_above((above - self.reach) / step, MOST_COUNT)) - 1, 0) if above > self.reach else 0
         last = int(count_above((above + blur) / step, MOST_COUNT)) if above > -blur else -1
         if last - first >= intervals:
             return math.inf
@@ -282,7 +284,8 @@ def _sum_on_grid(terms: Terms, threshold: float, intervals: int, share: float) -
     if grid is None:
         return None
     highest = [term.copies * ceiling for term, ceiling in zip(terms, grid.ceilings, strict=True)]
-    if not abs(math.fsum(highest) - threshold) < _MOST_PLACES * grid.interval:
+    room = math.fsum(highest) - threshold
+    if not abs(room) < _MOST_PLACES * grid.interval:
         return None
     count = float(sum(term.copies for term in terms))
     modulus, phase = np.zeros(intervals // 2 + 1), np.zeros(intervals // 2 + 1)
@@ -302,7 +305,8 @@ def _sum_on_grid(terms: Terms, threshold: float, intervals: int, share: float) -
     masses: FloatArray = fft.irfft(np.exp(modulus) * np.exp(1j * phase), intervals)
     norm = float(np.linalg.norm(masses))
     off = 1.1 * _EPS * (_TRANSFORM * math.log2(intervals) * (norms + norm) + _POWER * count * norm)
-    return _Sum(grid, masses, math.fsum(highest), math.fsum(map(abs, highest)), log_total, off, rounding, beyond)
+    reach = math.inf if grid.reach >= room else grid.reach  # where all sums above the threshold are on the grid, of others too
+    return _Sum(grid, reach, masses, math.fsum(highest), math.fsum(map(abs, highest)), log_total, off, rounding, beyond)
 
 
 def _law(term: Term, ceiling: float, lowest: float, grid: Grid, intervals: int) -> _Law | None:

@@ -67,8 +67,9 @@ def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> t
     counts as infinite.
     """
     last = max(1, int(count_above(widest / interval, MOST_INTERVALS)))
-    shares = np.linspace(0.0, 1.0, min(last, _knots(guarantee)) + 1)
-    if isinstance(guarantee, BallsInBinsGaussian):
+    count = _knots(guarantee)
+    shares = np.linspace(0.0, 1.0, min(last, count) + 1)
+    if last > count and isinstance(guarantee, BallsInBinsGaussian):
         shares = np.square(shares)  # few knots: closer together where most of the losses are
     knots = np.unique(np.round(last * shares).astype(np.int64))
     levels: FloatArray = np.asarray(knots * interval, dtype=np.float64)

@@ -215,7 +215,7 @@ def test_it_composes() -> None:
     levels = 0.05 * (losses.lowest + np.arange(losses.masses.size))
     for epsilon in (0.0, 0.5, 2.0):
         delta = float(losses.masses @ np.maximum(1.0 - np.exp(epsilon - levels), 0.0)) + losses.infinite
-        assert guarantee.delta(epsilon) * (1 - 1e-5) <= delta <= guarantee.delta(epsilon) * 1.01  # on another grid
+        assert delta == pytest.approx(guarantee.delta(epsilon), rel=2e-3)  # both are above the truth, by other grids
     curve = renyi_curve({guarantee: 1})
     assert curve is not None
     assert guarantee.epsilon(1e-5) < curve.epsilon(1e-5) == pytest.approx(lethe.guarantees.ZCDP(0.5).epsilon(1e-5), rel=1e-4)
