@@ -39,6 +39,8 @@ class _Bounds(Protocol):
 
     def delta(self, epsilon: float) -> float: ...
 
+    def deltas(self, epsilons: FloatArray) -> FloatArray: ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TradeOff:
@@ -57,7 +59,7 @@ class TradeOff:
         last = min(last, _LARGEST)
         # Closer together near 0, where mixtures may lose most of their delta.
         levels = last * np.linspace(0.0, 1.0, max(int(count_above(last / _STEP, _MOST)), _FEWEST) + 1) ** 2
-        deltas = np.minimum.accumulate([guarantee.delta(level) for level in levels.tolist()])
+        deltas = np.minimum(np.minimum.accumulate(guarantee.deltas(levels)), 1.0)
         deltas[-1] = min(float(deltas[-1]), floor if last == proved else 1.0)  # a kind may know more of one than of the other
         # Both directions are bounded, so that the chord from -epsilon to epsilon is above delta(0).
         by_symmetry = np.tanh(0.5 * levels) + 2.0 * deltas / (1.0 + np.exp(levels))

@@ -67,14 +67,15 @@ def certify(
         loaded = Run.load(run)
         comparison = compare_theorems(loaded, delta, allow_large_delta=allow_large_delta) if every else None
         certificate = certify_run(loaded, delta, allow_large_delta=allow_large_delta) if comparison is None else comparison.certificate
+        shown = certificate if comparison is None else replace(certificate, others=())  # a table says the same of the others
+        page = "" if as_json else shown.explain(every=every)
     if output is not None:
         certificate.save(output)
     if as_json:
         print_json(certificate.to_dict())
-    elif comparison is None:
-        print(certificate.explain())
     else:
-        print(replace(certificate, others=()).explain(every=True))  # the table below says the same of the others
+        print(page)
+    if comparison is not None and not as_json:
         if (guess := last_iterate_heuristic(certificate.run, delta)) is not None:
             print(f"    {HEURISTIC}: epsilon = {guess:.4g} of the last iterate, if the loss were linear (arXiv:2410.06186)")
         print_tables(terminal(comparison_blocks(comparison)))
