@@ -125,13 +125,14 @@ def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str]
 
 def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certificate:
     """The certificate that these verdicts on `run` allow."""
-    require_room(run, delta)
     # A number that cannot be an epsilon, whoever computed it, proves nothing.
     epsilons = {verdict.theorem.name: as_bound(verdict.bound.guarantee.epsilon(delta)) for verdict in verdicts if verdict.bound is not None}
     # Of a seeded run nothing is proved: the theorem that is named is the one that fresh noise would have been certified by.
     fresh = [(verdict.theorem.name, verdict.with_fresh_noise) for verdict in verdicts if verdict.with_fresh_noise is not None]
     ranks = epsilons | {name: as_bound(bound.guarantee.epsilon(delta)) for name, bound in fresh}
     usable = [verdict for verdict in verdicts if verdict.usable]
+    if all(ranks[verdict.theorem.name] == math.inf for verdict in usable):
+        require_room(run, delta)
     if not usable:
         raise HypothesisError(
             f"no theorem that was tried can certify run {run.run_id}: {reasons_of(verdicts)}",

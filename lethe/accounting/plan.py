@@ -81,15 +81,6 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
             source="noise_budget",
             remedy="take the rho with lethe.guarantees.ZCDP(rho).epsilon(delta) <= epsilon for noise_budget, or drop noise_budget.",
         )
-    if isinstance(target, ApproxDP):
-        require_room(run, target.delta_bound)
-    elif (slack := truncation_slack(run)) > 0.0:  # a target below what a cap on batches costs, whatever the noise
-        raise InputError(
-            f"target: got {target.describe()}; batches cut at {run.batches.cap} records cost {slack:.4g} in delta, "
-            "which no such target has.",
-            source=f"batches.truncate_at = {run.batches.cap}",
-            remedy="give epsilon and delta, or drop truncate_at.",
-        )
     shape = _shape(run)
     # Every guarantee scales with the noise in closed form, so each theorem judges the run once, whatever the number of trials.
     factor: float | None = None
@@ -97,6 +88,15 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
         if verdict.usable and verdict.bound is not None:
             factor = _smaller_factor(verdict.bound.guarantee, target, factor)
     if factor is None:
+        if isinstance(target, ApproxDP):
+            require_room(run, target.delta_bound)
+        elif (slack := truncation_slack(run)) > 0.0:  # a target below what a cap on batches costs, whatever the noise
+            raise InputError(
+                f"target: got {target.describe()}; batches cut at {run.batches.cap} records cost {slack:.4g} in delta, "
+                "which no such target has.",
+                source=f"batches.truncate_at = {run.batches.cap}",
+                remedy="give epsilon and delta, or drop truncate_at.",
+            )
         raise CalibrationError(
             f"no noise of this shape makes run {run.run_id} meet {target.describe()}: some touch is followed by no noise at all, "
             "or the target is out of reach.",

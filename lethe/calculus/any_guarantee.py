@@ -31,6 +31,7 @@ from lethe.calculus.privacy_losses.dominating import dominating_factor
 from lethe.calculus.rounding import round_up
 from lethe.calculus.sampled.gaussian import SampledGaussian, merged_levels, sampled_factors
 from lethe.calculus.sampled.renyi import round_levels_down
+from lethe.calculus.sampled.truncated import TruncatedPoisson
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 from lethe.errors import InputError
 
@@ -196,16 +197,17 @@ def convolved(parts: Mapping[Guarantee, int]) -> LossProfile | None:
 
 def _factors(guarantee: Guarantee, count: int) -> list[Factor]:
     """Each level of a sampled Gaussian by itself; of all else the profile."""
+    steps = guarantee.factors() if isinstance(guarantee, TruncatedPoisson) else None
     if isinstance(guarantee, SampledGaussian) and 0.0 < guarantee.sampling_probability < 1.0:
         steps = sampled_factors(guarantee)
-        if steps is not None:
-            return [replace(factor, count=count * factor.count) for factor in steps]
+    if steps is not None:
+        return [replace(factor, count=count * factor.count) for factor in steps]
     return [dominating_factor(guarantee, count)]
 
 
 _CLASSES: tuple[type[Guarantee], ...] = (
     *(GDP, ZCDP, RDPCurve, ApproxDP, NotPrivate, GDPMixture, Tightest, WithSlack),
-    *(SampledGaussian, WindowedGaussian, BallsInBinsGaussian, PerturbedMinimiser, Composition),
+    *(SampledGaussian, TruncatedPoisson, WindowedGaussian, BallsInBinsGaussian, PerturbedMinimiser, Composition),
 )
 _KINDS = {each.kind: each for each in _CLASSES}
 
@@ -285,6 +287,8 @@ def noise_scaled(guarantee: Guarantee, factor: float) -> Guarantee:
         case SampledGaussian():
             noise, counts = merged_levels(np.asarray(guarantee.noise) * scale, guarantee.counts)
             return replace(guarantee, noise=noise, counts=counts, gaussian_mu=_over((guarantee.gaussian_mu,), scale)[0])
+        case TruncatedPoisson(steps=steps):
+            return replace(guarantee, steps=noise_scaled(steps, scale))
         case WindowedGaussian():
             levels = np.asarray(guarantee.noise) * scale
             return replace(guarantee, noise=tuple(levels.tolist()), shift_mus=_over(guarantee.shift_mus, scale))

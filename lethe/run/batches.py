@@ -69,7 +69,7 @@ class Batches(Specification, ABC):
 
     @property
     def cap(self) -> int | None:
-        """The most records a batch keeps of those that were drawn; None: all."""
+        """The most records a batch keeps, chosen uniformly of those that were drawn; None: all."""
         return None
 
     @property
@@ -187,7 +187,7 @@ class _Sized(Batches):
 class _Varying(_Sized):
     """A design whose batches hold as many records as chance has it, unless they are cut."""
 
-    # The most records a batch keeps, the others being dropped at random; None: all. Paid for in delta (theorems.truncation).
+    # The most records a batch keeps, chosen uniformly; None: all. What it costs: theorems.truncation.
     truncate_at: int | None = Field(default=None, ge=1, le=MOST_RECORDS)
 
     @property

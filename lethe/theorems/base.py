@@ -22,7 +22,7 @@ from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation
 from lethe.run.precision import Precision
 from lethe.run.regularisers import NuclearNorm
 from lethe.run.run import Run
-from lethe.theorems.truncation import examine_cap, truncation_slack
+from lethe.theorems.truncation import examine_cap, full_batches, truncation_slack
 
 
 def _unknown(run: Run, theorem: Theorem) -> Iterator[Finding]:
@@ -184,6 +184,7 @@ class Theorem(ABC):
         sizes: which batch sizes it holds for: exact, binomial, or unknown ones as well.
         given_the_others: whether its bound holds given the draws of all records but the one in question, so that a cap on batches
             (truncate_at) costs no more than `truncation_slack`.
+        counts_cap: whether its guarantee counts that cap itself where `full_batches` has it.
         clipping: which ways of clipping it holds for: one norm for all parameters, any projection, or whatever bounds the norm.
         citations: where it is published or proved.
         standing: whether it may be relied on; `standing_on` where that depends on the run.
@@ -201,6 +202,7 @@ class Theorem(ABC):
     counts_rounding: ClassVar[bool] = False
     sizes: ClassVar[frozenset[BatchSizes]] = KNOWN_SIZES
     given_the_others: ClassVar[bool] = False
+    counts_cap: ClassVar[bool] = False
     clipping: ClassVar[Clipping] = "one norm"
     citations: ClassVar[tuple[Citation, ...]]
     standing: ClassVar[Standing] = SOUND
@@ -210,7 +212,7 @@ class Theorem(ABC):
         unknown = tuple(_unknown(run, self))
         if unknown:
             return unknown
-        cap = examine_cap(run, given_the_others=self.given_the_others)
+        cap = examine_cap(run, given_the_others=self.given_the_others, counts_cap=self.counts_cap)
         return (*self._unforeseen(run), *_clipping(run, self.clipping), *cap, *self._examine(run))
 
     def _unforeseen(self, run: Run) -> Iterator[Finding]:
@@ -247,8 +249,8 @@ class Theorem(ABC):
     def bound(self, run: Run, findings: tuple[Finding, ...] | None = None) -> Bound:
         """The bound on `run`; `findings` are the result of `examine`, if that is at hand.
 
-        Where batches are cut, the guarantee carries what that costs in delta, so that none without a delta can be read off it. Of a
-        seeded run there is none: every theorem is about noise that nobody can make again.
+        Where batches are cut, the guarantee carries what that costs in delta, so that none without a delta can be read off it, or counts
+        it within the divergence. Of a seeded run there is none: every theorem is about noise that nobody can make again.
 
         Raises:
             HypothesisError: a hypothesis fails; the error names it.
@@ -256,5 +258,6 @@ class Theorem(ABC):
         require_all(self.examine(run) if findings is None else findings, f"{self.name} does not apply to run {run.run_id}")
         if run.seeded:
             return Bound(guarantee=NotPrivate())
-        bound, slack = self._bound(run), truncation_slack(run)
+        bound = self._bound(run)
+        slack = 0.0 if self.counts_cap and full_batches(run) is not None else truncation_slack(run)
         return replace(bound, guarantee=WithSlack(bound.guarantee, slack)) if slack > 0.0 else bound

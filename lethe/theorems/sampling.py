@@ -8,7 +8,8 @@ from lethe.calculus.any_guarantee import joined
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import above
-from lethe.calculus.sampled.gaussian import sampled_gaussian
+from lethe.calculus.sampled.gaussian import SampledGaussian, sampled_gaussian
+from lethe.calculus.sampled.truncated import TruncatedPoisson
 from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
@@ -17,6 +18,7 @@ from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Clipping, Covers, Theorem
 from lethe.theorems.citations import cite
 from lethe.theorems.composition import slot_mus
+from lethe.theorems.truncation import full_batches
 
 
 class SampledGaussianMechanism(Theorem):
@@ -24,6 +26,7 @@ class SampledGaussianMechanism(Theorem):
 
     `SampledGaussian` has the pairs of each design and relation (docs/theory.md, Lemma 6). Poisson batches of one of g public groups at each
     step: a record is drawn at one step in g, with g times the probability. Of each g steps in turn the one with the least noise counts.
+    Poisson batches that are cut uniformly: `TruncatedPoisson` (Theorem 7d).
     """
 
     name: ClassVar[str] = "sampled-gaussian"
@@ -32,19 +35,24 @@ class SampledGaussianMechanism(Theorem):
     needs: ClassVar[str] = "Poisson batches or batches without replacement, secret"
     covers: ClassVar[Covers] = "all"
     given_the_others: ClassVar[bool] = True
+    counts_cap: ClassVar[bool] = True
     record_groups: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     citations: ClassVar[tuple[Citation, ...]] = (
         cite("mironov-2019"),
         cite("dong-2022", ", Theorem 4.2 (batches without replacement)"),
         cite("dp-accounting"),
+        cite("lethe", ", docs/theory.md: Poisson batches that are cut (Theorem 7d)"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
         return (require.drawn_afresh(run), require.secrecy(run), require.gradient_bound_when_drawn(run))
 
     def _bound(self, run: Run) -> Bound:
-        return Bound(guarantee=sampled(run, run.record_noise))
+        steps, full = sampled(run, run.record_noise), full_batches(run)
+        if full is None or not isinstance(steps, SampledGaussian):  # without noise nothing is private, cut or not
+            return Bound(guarantee=steps)
+        return Bound(guarantee=TruncatedPoisson(steps=steps, full=full[0], kept=full[1]))
 
 
 def sampled(run: Run, noise: Array) -> Guarantee:

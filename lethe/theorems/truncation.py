@@ -1,13 +1,14 @@
-"""The cost in delta of a cap on the size of random batches."""
+"""The cost of a cap on the size of random batches: in delta, or, of Poisson batches that are cut uniformly, within the divergence."""
 
 import math
 
 from scipy import special
 
-from lethe.calculus.rounding import round_up
+from lethe.calculus.rounding import round_down, round_up
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.findings import Finding, fails, holds
 from lethe.errors import InputError
+from lethe.run.participation import BatchSizes, Participation
 from lethe.run.run import Run
 from lethe.theorems.steps import record_chance
 
@@ -49,14 +50,41 @@ def truncation_slack(run: Run) -> float:
     return _ever(_tail(others, chance, cap), batches)
 
 
-def examine_cap(run: Run, *, given_the_others: bool) -> tuple[Finding, ...]:
+def full_batches(run: Run) -> tuple[float, float] | None:
+    r"""The chance p, rounded down, that the other records of a step fill its batch, and r, by which `TruncatedPoisson` counts the cut.
+
+    With K for the cap, the record is in such a batch, chosen uniformly, with the chance
+
+    $$pr = \sum_{k \ge K}\Pr[\mathrm{Bin}(m, q) = k]\,\frac{qK}{k+1} = \frac K{m+1}\Pr[\mathrm{Bin}(m+1, q) > K],$$
+
+    rounded up. Where a record is added or removed, p is that of $m = n - 1$ and $pr$ the larger one of $m = n - 1$ and $n$: the bound falls
+    when p grows and pr does not. None: no batch is cut, or not by Theorem 7d of docs/theory.md, or so seldom that p is next to nothing.
+    """
+    cap, chance = run.batches.cap, run.batch_size / run.records
+    each_by_itself = run.batches.participation is Participation.INDEPENDENT_DRAW and run.batches.sizes is BatchSizes.BINOMIAL
+    if cap is None or not each_by_itself or chance >= 1.0:
+        return None
+    others = (run.records - 1, run.records) if run.neighbours == "add_or_remove" else (run.records - 1,)
+    tail = _tail(others[0], chance, cap)
+    full = round_down(tail, 3.0 * _rounding(chance, cap))
+    if not full > 2.0 * _LEAST:
+        return None
+    kept = max(round_up(cap / (count + 1) * _tail(count + 1, chance, cap + 1), _MARGIN) for count in others) / full
+    return (full, round_up(kept, _MARGIN)) if kept < 1.0 - 2.0 * _MARGIN else None
+
+
+def examine_cap(run: Run, *, given_the_others: bool, counts_cap: bool) -> tuple[Finding, ...]:
     """A theorem's finding about a cap on batch sizes; empty if there is none.
 
-    `given_the_others`: the theorem's bound holds given the other records' draws, as `truncation_slack` needs.
+    `given_the_others`: the theorem's bound holds given the other records' draws, as `truncation_slack` needs. `counts_cap`: it counts
+    `full_batches` within the divergence.
     """
     cap = run.batches.cap
     if cap is None:
         return ()
+    if counts_cap and (found := full_batches(run)) is not None:
+        chance = f"a chance of {shown(found[0])} a step that the others fill one"
+        return (holds("cap", f"batches cut uniformly at {cap} records, counted within each step: {chance}"),)
     if given_the_others:
         slack = truncation_slack(run)
         cost = f"costs {shown(slack)} in delta" if slack > 0.0 else "costs nothing: they never hold more"
@@ -72,7 +100,7 @@ def examine_cap(run: Run, *, given_the_others: bool) -> tuple[Finding, ...]:
 
 
 def require_room(run: Run, delta: float) -> None:
-    """Refuse a delta that the cap on batches uses up.
+    """Of a run of which nothing is proved at `delta`: refuse it where the cap on batches uses that up.
 
     Raises:
         InputError: `delta` is not above the run's `truncation_slack`.
@@ -81,7 +109,7 @@ def require_room(run: Run, delta: float) -> None:
     if slack > 0.0 and not delta > slack:
         raise InputError(
             f"delta: got {delta:g}; there is no epsilon at this delta: the cap of {run.batches.cap} records on a batch alone costs "
-            f"{slack:.4g}.",
+            f"{slack:.4g}, where it is not counted within each step.",
             source=f"batches.truncate_at = {run.batches.cap}, nominal size {run.batch_size}, {run.total_steps} steps",
             remedy="raise truncate_at, or drop it: TrainOptions(physical_size=64) bounds the memory and costs nothing.",
         )
@@ -94,8 +122,12 @@ def _tail(count: int, chance: float, least: int) -> float:
     """
     if least > count or chance >= 1.0:
         return float(least <= count)
-    rounding = _MARGIN + least / (chance * (1.0 - chance)) * 2.0**-52
-    return min(1.0, max(round_up(float(special.betainc(least, count - least + 1, chance)), rounding), _LEAST))
+    return min(1.0, max(round_up(float(special.betainc(least, count - least + 1, chance)), _rounding(chance, least)), _LEAST))
+
+
+def _rounding(chance: float, least: int) -> float:
+    """By what share of it a tail may be off."""
+    return _MARGIN + least / (chance * (1.0 - chance)) * 2.0**-52
 
 
 def _ever(chance: float, times: int) -> float:

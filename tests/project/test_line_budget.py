@@ -8,7 +8,7 @@ from repository import ROOT
 BUDGET = {
     "accounting": 2_300,
     "audit": 3_000,
-    "calculus": 5_150,
+    "calculus": 5_300,
     "certificates": 2_400,
     "cli": 1_250,
     "documents": 650,
@@ -30,7 +30,7 @@ BUDGET = {
     "train": 12_250,
     "utility": 200,
 }
-LINES, FILES, TESTS = 65_300, 450, 56_200
+LINES, FILES, TESTS = 65_450, 450, 56_200
 
 
 def lines_of(folder: str) -> Counter[str]:

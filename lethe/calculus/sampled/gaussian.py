@@ -11,7 +11,7 @@ Several bounds are computed and the smallest counts, since each of them holds by
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
@@ -33,7 +33,7 @@ from lethe.calculus.privacy_losses.distributions import (
 )
 from lethe.calculus.privacy_losses.dominating import dominating_factor
 from lethe.calculus.rounding import above, count_above, raised, round_up
-from lethe.calculus.sampled.profiles import step_losses, step_width
+from lethe.calculus.sampled.profiles import SampledStep, step_losses, step_width
 from lethe.calculus.sampled.renyi import (
     ORDERS,
     WEAKEST_NOISE,
@@ -134,35 +134,49 @@ class SampledGaussian(Built):
 
     def renyi_curve(self) -> RDPCurve:
         """The Rényi bound of the composition at `ORDERS`, every noise level as it is, rounded up."""
-        noise, counts = np.array(self.noise), np.array(self.counts, dtype=np.float64)
-        values = np.zeros(len(ORDERS))
-        with np.errstate(over="ignore"):
-            for first in range(0, noise.size, _LEVELS_AT_ONCE):
-                part = slice(first, first + _LEVELS_AT_ONCE)
-                values += counts[part] @ renyi_values(self.sampling_probability, noise[part], self.relation, self.design)
-            if self.gaussian_mu > 0.0:
-                values += np.array(ORDERS) * (0.5 * self.gaussian_mu * self.gaussian_mu) + 5e-324
-        # A sum of n terms, all positive, is off by at most n roundings.
-        return RDPCurve(ORDERS, tuple(raised(values, 1e-12 + 2.0 * _EPS * noise.size).tolist()))
+        gaussian = np.array(ORDERS) * (0.5 * self.gaussian_mu * self.gaussian_mu) + 5e-324 if self.gaussian_mu > 0.0 else 0.0
+        one = partial(renyi_values, self.sampling_probability, relation=self.relation, design=self.design)
+        return summed_curve(one, self.noise, self.counts, gaussian)
 
     def _build(self) -> Guarantee:
-        unsampled = _unsampled(self.noise, self.counts, self.relation, self.gaussian_mu)
         probability = self.sampling_probability
-        if probability in (0.0, 1.0):
-            return unsampled if probability == 1.0 else GDP(self.gaussian_mu)
-        bounds: tuple[Guarantee, ...] = (unsampled, self.renyi_curve())
-        if self.gaussian_mu == 0.0:
-            bounds = (*bounds, ApproxDP(0.0, _ever_drawn(probability, sum(self.counts))))
-        if min(self.noise) < _LITTLE_NOISE and sum(self.counts) <= _MOST_COUNTED:
-            bounds = (*bounds, _counted(probability, min(self.noise), sum(self.counts), self.relation, self.gaussian_mu))
-        factors = sampled_factors(self)
-        losses = None if factors is None else compose_losses(factors)
-        return Tightest(bounds if losses is None else (*bounds, losses))
+        if probability == 0.0:
+            return GDP(self.gaussian_mu)
+        if probability == 1.0:
+            return _unsampled(self.noise, self.counts, self.relation, self.gaussian_mu)
+        losses = composed(sampled_factors(self))
+        return Tightest((*draws_told(self), self.renyi_curve(), *losses))
 
 
-def _ever_drawn(probability: float, steps: int) -> float:
-    """The chance that a record is in any batch, rounded up: when it is in none, the outputs do not depend on it."""
-    return min(round_up(-math.expm1(steps * math.log1p(-probability)), 8.0 * _EPS), 1.0)
+def summed_curve(
+    one: Callable[[FloatArray], FloatArray], noise: Sequence[float], counts: Sequence[int], more: FloatArray | float = 0.0
+) -> RDPCurve:
+    """The curve of steps from `one`, which has the divergences of a step at `ORDERS` for some noise levels, rounded up, and of `more`."""
+    levels, steps = np.array(noise), np.array(counts, dtype=np.float64)
+    values = np.zeros(len(ORDERS))
+    with np.errstate(over="ignore"):
+        for first in range(0, levels.size, _LEVELS_AT_ONCE):
+            part = slice(first, first + _LEVELS_AT_ONCE)
+            values += steps[part] @ one(levels[part])
+        values += more
+    # A sum of n terms, all positive, is off by at most n roundings.
+    return RDPCurve(ORDERS, tuple(raised(values, 1e-12 + 2.0 * _EPS * levels.size).tolist()))
+
+
+def draws_told(mechanism: SampledGaussian) -> tuple[Guarantee, ...]:
+    """What holds of somebody who is told which batches hold the record, or how many do; if none does, the outputs do not depend on it."""
+    probability, noise, counts, mu = mechanism.sampling_probability, mechanism.noise, mechanism.counts, mechanism.gaussian_mu
+    bounds: tuple[Guarantee, ...] = (_unsampled(noise, counts, mechanism.relation, mu),)
+    if mu == 0.0:
+        bounds = (*bounds, ApproxDP(0.0, ever(probability, sum(counts))))
+    if min(noise) < _LITTLE_NOISE and sum(counts) <= _MOST_COUNTED:
+        bounds = (*bounds, _counted(probability, min(noise), sum(counts), mechanism.relation, mu))
+    return bounds
+
+
+def ever(probability: float, steps: int) -> float:
+    """The chance that what happens at each step with this probability ever does, rounded up."""
+    return 1.0 if probability >= 1.0 else min(round_up(-math.expm1(steps * math.log1p(-probability)), 8.0 * _EPS), 1.0)
 
 
 def _counted(probability: float, noise: float, steps: int, relation: Relation, gaussian_mu: float) -> GDPMixture:
@@ -232,25 +246,32 @@ def sampled_factors(mechanism: SampledGaussian) -> list[Factor] | None:
     r"""One factor a noise level, at most 128, and one for the Gaussian; None where a step's losses are too narrow or too wide for floating
     point. $q \in (0, 1)$. Reference: Doroshenko et al. 2022, arXiv:2207.04380.
     """
-    recipe = mechanism.relation, mechanism.design
-    levels, steps = round_levels_down(np.array(mechanism.noise), np.array(mechanism.counts, dtype=np.float64), MOST_LEVELS)
-    factors = [
-        Factor(
-            width=partial(step_width, mechanism.sampling_probability, noise, *recipe),
-            deviation=_deviation(mechanism.sampling_probability, noise, *recipe),
-            count=int(count),
-            losses=partial(step_losses, mechanism.sampling_probability, noise, *recipe),
-        )
-        for noise, count in zip(levels.tolist(), steps.tolist(), strict=True)
-    ]
-    if not all(SMALLEST_LOSS < factor.width(USUAL_TAIL) < LARGEST_LOSS for factor in factors):
-        return None
+    probability, relation, design = mechanism.sampling_probability, mechanism.relation, mechanism.design
+    factors = level_factors(lambda noise: (SampledStep(probability, noise, relation, design),), mechanism.noise, mechanism.counts)
     mu = mechanism.gaussian_mu
-    return factors if mu == 0.0 else [*factors, dominating_factor(GDP(max(mu, _SMALLEST_MU)), 1)]
+    return factors if factors is None or mu == 0.0 else [*factors, dominating_factor(GDP(max(mu, _SMALLEST_MU)), 1)]
 
 
-def _deviation(probability: float, noise: float, relation: Relation, design: Design) -> float:
+def level_factors(step_at: Callable[[float], Sequence[SampledStep]], noise: Sequence[float], counts: Sequence[int]) -> list[Factor] | None:
+    """As `sampled_factors`, of the steps that `step_at` makes of noise levels."""
+    levels, steps = round_levels_down(np.array(noise), np.array(counts, dtype=np.float64), MOST_LEVELS)
+    factors = list[Factor]()
+    for level, count in zip(levels.tolist(), steps.tolist(), strict=True):
+        step = step_at(level)
+        deviation = math.sqrt(math.fsum(part.weight * _deviation(part) ** 2 for part in step))
+        factors.append(Factor(width=partial(step_width, step), deviation=deviation, count=int(count), losses=partial(step_losses, step)))
+    return factors if all(SMALLEST_LOSS < factor.width(USUAL_TAIL) < LARGEST_LOSS for factor in factors) else None
+
+
+def composed(factors: list[Factor] | None) -> tuple[Guarantee, ...]:
+    """The loss distribution of factors, if it can be had."""
+    losses = None if factors is None else compose_losses(factors)
+    return () if losses is None else (losses,)
+
+
+def _deviation(step: SampledStep) -> float:
     """Standard deviation of one step's privacy loss: it chooses the discretisation, whose soundness does not depend on it."""
+    probability, noise, relation, design, _ = step
     fixed_size = design == "without_replacement"
     spread = 0.5 * noise if fixed_size else noise
     points = np.linspace(-10.0 * spread - 1.0, 10.0 * spread + 1.0, 4001)

@@ -19,8 +19,9 @@ arXiv:2207.04380.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,7 +31,7 @@ from lethe.calculus.domains import FloatArray
 from lethe.calculus.normal import log_mixture
 from lethe.calculus.privacy_losses.distributions import MOST_INTERVALS, Losses
 from lethe.calculus.privacy_losses.dominating import connected_losses, even_dots
-from lethe.calculus.rounding import count_above
+from lethe.calculus.rounding import above, count_above
 from lethe.calculus.sampled.renyi import Design, Relation
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -142,37 +143,65 @@ def _scaled(more: FloatArray, less: FloatArray, rounding: FloatArray, most: floa
     return np.clip(delta, 5e-324, most)
 
 
-_Profile = Callable[[float, float, FloatArray], FloatArray]
+_Profile = Callable[[FloatArray], FloatArray]
 
 
-def step_losses(probability: float, noise: float, relation: Relation, design: Design, interval: float, tail: float) -> tuple[Losses, ...]:
-    r"""The losses of a discrete pair on multiples of `interval` that dominates one step.
+class SampledStep(NamedTuple):
+    r"""A sampled Gaussian step; or, with a weight, what a step is with that chance, which is the same on both data sets and told.
 
-    $q \in (0, 1)$; $z > 0$ relative to one record's gradient bound; at most about the tail, in (0, 1/2), is at infinity. Removing and
-    adding; one direction where both are the same.
+    $q \in (0, 1)$; $z > 0$ relative to one record's gradient bound; weights are > 0, and those of one step have sum 1.
+    """
+
+    probability: float
+    noise: float
+    relation: Relation
+    design: Design
+    weight: float = 1.0
+
+
+def step_losses(step: Sequence[SampledStep], interval: float, tail: float) -> tuple[Losses, ...]:
+    """The losses of a discrete pair on multiples of `interval` that dominates one step, given as what it is with each chance.
+
+    At most about the tail, in (0, 1/2), is at infinity. Removing and adding; one direction where both are the same.
     """
     dots = [
-        even_dots(profile(probability, noise, interval * np.arange(max(2, int(count_above(widest / interval, MOST_INTERVALS))) + 1.0)))
-        for profile, widest in _directions(probability, noise, relation, design, tail)
+        even_dots(profile(interval * np.arange(max(2, int(count_above(widest / interval, MOST_INTERVALS))) + 1.0)))
+        for profile, widest in _directions(step, tail)
     ]
     return connected_losses(dots[0], dots[-1], interval)[: len(dots)]
 
 
-def step_width(probability: float, noise: float, relation: Relation, design: Design, tail: float) -> float:
+def step_width(step: Sequence[SampledStep], tail: float) -> float:
     """How wide the losses of one step are, but for a mass of about `tail`."""
-    directions = _directions(probability, noise, relation, design, tail)
+    directions = _directions(step, tail)
     return directions[0][1] + directions[-1][1]
 
 
-def _directions(probability: float, noise: float, relation: Relation, design: Design, tail: float) -> list[tuple[_Profile, float]]:
-    """Each direction's profile and largest loss: zero out and add or remove are one pair of Poisson batches."""
+def _directions(step: Sequence[SampledStep], tail: float) -> list[tuple[_Profile, float]]:
+    """Each direction's profile and largest loss; one that both share where there is no other."""
+    each = [_directions_of(part, min(tail / part.weight, 0.5)) for part in step]
+    if len(each) == 1:
+        return each[0]
+    ways = [[found[way % len(found)] for found in each] for way in range(max(map(len, each)))]
+    return [(partial(_mixed, step, [profile for profile, _ in way]), max(widest for _, widest in way)) for way in ways]
+
+
+def _mixed(step: Sequence[SampledStep], profiles: Sequence[_Profile], epsilon: FloatArray) -> FloatArray:
+    return above(sum(part.weight * profile(epsilon) for part, profile in zip(step, profiles, strict=True)), 8.0 * _EPS)
+
+
+def _directions_of(step: SampledStep, tail: float) -> list[tuple[_Profile, float]]:
+    """Zero out and add or remove are one pair of Poisson batches."""
+    probability, noise, relation, design, _ = step
     mu, reach = 1.0 / noise, -float(special.ndtri(tail))
     if design == "without_replacement":
-        return [(partial(fixed_size_delta, relation=relation), float(log_mixture(probability, 2.0 * (reach * mu + mu * mu))))]
+        profile = partial(fixed_size_delta, probability, noise, relation=relation)
+        return [(profile, float(log_mixture(probability, 2.0 * (reach * mu + mu * mu))))]
     upward = float(log_mixture(probability, mu * (reach + 0.5 * mu)))
     if relation == "replace_one":
-        return [(replaced_delta, upward - _log_mixture_below(probability, -mu * (reach + 1.5 * mu)))]
-    return [(removed_delta, upward), (added_delta, -_log_mixture_below(probability, -mu * (reach + 0.5 * mu)))]
+        return [(partial(replaced_delta, probability, noise), upward - _log_mixture_below(probability, -mu * (reach + 1.5 * mu)))]
+    downward = -_log_mixture_below(probability, -mu * (reach + 0.5 * mu))
+    return [(partial(removed_delta, probability, noise), upward), (partial(added_delta, probability, noise), downward)]
 
 
 def _log_mixture_below(weight: float, exponent: float) -> float:

@@ -13,6 +13,7 @@ from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.guarantees import GDP, ZCDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack
 from lethe.calculus.rounding import round_down
 from lethe.calculus.sampled.gaussian import SampledGaussian
+from lethe.calculus.sampled.truncated import TruncatedPoisson
 from lethe.certificates.certificate import Certificate
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
@@ -26,6 +27,7 @@ _WHY_NOT: dict[type[Guarantee], tuple[str, str]] = {
     GDPMixture: ("no event says that the order of the batches is secret; the worst component alone would be another guarantee", _COMPOSE),
     BallsInBinsGaussian: ("no event says that the bin of a record is secret", _COMPOSE),
     WithSlack: ("no event says that a guarantee may fail with a small probability", _COMPOSE),
+    TruncatedPoisson: ("dp_accounting's event for batches that are cut counts more than they cost", _COMPOSE),
     Tightest: ("an event says one guarantee, and this is the smallest of several: one part alone would be looser", _COMPOSE),
     RDPCurve: ("no event says a Rényi curve", "export epsilon at one delta, or compose the curves themselves."),
     SampledGaussian: (

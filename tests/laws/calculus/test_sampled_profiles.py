@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from exact_losses import DIGITS, Way, exact_delta, loss_at, profile_on_grid
 
-from lethe.calculus.sampled.profiles import added_delta, fixed_size_delta, removed_delta, replaced_delta, step_losses
+from lethe.calculus.sampled.profiles import SampledStep, added_delta, fixed_size_delta, removed_delta, replaced_delta, step_losses
 from lethe.calculus.sampled.renyi import Design, Relation
 
 
@@ -104,7 +104,7 @@ GRIDS: list[tuple[float, float, float]] = [
 def test_losses_dominate_the_step_at_every_order_in_both_directions(
     q: float, z: float, interval: float, relation: Relation, design: Design, ways: tuple[Way, ...]
 ) -> None:
-    losses = step_losses(q, z if design == "poisson" else 2.0 * z, relation, design, interval, 1e-23)
+    losses = step_losses([SampledStep(q, z if design == "poisson" else 2.0 * z, relation, design)], interval, 1e-23)
     with mpmath.workdps(DIGITS):
         h = mpmath.mpf(interval)
         for way, one in zip(ways, losses, strict=True):

@@ -11,7 +11,7 @@ from scipy import special, stats
 
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.privacy_losses.distributions import compose_losses
-from lethe.calculus.sampled.gaussian import SampledGaussian, _counted, _ever_drawn, sampled_factors
+from lethe.calculus.sampled.gaussian import SampledGaussian, _counted, ever, sampled_factors
 from lethe.calculus.sampled.renyi import Design, Relation
 
 RELATIONS: list[tuple[Relation, Design]] = [
@@ -106,7 +106,7 @@ def test_counted_batches_are_their_exact_mixture(relation: Relation, distance: f
 def test_a_record_that_is_never_drawn_is_not_seen(q: float, count: int) -> None:
     with mpmath.workdps(400):
         exact = 1 - (1 - mpmath.mpf(q)) ** count
-        assert exact <= _ever_drawn(q, count) <= exact * (1 + mpmath.mpf("1e-14"))
+        assert exact <= ever(q, count) <= exact * (1 + mpmath.mpf("1e-14"))
 
 
 Mixture = tuple[tuple[float, float], ...]

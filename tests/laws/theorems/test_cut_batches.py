@@ -2,26 +2,31 @@
 
 import math
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import product
 from math import comb
 from typing import Any
 
 import numpy as np
 import pytest
+from cut_batches import EPSILONS, GRID, NOISE, RELATIONS, bins_law, cut_run, density, hockey_sticks, last_of, neighbours, poisson_law, tail
+from how_many import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
+from lethe.calculus.composition import renyi_at
 from lethe.calculus.guarantees import WithSlack
+from lethe.calculus.sampled.truncated import TruncatedPoisson
 from lethe.certificates.certificate import Certificate
 from lethe.errors import InputError
 from lethe.run.run import Neighbours, Run
-from lethe.theorems.sampling import BallsInBinsTheorem
+from lethe.theorems.sampling import BallsInBinsTheorem, SampledGaussianMechanism
 from lethe.theorems.steps import largest_batch, step_constants
-from lethe.theorems.truncation import require_room, truncation_slack
+from lethe.theorems.truncation import full_batches, require_room, truncation_slack
+
+SAMPLED = SampledGaussianMechanism()
 
 
 def bins_run(**changes: Any) -> lethe.Run:
@@ -76,8 +81,8 @@ def test_many_costs_are_rounded_up() -> None:
 
 
 def test_one_bin_is_full_batches() -> None:
-    for neighbours in ("zero_out", "add_or_remove", "replace_one"):
-        run = bins_run(records=10, passes=7, neighbours=neighbours)
+    for relation in RELATIONS:
+        run = bins_run(records=10, passes=7, neighbours=relation)
         full = lethe.certify(run.replace(batches=lethe.batches.Full()), 1e-5).epsilon
         assert lethe.certify(run, 1e-5).epsilon == pytest.approx(full, rel=1e-12)
         assert BallsInBinsTheorem().bound(run).guarantee.epsilon(1e-5) == pytest.approx(full, rel=1e-12)
@@ -94,90 +99,6 @@ def test_batches_that_are_cut_pay_for_it() -> None:
     assert isinstance(guarantee, WithSlack)
     assert 0.0 < guarantee.slack < 1e-8
     assert guarantee.guarantee == pair(bins_run())
-
-
-NOISE = 0.6
-EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0)
-RELATIONS: tuple[Neighbours, ...] = ("replace_one", "zero_out", "add_or_remove")
-GRID = 1e-6  # what the rectangle rule leaves: grid step / noise is 1/15, and only the kink of (.)_+ is not smooth
-
-Law = dict[tuple[float, ...], float]
-
-
-def cut_run(design: str = "poisson", *, records: int = 4, size: int = 1, cap: int | None = None, **changes: Any) -> Run:
-    """The run of the mechanism: every iterate released, gradients of norm at most 1, noise 0.6."""
-    batches = {"design": design, "size": size} | ({} if cap is None else {"truncate_at": cap})
-    fields: dict[str, Any] = {"step_size": 1.0, "clip_norm": 1.0, "noise_multiplier": NOISE, "release": "all", "neighbours": "replace_one"}
-    if "passes" not in changes:
-        fields["steps"] = 1
-    return Run(records=records, batches=batches, **{**fields, **changes})
-
-
-def neighbours(others: list[float], relation: Neighbours) -> list[tuple[list[float], list[float]]]:
-    """The record pushes up; it is replaced by one that pushes down, zeroed out, or absent. Both orders."""
-    changed = {"replace_one": [[1.0], [-1.0]], "zero_out": [[1.0], [0.0]], "add_or_remove": [[1.0], []]}[relation]
-    return [(others + changed[0], others + changed[1]), (others + changed[1], others + changed[0])]
-
-
-def cut_sums(values: list[float], cap: int) -> list[tuple[float, float]]:
-    """(sum, probability) over the uniform choices of `cap` of the values; all of them if they are no more."""
-    kept = list(combinations(values, min(cap, len(values))))
-    return [(sum(some), 1.0 / len(kept)) for some in kept]
-
-
-def poisson_law(values: list[float], chance: float, cap: int, steps: int) -> Law:
-    """The law of the means of `steps` independent steps."""
-    one: dict[float, float] = {}
-    for coins in product((0, 1), repeat=len(values)):
-        weight = chance ** sum(coins) * (1 - chance) ** (len(coins) - sum(coins))
-        for mean, share in cut_sums([value for value, coin in zip(values, coins, strict=True) if coin], cap):
-            one[mean] = one.get(mean, 0.0) + weight * share
-    law: Law = {}
-    for path in product(one.items(), repeat=steps):
-        key = tuple(mean for mean, _ in path)
-        law[key] = law.get(key, 0.0) + float(np.prod([weight for _, weight in path]))
-    return law
-
-
-def bins_law(values: list[float], bins: int, cap: int) -> Law:
-    """The law of the means of one pass."""
-    law: Law = {}
-    for thrown in product(range(bins), repeat=len(values)):
-        held = [[value for value, place in zip(values, thrown, strict=True) if place == number] for number in range(bins)]
-        for path in product(*(cut_sums(one, cap) for one in held)):
-            key = tuple(mean for mean, _ in path)
-            law[key] = law.get(key, 0.0) + bins ** -len(values) * float(np.prod([share for _, share in path]))
-    return law
-
-
-def last_of(law: Law) -> Law:
-    """The law of the sum of all steps, which is what the last iterate of linear losses tells."""
-    total: Law = {}
-    for path, weight in law.items():
-        key = (sum(path),)
-        total[key] = total.get(key, 0.0) + weight
-    return total
-
-
-def hockey_sticks(first: Law, second: Law, noise: float = NOISE) -> list[float]:
-    r"""$\int (p - e^\epsilon q)_+$ at all EPSILONS, in one or two dimensions, by the rectangle rule."""
-    axis, step = np.linspace(-8.0, 8.0, 401, retstep=True)
-    densities = [_density(law, axis, noise) for law in (first, second)]
-    volume = step ** len(next(iter(first)))
-    return [float(np.maximum(densities[0] - np.exp(epsilon) * densities[1], 0.0).sum() * volume) for epsilon in EPSILONS]
-
-
-def _density(law: Law, axis: np.ndarray, noise: float) -> np.ndarray:
-    means = sorted({mean for path in law for mean in path})
-    normals = stats.norm.pdf(axis, np.array(means)[:, None], noise)
-    weights = np.zeros((len(means),) * len(next(iter(law))))
-    for path, weight in law.items():
-        weights[tuple(means.index(mean) for mean in path)] += weight
-    return normals.T @ (weights if weights.ndim == 1 else weights @ normals)
-
-
-def tail(count: int, chance: Fraction, least: int) -> Fraction:
-    return sum((comb(count, k) * chance**k * (1 - chance) ** (count - k) for k in range(least, count + 1)), Fraction(0))
 
 
 @given(records=st.integers(1, 40), data=st.data())
@@ -252,6 +173,74 @@ def test_cut_batches_are_as_private_as_every_theorem_says(relation: Neighbours, 
         laws = [bins_law(values, 2, cap) if kind == "bins" else poisson_law(values, 1 / records, cap, steps) for values in pair]
         exact = hockey_sticks(*map(last_of, laws), NOISE * steps**0.5) if kind == "last" else hockey_sticks(*laws)
         assert refuted(exact, claimed) == []
+
+
+def one_step(run: Run) -> list[float]:
+    """What `TruncatedPoisson` says of one step, the worse direction, at all EPSILONS: chords are exact at their ends."""
+    guarantee = SAMPLED.bound(run).guarantee
+    assert isinstance(guarantee, TruncatedPoisson)
+    (factor,) = guarantee.factors() or []
+    ways = factor.losses(0.5, 1e-12)
+    worse = list[float]()
+    for epsilon in EPSILONS:
+        losses = [0.5 * (way.lowest + np.arange(way.masses.size)) for way in ways]
+        deltas = [way.infinite - way.masses @ np.minimum(np.expm1(epsilon - at), 0.0) for way, at in zip(ways, losses, strict=True)]
+        worse.append(float(max(deltas)))
+    return worse
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_gradients_tell_more_of_a_cut_poisson_batch_than_its_pair(relation: Neighbours) -> None:
+    """Every draw and every cut of 2 to 5 records, whatever the others push; both directions, and both sizes of the larger data set."""
+    rng = np.random.default_rng(RELATIONS.index(relation))
+    for _ in range(examples(200)):
+        records, cap = int(rng.integers(2, 6)), int(rng.integers(1, 3))
+        size = int(rng.integers(1, records))
+        run = cut_run(records=records, size=size, cap=cap, neighbours=relation)
+        if full_batches(run) is None:  # never more than the cap
+            continue
+        many = records - int(relation != "add_or_remove" or rng.integers(2))
+        pushes = [np.full(many, -1.0), rng.choice([-1.0, 0.0, 1.0], many), rng.uniform(-1.0, 1.0, many)]
+        for pair in [pair for push in pushes for pair in neighbours(push.tolist(), relation)]:
+            exact = hockey_sticks(*(poisson_law(values, size / records, cap, 1) for values in pair))
+            assert refuted(exact, {"one step": one_step(run)}) == []
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_pair_of_a_cut_poisson_batch_is_attained(relation: Neighbours) -> None:
+    """Nearly every draw fills the batch, and all others push against the record: a bound one per cent smaller is false."""
+    run = cut_run(records=9, size=8, cap=1, neighbours=relation)
+    laws = [[poisson_law(values, 8 / 9, 1, 1) for values in pair] for pair in neighbours([-1.0] * 8, relation)]
+    exact = [max(deltas) for deltas in zip(*(hockey_sticks(*pair) for pair in laws), strict=True)]
+    assert refuted([1.01 * delta for delta in exact], {"one step": one_step(run)}) == ["one step"]
+    axis, step = np.linspace(-8.0, 8.0, 16_001, retstep=True)
+    guarantee = SAMPLED.bound(run).guarantee
+    for order in (1.5, 2.0):
+        densities = [[density(law, axis, NOISE) for law in pair] for pair in laws]
+        moments = [float((first**order * second ** (1.0 - order)).sum() * step) for first, second in densities]
+        divergence = math.log(max(moments)) / (order - 1.0)
+        said = renyi_at(guarantee, np.array([order]))
+        assert said is not None
+        assert divergence <= said[0] * (1.0 + 1e-6)
+        assert said[0] <= divergence * (1.005 if relation == "add_or_remove" else 1.1)
+
+
+@given(records=st.integers(2, 40), data=st.data())
+def test_the_chances_of_a_full_batch_are_exact_and_rounded_outward(records: int, data: st.DataObject) -> None:
+    size, cap = data.draw(st.integers(1, records - 1)), data.draw(st.integers(1, records + 1))
+    relation = data.draw(st.sampled_from(RELATIONS))
+    found = full_batches(cut_run(records=records, size=size, cap=cap, neighbours=relation))
+    chance, least = Fraction(size, records), records - 1
+    full = tail(least, chance, cap)
+    counts = [least, records] if relation == "add_or_remove" else [least]
+    kept = [
+        sum(comb(m, k) * chance**k * (1 - chance) ** (m - k) * chance * Fraction(cap, k + 1) for k in range(cap, m + 1)) for m in counts
+    ]
+    if found is None:
+        assert full < Fraction(1, 10**280) or max(kept) > full * (1 - Fraction(1, 10**7))
+    else:
+        assert full * (1 - Fraction(1, 10**7)) <= Fraction(found[0]) <= full
+        assert max(kept) <= Fraction(found[0]) * Fraction(found[1]) <= max(kept) * (1 + Fraction(1, 10**7))
 
 
 @pytest.mark.parametrize(("design", "size", "place"), [("poisson", 1, 3), ("balls_in_bins", 2, 5)])
