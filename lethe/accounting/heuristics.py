@@ -19,7 +19,7 @@ from scipy.stats import binom
 from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.large_delta import open_delta
-from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation
+from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
 
 HEURISTIC = "heuristic, no proof"
@@ -59,12 +59,13 @@ def _held(run: Run) -> tuple[FloatArray, FloatArray] | None:
             return np.array([float(-(-steps // size))]), np.ones(1)
         case Participation.SECRET_SLOT | Participation.FRESH_SECRET_SLOT:
             return (np.array([float(steps // size)]), np.ones(1)) if steps % size == 0 else None
-        case Participation.INDEPENDENT_DRAW if design.sizes is BatchSizes.BINOMIAL:
+        case Participation.INDEPENDENT_DRAW | Participation.DRAW_IN_PUBLIC_GROUP:
+            if design.sizes is not BatchSizes.BINOMIAL or design.groups_of_records > 1:
+                return None
             law = binom(steps, run.batch_size / run.records)
             counts = np.arange(law.ppf(_TAIL), law.isf(_TAIL) + 1.0)
             return counts, law.pmf(counts)
-        case _:
-            return None
+    raise unknown_participation(design.design, design.participation)
 
 
 def _profile(moves: FloatArray, chances: FloatArray, replaced: bool) -> Callable[[float], float]:
