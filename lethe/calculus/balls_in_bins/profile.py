@@ -24,7 +24,7 @@ from lethe.calculus.balls_in_bins.lognormal_sums import TOGETHER, Term, Terms, l
 from lethe.calculus.composition import renyi_curve
 from lethe.calculus.crossing import crossing
 from lethe.calculus.domains import FloatArray, outside, require_counted, require_delta, require_nonnegative, require_vector
-from lethe.calculus.guarantees import GDP, GDPMixture, Profile, RDPCurve, freeze, gaussian_deltas
+from lethe.calculus.guarantees import GDP, GDPMixture, Profile, RDPCurve, freeze
 from lethe.calculus.rounding import count_above, exp_above
 from lethe.calculus.upward_formatting import shown
 
@@ -78,9 +78,13 @@ class BallsInBinsGaussian(Profile):
         r"""The larger of both directions at $\epsilon$, rounded up."""
         return self._delta(require_nonnegative("epsilon", epsilon))
 
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """The larger of both directions, `directed_deltas`."""
+        return np.max(self.directed_deltas(epsilons), axis=0)
+
     def directed_deltas(self, epsilons: FloatArray) -> tuple[FloatArray, ...]:
         r"""$H(P\|Q)$ and $H(Q\|P)$, or one where they are the same, at many ascending $\epsilon \ge 0$: faster than by themselves."""
-        found = [gaussian_deltas(self._revealed, epsilons) for _ in self._directions]
+        found = [self._revealed.deltas(epsilons) for _ in self._directions]
         known = [level for level in epsilons.tolist() if self._computable(level)]
         for deltas, direction in zip(found, self._directions, strict=True):
             problems = [self._problem(direction, level, known[place - place % TOGETHER]) for place, level in enumerate(known)]
