@@ -6,10 +6,10 @@ from repository import ROOT
 
 # Of lethe/, in lines; in all they are fewer than the sum.
 BUDGET = {
-    "accounting": 2_300,
+    "accounting": 2_200,
     "audit": 3_000,
-    "calculus": 5_300,
-    "certificates": 2_400,
+    "calculus": 5_240,
+    "certificates": 2_300,
     "cli": 1_250,
     "documents": 650,
     "errors": 350,
@@ -24,13 +24,13 @@ BUDGET = {
     "noise_allocation": 2_100,
     "partitions": 1_300,
     "report": 2_300,
-    "run": 3_600,
+    "run": 3_640,
     "studio": 1_050,
     "theorems": 6_850,
     "train": 12_250,
     "utility": 200,
 }
-LINES, FILES, TESTS = 65_450, 450, 56_200
+LINES, FILES, TESTS = 65_330, 450, 56_200
 
 
 def lines_of(folder: str) -> Counter[str]:
