@@ -38,8 +38,8 @@ sigma noise_std noise_scale noise_mult noise_multipliers noise_level noise_stdde
  | relative to clip_norm, on the sum of the gradients as in Opacus: a standard deviation on the sum is to be divided by clip_norm, one
  on the mean multiplied by batch size / clip_norm. Opacus counts by add_or_remove; under replace_one the same number costs more
 batch_size batchsize expected_batch_size lot_size minibatch_size | batches size physical_size
- | a batch size says nothing of how records are drawn: Poisson(size=...) as in Opacus, Cyclic(size=...) in a fixed order,
- Shuffled(size=...)
+ | a batch size says nothing of how records are drawn: RandomAllocation(size=...) in shuffled epochs, Poisson(size=...) as in Opacus,
+ Cyclic(size=...) in a fixed order, Shuffled(size=...)
 max_physical_batch_size physical_batch_size microbatch_size num_microbatches microbatches
  | physical_size | how many records are on the device at once
 sample_rate sampling_rate sampling_probability poisson_sampling batch_sampler
