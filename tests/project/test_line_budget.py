@@ -8,7 +8,7 @@ from repository import ROOT
 BUDGET = {
     "accounting": 2_200,
     "audit": 3_000,
-    "calculus": 5_180,
+    "calculus": 5_260,
     "certificates": 2_300,
     "cli": 1_250,
     "documents": 650,
@@ -26,11 +26,11 @@ BUDGET = {
     "report": 2_300,
     "run": 3_600,
     "studio": 1_050,
-    "theorems": 6_850,
+    "theorems": 6_880,
     "train": 12_250,
     "utility": 200,
 }
-LINES, FILES, TESTS = 65_180, 450, 56_200
+LINES, FILES, TESTS = 65_290, 450, 56_200
 
 
 def lines_of(folder: str) -> Counter[str]:
