@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from scipy.special import ndtri_exp
 
-from lethe.calculus.conversions import gdp_delta, gdp_mu
+from lethe.calculus.composition import gaussian_mu
 from lethe.calculus.domains import (
     outside,
     require_count,
@@ -23,11 +23,11 @@ from lethe.calculus.domains import (
 )
 from lethe.calculus.guarantees import ZCDP, Guarantee
 from lethe.calculus.rounding import round_down, round_up
+from lethe.calculus.tradeoffs import TradeOff
 from lethe.errors import BudgetExceededError
 
 # A schedule that spends its budget exactly must reach its last step although its costs are rounded; the guarantee pays for this.
 TOLERANCE = 1e-12
-_POINTS = 384
 
 # Sums of two numbers below it do not overflow.
 _LARGEST = 1e300
@@ -184,23 +184,9 @@ def covering_mu(guarantee: Guarantee, slack: float) -> float:
     $$\delta(\epsilon) \le s + (1 - s)\,\delta_\mu(\epsilon) \quad\text{for all } \epsilon \ge 0.$$
 
     The right side is the profile, in both directions, of a mechanism that shows its data with probability $s \in [0, 1]$, the slack, and is
-    otherwise exactly $\mu$-Gaussian. Checked on a grid (docs/theory.md, section 12); infinity if no $\epsilon$ is proved at $\delta = s$.
+    otherwise exactly $\mu$-Gaussian. See `TradeOff.covering_mu`; infinity if no $\epsilon$ is proved at $\delta = s$.
     """
     share = require_probability("slack", slack)
     if share >= 1.0:
         return 0.0
-    last = guarantee.epsilon(share)
-    if last == 0.0 or math.isinf(last):
-        return last
-    mu, here = 0.0, 0.0
-    for place in range(_POINTS):
-        left, here = here, last * ((place + 1) / _POINTS)
-        target = round_up((guarantee.delta(left) - share) / (1.0 - share), 4e-16)
-        if target >= 1.0:
-            return math.inf
-        # gdp_delta is rounded up; what is needed here is a number that is surely below it.
-        if gdp_delta(mu, here) * (1.0 - 1e-12) < target:
-            mu, growth = max(mu, gdp_mu(here, target)), 1e-11
-            while gdp_delta(mu, here) * (1.0 - 1e-12) < target:
-                mu, growth = round_up(mu, growth), growth * 2.0
-    return mu
+    return min(gaussian_mu(guarantee), TradeOff.of(guarantee, share).covering_mu(share))

@@ -18,10 +18,9 @@ from lethe.calculus.domains import (
     require_vector,
 )
 from lethe.calculus.normal import log_gaussian_delta
-from lethe.calculus.rounding import exp_above, round_down, round_up
+from lethe.calculus.rounding import above, exp_above, round_down, round_up
+from lethe.calculus.tradeoffs import TradeOff
 from lethe.calculus.upward_formatting import shown
-
-_TRADEOFF_LEVELS = (0.0, *np.geomspace(1e-4, 60.0, 600).tolist())
 
 
 class Guarantee(ABC):
@@ -42,20 +41,17 @@ class Guarantee(ABC):
     def delta(self, epsilon: float) -> float:
         r"""Smallest $\delta \in [0, 1]$ this guarantee proves at $\epsilon \in [0, \infty]$; InputError outside that range."""
 
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        r"""`delta` at many ascending $\epsilon \ge 0$, shape (n,); faster than by themselves where the kind allows it."""
+        return np.array([self.delta(level) for level in epsilons.tolist()])
+
     def tradeoff(self, type_one: float) -> float:
         r"""A lower bound of the trade-off function: the least type II error of any test that tells two neighbours apart.
 
-        $$f(\alpha) \ge \max_\epsilon\max\{0,\ 1 - \delta(\epsilon) - e^\epsilon\alpha,\ e^{-\epsilon}(1 - \delta(\epsilon) - \alpha)\}$$
-
-        The largest over 600 $\epsilon$ is returned, rounded down. $\alpha \in [0, 1]$ is the chance of a type I error. Reference: Dong,
-        Roth, Su 2019, arXiv:1905.02383, Proposition 2.5.
+        $\alpha \in [0, 1]$ is the chance of a type I error. About a hundred lines are looked at (`TradeOff`), and the largest is rounded
+        down. Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Proposition 2.5.
         """
-        alpha = require_probability("type_one", type_one)
-        best = 0.0
-        for epsilon in _TRADEOFF_LEVELS:
-            left = 1.0 - self.delta(epsilon)
-            best = max(best, left - math.exp(epsilon) * alpha, math.exp(-epsilon) * (left - alpha))
-        return max(best - 1e-15, 0.0)
+        return float(TradeOff.of(self).type_two(require_probability("type_one", type_one)))
 
     @abstractmethod
     def describe(self) -> str:
@@ -119,6 +115,10 @@ class GDP(Guarantee):
     def delta(self, epsilon: float) -> float:
         """See `conversions.gdp_delta`."""
         return conversions.gdp_delta(self.mu, epsilon)
+
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """At once."""
+        return exp_above(log_gaussian_delta(self.mu, epsilons))
 
     def describe(self) -> str:
         """Such as `0.2442-GDP`."""
@@ -264,6 +264,13 @@ class GDPMixture(Profile):
         # A product that underflowed is counted as the smallest float, which is above it.
         return min(round_up(math.fsum(np.where((products == 0.0) & (deltas > 0.0), 5e-324, products).tolist()), 4e-16), 1.0)
 
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """A component at once."""
+        total = np.zeros(epsilons.shape)
+        for mu, weight in zip(self.mus, self.weights, strict=True):
+            total += weight * exp_above(log_gaussian_delta(mu, epsilons))
+        return above(total, 1e-15 * (2 + len(self.mus)))
+
     def __repr__(self) -> str:
         return f"GDPMixture({self.describe()})"
 
@@ -292,6 +299,10 @@ class Tightest(Guarantee):
     def delta(self, epsilon: float) -> float:
         """The smallest of the parts."""
         return min(part.delta(epsilon) for part in self.parts)
+
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """The smallest of the parts."""
+        return np.min([part.deltas(epsilons) for part in self.parts], axis=0)
 
     def describe(self) -> str:
         """All the parts."""
@@ -325,6 +336,10 @@ class WithSlack(Guarantee):
         """The inner one plus the slack."""
         inner = self.guarantee.delta(epsilon)
         return min(round_up(inner + self.slack), 1.0) if self.slack > 0.0 else inner
+
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """The inner ones plus the slack."""
+        return above(self.guarantee.deltas(epsilons) + self.slack)
 
     def describe(self) -> str:
         """Such as `0.2442-GDP, plus 1e-09 in delta`."""

@@ -104,7 +104,8 @@ class Certificate(Claims):
         """The certificate as text for a person: what holds, by what and from what.
 
         Args:
-            every: also why each other theorem was not used. Where nothing is proved that is told in any case.
+            every: also what the best attack may reach (`attack_rates`), and why each other theorem was not used. Where nothing is proved
+                the latter is told in any case.
         """
         run = self.run
         lines = [f"{self._claim + '.':<72}lethe {self.version}, run {run.run_id}, {run.total_steps} steps"]
@@ -114,6 +115,7 @@ class Certificate(Claims):
         lines.append("    ".join(part for part in (f"by  {self.theorem}", step, self.guarantee.describe()) if part))
         lines.append(f"    unit       {UNITS_SAID[run.unit]}")
         lines += self._replaced()
+        lines += str(self.attack_rates()).splitlines() if every and self.epsilon < float("inf") else []
         listed = [finding for finding in self.findings if finding is not self._seeded]  # that one has its line already
         width = max((len(finding.name) for finding in listed), default=0)
         lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {finding.words}" for finding in listed]

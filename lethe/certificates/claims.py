@@ -1,9 +1,11 @@
 """Claims: what may be asked of anything that has a guarantee for a number of records, and how its file is read and written."""
 
 import os
+from collections.abc import Sequence
 from typing import Any, Self, cast
 
 from lethe.calculus.large_delta import delta_for, open_delta
+from lethe.certificates.attack_rates import AttackRates
 from lethe.certificates.keys import PublicKey
 from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError
@@ -36,6 +38,14 @@ class Claims:
     def tradeoff(self: Any, type_one: float) -> float:
         """The least chance of a type II error that a test of one record with this chance of a type I error, in [0, 1], can have."""
         return self.guarantee.tradeoff(type_one)
+
+    def attack_rates(self: Any, false_positive_rates: Sequence[float] = (0.01, 0.001)) -> AttackRates:
+        r"""What the best membership attack may reach: its advantage, its true positive rates; and the nearest Gaussian mechanism's $\mu$.
+
+        Raises:
+            InputError: a rate is outside [0, 1].
+        """
+        return AttackRates.of(self.guarantee, false_positive_rates)
 
     def cite(self: Any) -> str:
         """The sources of what was used, one a line."""

@@ -12,6 +12,7 @@ from lethe.accounting.certify import certify as certify_run
 from lethe.accounting.certify import cumulative_privacy
 from lethe.accounting.compare import THEOREM_NAMES, require_over
 from lethe.accounting.compare import compare as compare_theorems
+from lethe.accounting.heuristics import HEURISTIC, last_iterate_heuristic
 from lethe.accounting.plan import plan_with_certificate
 from lethe.certificates.comparison import Comparison
 from lethe.certificates.sweep import OVERS
@@ -54,7 +55,7 @@ def certify(
     as_json: AsJson = False,
     max_epsilon: MaxEpsilon = None,
     allow_large_delta: AllowLargeDelta = False,
-    every: Annotated[bool, typer.Option("--all", help="Try and show every theorem, the published ones too.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every theorem, the published ones too, and attack rates.")] = False,
     output: Annotated[Path | None, file_option("Also write the certificate to this .json file.", *DOCUMENTS)] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -66,14 +67,17 @@ def certify(
         loaded = Run.load(run)
         comparison = compare_theorems(loaded, delta, allow_large_delta=allow_large_delta) if every else None
         certificate = certify_run(loaded, delta, allow_large_delta=allow_large_delta) if comparison is None else comparison.certificate
+        shown = certificate if comparison is None else replace(certificate, others=())  # a table says the same of the others
+        page = "" if as_json else shown.explain(every=every)
     if output is not None:
         certificate.save(output)
     if as_json:
         print_json(certificate.to_dict())
-    elif comparison is None:
-        print(certificate.explain())
     else:
-        print(replace(certificate, others=()).explain())  # the table below says the same of the others
+        print(page)
+    if comparison is not None and not as_json:
+        if (guess := last_iterate_heuristic(certificate.run, delta)) is not None:
+            print(f"    {HEURISTIC}: epsilon = {guess:.4g} of the last iterate, if the loss were linear (arXiv:2410.06186)")
         print_tables(terminal(comparison_blocks(comparison)))
     gate(certificate.epsilon, max_epsilon)
 

@@ -30,6 +30,7 @@ _THEOREMS = {
     "windowed": "batches are drawn in secret, and later noise hides part of what earlier steps learned",
     "sampled-gaussian": "nobody knows which steps used a record, because every batch is drawn in secret",
     "balls-in-bins": "nobody knows which batch of a pass a record is in",
+    "random-allocation": "nobody knows which batch of each pass a record is in",
     "composition": "what each step gives away is added up",
     "correlated-noise": "each step takes back part of the noise before it; every iterate may be seen",
     "correlated-bins": "each step takes back part of the noise before it, and nobody knows in which bin a record is",

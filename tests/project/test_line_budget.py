@@ -6,10 +6,10 @@ from repository import ROOT
 
 # Of lethe/, in lines; in all they are fewer than the sum.
 BUDGET = {
-    "accounting": 2_200,
+    "accounting": 2_300,
     "audit": 3_000,
-    "calculus": 5_260,
-    "certificates": 2_300,
+    "calculus": 5_400,
+    "certificates": 2_400,
     "cli": 1_250,
     "documents": 650,
     "errors": 350,
@@ -30,7 +30,7 @@ BUDGET = {
     "train": 12_250,
     "utility": 200,
 }
-LINES, FILES, TESTS = 65_290, 450, 56_200
+LINES, FILES, TESTS = 65_600, 450, 56_200
 
 
 def lines_of(folder: str) -> Counter[str]:

@@ -78,6 +78,10 @@ class BallsInBinsGaussian(Profile):
         r"""The larger of both directions at $\epsilon$, rounded up."""
         return self._delta(require_nonnegative("epsilon", epsilon))
 
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """The larger of both directions, `directed_deltas`."""
+        return np.max(self.directed_deltas(epsilons), axis=0)
+
     def directed_deltas(self, epsilons: FloatArray) -> tuple[FloatArray, ...]:
         r"""$H(P\|Q)$ and $H(Q\|P)$, or one where they are the same, at many ascending $\epsilon \ge 0$: faster than by themselves."""
         found = [np.array([self._revealed.delta(level) for level in epsilons.tolist()]) for _ in self._directions]

@@ -43,7 +43,11 @@ class TruncatedAllocation(Profile):
 
     def delta(self, epsilon: float) -> float:
         r"""The larger of both directions at $\epsilon$, rounded up."""
-        return float(max(deltas[0] for deltas in self.directed_deltas(np.array([require_nonnegative("epsilon", epsilon)]))))
+        return float(self.deltas(np.array([require_nonnegative("epsilon", epsilon)]))[0])
+
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """The larger of both directions, `directed_deltas`."""
+        return np.max(self.directed_deltas(epsilons), axis=0)
 
     def directed_deltas(self, epsilons: FloatArray) -> tuple[FloatArray, ...]:
         """As of `BallsInBinsGaussian`."""

@@ -25,9 +25,9 @@ from lethe.calculus.balls_in_bins.truncated import TruncatedAllocation
 from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
-from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.privacy_losses.distributions import LARGEST_LOSS, MOST_INTERVALS, Factor, Losses
-from lethe.calculus.rounding import above, count_above, exp_above
+from lethe.calculus.rounding import count_above
+from lethe.calculus.tradeoffs import lower_hull
 
 _EPS = float(np.finfo(np.float64).eps)
 # What is left of delta eight deviations of a Gaussian loss away.
@@ -37,6 +37,7 @@ _MOST_EVALUATIONS = 10_000_000
 # Profiles answered one level at a time may take ten milliseconds each.
 _MOST_SLOW_KNOTS = 800
 _LEAST_KNOTS = 4_000
+_BINS = (BallsInBinsGaussian, TruncatedAllocation)  # both directions at many points at once
 
 
 def dominating_factor(guarantee: Guarantee, count: int) -> Factor:
@@ -69,15 +70,11 @@ def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> t
     last = max(1, int(count_above(widest / interval, MOST_INTERVALS)))
     count = _knots(guarantee)
     shares = np.linspace(0.0, 1.0, min(last, count) + 1)
-    if last > count and isinstance(guarantee, BallsInBinsGaussian | TruncatedAllocation):
+    if last > count and isinstance(guarantee, _BINS):
         shares = np.square(shares)  # few knots: closer together where most of the losses are
     knots = np.unique(np.round(last * shares).astype(np.int64))
     levels: FloatArray = np.asarray(knots * interval, dtype=np.float64)
-    ways = (
-        guarantee.directed_deltas(levels)
-        if isinstance(guarantee, BallsInBinsGaussian | TruncatedAllocation)
-        else (_deltas(guarantee, levels),)
-    )
+    ways = guarantee.directed_deltas(levels) if isinstance(guarantee, _BINS) else (guarantee.deltas(levels),)
     ways = tuple(np.minimum.accumulate(np.clip(deltas, 0.0, 1.0)) for deltas in ways)
     # Total variation is the delta at 0 of both directions; by convexity it is at most (e^epsilon - 1 + delta + delta') / (e^epsilon + 1).
     by_symmetry = np.tanh(0.5 * levels) + (ways[0] + ways[-1]) / (1.0 + np.exp(levels))
@@ -85,41 +82,9 @@ def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> t
     dots: list[Dots] = []
     for deltas in ways:
         deltas[0] = variation
-        kept = slice(None) if isinstance(guarantee, GDP) else _lower_hull(np.expm1(levels), deltas)
+        kept = slice(None) if isinstance(guarantee, GDP) else lower_hull(np.expm1(levels), deltas)
         dots.append(Dots(knots[kept], deltas[kept]))
     return connected_losses(dots[0], dots[-1], interval)[: len(dots)]
-
-
-def _lower_hull(across: FloatArray, values: FloatArray) -> list[int]:
-    """Indices of the points on the lower convex hull. To leave out a point is always sound, so its rounding does not matter."""
-    xs, ys = across.tolist(), values.tolist()
-    hull: list[int] = []
-    for new in range(len(xs)):
-        while len(hull) > 1:
-            first, middle = hull[-2], hull[-1]
-            if (xs[middle] - xs[first]) * (ys[new] - ys[first]) > (ys[middle] - ys[first]) * (xs[new] - xs[first]):
-                break
-            hull.pop()
-        hull.append(new)
-    return hull
-
-
-def _deltas(guarantee: Guarantee, levels: FloatArray) -> FloatArray:
-    """`guarantee.delta` at many levels, rounded up; at once where the kind allows it."""
-    if isinstance(guarantee, GDP):
-        return exp_above(log_gaussian_delta(guarantee.mu, levels))
-    if isinstance(guarantee, GDPMixture):
-        total = np.zeros(levels.shape)
-        for mu, weight in zip(guarantee.mus, guarantee.weights, strict=True):
-            total += weight * exp_above(log_gaussian_delta(mu, levels))
-        return above(total, 1e-15 * (2 + len(guarantee.mus)))
-    if isinstance(guarantee, WithSlack):
-        return above(_deltas(guarantee.guarantee, levels) + guarantee.slack)
-    if isinstance(guarantee, Tightest):
-        return np.min([_deltas(part, levels) for part in guarantee.parts], axis=0)
-    if isinstance(guarantee, BallsInBinsGaussian | TruncatedAllocation):
-        return np.max(guarantee.directed_deltas(levels), axis=0)
-    return np.array([guarantee.delta(level) for level in levels.tolist()])
 
 
 def _knots(guarantee: Guarantee) -> int:
@@ -132,9 +97,7 @@ def _knots(guarantee: Guarantee) -> int:
         return _knots(guarantee.guarantee)
     if isinstance(guarantee, Tightest):
         return min(_knots(part) for part in guarantee.parts)
-    return (
-        _MOST_SLOW_KNOTS // 2 if isinstance(guarantee, BallsInBinsGaussian | TruncatedAllocation) else _MOST_SLOW_KNOTS
-    )  # both directions are computed
+    return _MOST_SLOW_KNOTS // 2 if isinstance(guarantee, _BINS) else _MOST_SLOW_KNOTS  # both directions are computed
 
 
 class Dots(NamedTuple):

@@ -12,13 +12,15 @@ import numpy as np
 import scipy
 
 from lethe.accounting.verify import Answer
+from lethe.calculus.tradeoffs import TradeOff
 from lethe.calculus.upward_formatting import shown
+from lethe.certificates.attack_rates import AttackRates
 from lethe.certificates.parts import relation_words
 from lethe.certificates.statement import Statement
 from lethe.documents.version import __version__
 from lethe.report.model import Block, Code, Document, Facts, Heading, Items, Section, Table
 from lethe.report.sections.evidence import audits, theorems
-from lethe.report.sections.numbers import Lines, attacks, deltas, noise, steps, training
+from lethe.report.sections.numbers import ALARMS, attacks, deltas, noise, steps, training
 from lethe.report.sections.promise import guarantee, hypotheses, notices, protection
 from lethe.report.subject import Subject
 from lethe.report.wording import SEEN, of_unit
@@ -140,15 +142,16 @@ def _sources(subject: Subject) -> tuple[tuple[str, str], ...]:
 
 def document_of(subject: Subject) -> Document:
     """The report of a subject, in words and numbers."""
-    lines = Lines.of(subject.proof.guarantee, subject.epsilon)
-    by_lines = [guarantee(subject, lines), protection(subject), hypotheses(subject), attacks(subject, lines)]
+    curve = TradeOff.of(subject.proof.guarantee)
+    rates = AttackRates.of(subject.proof.guarantee, ALARMS, curve)
+    by_curve = [guarantee(subject, rates), protection(subject), hypotheses(subject), attacks(subject, curve, rates)]
     rest = [section(subject) for section in (deltas, steps, noise, training, theorems, audits, signing, provenance)]
     about = "" if subject.run is None else f", run {subject.run.run_id}"
     return Document(
         title=f"Privacy report: {subject.what}",
         subtitle=f"written by Lethe {__version__}{about}",
         notices=notices(subject),
-        sections=(*by_lines, *(section for section in rest if section is not None)),
+        sections=(*by_curve, *(section for section in rest if section is not None)),
         data={"private": subject.private, "sealed": subject.sealed, type(subject.proof).__name__.lower(): subject.proof.to_dict()},
         sources=_sources(subject),
     )

@@ -6,16 +6,18 @@ import math
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lethe.accounting.certify import Cumulative, certify, cumulative_privacy, stopped
-from lethe.calculus.guarantees import Guarantee
+from lethe.accounting.heuristics import HEURISTIC, last_iterate_heuristic
 from lethe.calculus.large_delta import is_large
+from lethe.calculus.tradeoffs import TradeOff
 from lethe.calculus.upward_formatting import shown
+from lethe.certificates.attack_rates import AttackRates
 from lethe.certificates.findings import OPTIMISER
+from lethe.certificates.parts import plain_number
 from lethe.documents.shortened import thinned
 from lethe.errors import LetheError
 from lethe.report.model import COLOURS, Block, Code, Notice, Panel, Picture, Section, Series, Table
@@ -26,60 +28,13 @@ from lethe.run.run import Run
 from lethe.run.schedules import schedule_document
 
 _RATES = ("false alarms, where it was not used", "finds it, where it was used, at most")
-_ALARMS = (0.001, 0.01, 0.05, 0.1, 0.25)
+ALARMS = (0.001, 0.01, 0.05, 0.1, 0.25)
 _DOTS = {0.1: (0, (1, 2.2)), 1.0: (0, (3, 2)), 3.0: (0, (6, 2)), 8.0: (0, (9, 2, 1.5, 2))}
 """The epsilons of pure differential privacy that the curve is drawn beside, and their looks."""
 _POWERS = (3, 4, 5, 6, 7, 8, 9, 10, 12)
 _POINTS, _ROWS = 12, 9
 _SECONDS = 3.0  # of a few seconds that a report may take
 _MARKS_UP_TO, _MOST_POINTS = 60, 2000  # more points than this are drawn as a line; more than a screen has say nothing more
-_LEVELS, _SMALLEST, _LARGEST = 36, 0.02, 60.0
-_NO_MORE = 1e-8  # a delta below which larger epsilons say nothing that could be seen
-_ROUNDING = 1e-12  # of a few additions and products of numbers below 1
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    r"""The lines that bound every test's errors from below, one pair for each epsilon with the delta that is proved at it.
-
-    A mechanism that is $(\epsilon, \delta(\epsilon))$-DP has type II error $\beta \ge \max(1 - \delta - e^\epsilon\alpha,
-    e^{-\epsilon}(1 - \delta - \alpha), 0)$ at type I error $\alpha$, so that the largest holds: too few of them make the curve too
-    pessimistic, never too optimistic. `Guarantee.tradeoff` is exact at one rate, and asks a profile many times for it.
-
-    Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Proposition 2.5 and 2.12.
-    """
-
-    epsilons: tuple[float, ...]
-    deltas: tuple[float, ...]
-
-    @classmethod
-    def of(cls, guarantee: Guarantee, epsilon: float) -> Lines:
-        """The lines of a guarantee, among them that of the epsilon that is certified, where it is finite."""
-        if epsilon == math.inf and guarantee.delta(_LARGEST) == 1.0:
-            return cls((0.0,), (1.0,))
-        found = {level: guarantee.delta(level) for level in (0.0, epsilon) if level < math.inf}
-        for level in np.geomspace(_SMALLEST, _LARGEST, _LEVELS).tolist():
-            found[level] = guarantee.delta(level)
-            if found[level] <= _NO_MORE:
-                break
-        ordered = tuple(sorted(found))
-        return cls(ordered, tuple(found[level] for level in ordered))
-
-    def type_two(self, type_one: float) -> float:
-        """The least type II error, rounded down, of a test with this type I error in [0, 1]."""
-        best = 0.0
-        for epsilon, delta in zip(self.epsilons, self.deltas, strict=True):
-            best = max(best, 1.0 - delta - math.exp(epsilon) * type_one, math.exp(-epsilon) * (1.0 - delta - type_one))
-        return max(0.0, best - _ROUNDING)
-
-    def found(self, type_one: float) -> float:
-        """The most of the true members that a test with this rate of false alarms finds, rounded up."""
-        return min(1.0, 1.0 - self.type_two(type_one))
-
-    @property
-    def right(self) -> float:
-        """How often the best guess between two data sets that are equally likely is right, at most: (1 + delta(0)) / 2."""
-        return min(1.0, 0.5 + 0.5 * self.deltas[0] + _ROUNDING)
 
 
 def _look(colour: str, width: float = 2.2, **rest: Any) -> dict[str, Any]:
@@ -102,10 +57,10 @@ def _shown(
     return Picture(caption, plot, height), Table(title, tuple(columns), rows, tuple(range(len(columns))), marks)
 
 
-def attacks(subject: Subject, lines: Lines) -> Section:
+def attacks(subject: Subject, curve: TradeOff, rates: AttackRates) -> Section:
     """The trade-off curve: how well the best attack does, in plain rates."""
     alphas = np.linspace(0.0, 1.0, 201) ** 2  # finely spaced near 0, where the curve is steep
-    betas = np.array([lines.type_two(float(alpha)) for alpha in alphas])
+    betas = curve.type_two(alphas)
     series = [Series([0, 1], [1, 0], _look("muted", 1), "guessing (a coin)")]
     for usual, dots in _DOTS.items():
         errors = np.maximum(np.maximum(1 - math.exp(usual) * alphas, math.exp(-usual) * (1 - alphas)), 0)
@@ -113,23 +68,42 @@ def attacks(subject: Subject, lines: Lines) -> Section:
     series.append(Series(alphas, betas, _look("main", 2.6), "this certificate" if subject.private else "nothing is proved"))
     axes = {"xlabel": "false alarms (type I error)", "ylabel": "missed records (type II error)"}
     settings = {"xlim": (0, 1), "ylim": (0, 1.005), "aspect": "equal", **axes}
-    found = [(alarm, lines.found(alarm)) for alarm in _ALARMS]
+    found = rates.true_positive_rates.items()
+    guess = None if subject.run is None or _own_optimiser(subject) else last_iterate_heuristic(subject.run, subject.delta)
+    said = ""
+    if subject.private and guess is not None and guess < subject.epsilon:
+        said = f" With a linear loss, epsilon of the last iterate would be {shown(guess)} (arXiv:2410.06186): {HEURISTIC}, and no promise."
     blocks = (
         "An attack says of one record “it was used” or “it was not” (or: another one stood in its place). It errs in two ways: a false "
         "alarm (type I error), or a miss of a record that was used (type II error). The curve is the fewest misses that any attack can "
         "have at each rate of false alarms: the nearer to the straight line of guessing, the better the protection.",
         *_shown(
-            f"No attack can be below the thick line: the best guess is right at most {percent(lines.right)} of the time. Thin lines: what "
-            "the usual epsilons would allow at delta = 0 (called pure).",
+            f"No attack can be below the thick line: the best guess is right at most {percent(rates.best_guess)} of the time. Thin lines: "
+            "what the usual epsilons would allow at delta = 0 (called pure).",
             Panel(series, settings, shaded=True, legend={"loc": "upper right"}),
             "How often the best attack is right about one record, over many trainings",
-            {name: map(percent, rates) for name, rates in zip(_RATES, zip(*found, strict=True), strict=True)},
+            {name: map(percent, column) for name, column in zip(_RATES, zip(*found, strict=True), strict=True)},
             height=3.9,
         ),
+        f"The advantage of an attack (how much more often it says “it was used” where it was) is at most {percent(rates.advantage)}. As a "
+        f"Gaussian mechanism: {rates.gaussian}. The regret is how much less often an attacker of that mechanism may err; below 0.01 it "
+        f"says nearly all.{said}",
     )
-    rates = [{"false_alarms": alarm, "found": most} for alarm, most in found]
-    errors = {"type_1": alphas.tolist(), "type_2_at_least": betas.tolist()}
-    return Section("attacks", "How well the best attack does", blocks, {**errors, "best_guess_right": lines.right, "found_at_most": rates})
+    data = {
+        "type_1": alphas.tolist(),
+        "type_2_at_least": betas.tolist(),
+        "best_guess_right": rates.best_guess,
+        "found_at_most": [{"false_alarms": alarm, "found": most} for alarm, most in found],
+        "advantage": rates.advantage,
+        "gaussian": {"mu": plain_number(rates.mu), "slack": rates.slack, "regret": rates.regret},
+        "heuristic_without_proof": None if guess is None else plain_number(guess),
+    }
+    return Section("attacks", "How well the best attack does", blocks, data)
+
+
+def _own_optimiser(subject: Subject) -> bool:
+    """Whether the steps were one of the caller's own optimiser, which makes something else of noise and gradients."""
+    return any(finding.name == OPTIMISER for finding in subject.findings)
 
 
 def deltas(subject: Subject) -> Section:
@@ -234,7 +208,7 @@ def noise(subject: Subject) -> Section | None:
     grown = 1.0 if run.noise is None else growths(run.noise, run.total_steps)[noisy]
     levels, stds = (values[noisy] * grown for values in (run.uncorrelated.noise_multipliers, run.uncorrelated.noise_stds))
     columns = {"noise multiplier": levels}
-    if not any(finding.name == OPTIMISER for finding in subject.findings):  # one of the caller's own makes something else of the noise
+    if not _own_optimiser(subject):  # one of the caller's own makes something else of the noise
         columns["noise on the weights (standard deviation)"] = stds
     columns["step size"] = np.asarray(run.step_sizes)[noisy]
     rows = thinned(len(noisy), _ROWS)

@@ -4,11 +4,11 @@ import inspect
 
 from lethe.accounting.totals import Total
 from lethe.calculus.upward_formatting import shown
+from lethe.certificates.attack_rates import AttackRates
 from lethe.certificates.findings import Finding
 from lethe.certificates.parts import relation_words
 from lethe.report.model import Block, Facts, Heading, Items, Notice, Section, Table
 from lethe.report.sections.evidence import total_table
-from lethe.report.sections.numbers import Lines
 from lethe.report.subject import Subject
 from lethe.report.wording import CHANGES, MORE_THAN_SEEN, RELATIONS, SEEN, explained_terms, factor, of_unit, percent, proved_by, times
 from lethe.run.descended import descends_envelope
@@ -34,12 +34,13 @@ _EVIDENCE = {
     "enforced": "Enforced: the code that trained made it so; it is named in brackets",
     "checked": "Checked: computed from the numbers of the run",
 }
+_QUOTED = (0.01, 0.001)
 _LONGEST = "times the longest gradient that a record may have"
 
 
-def guarantee(subject: Subject, lines: Lines) -> Section:
+def guarantee(subject: Subject, rates: AttackRates) -> Section:
     """The guarantee in one plain sentence, and what was trained."""
-    words, glance, stated = _sentence(subject, lines), _glance(subject), subject.stated
+    words, glance, stated = _sentence(subject, rates), _glance(subject, rates), subject.stated
     blocks: list[Block] = [words]
     if subject.private:
         epsilon, delta, most = shown(subject.epsilon), f"{subject.delta:g}", factor(subject.epsilon)
@@ -51,10 +52,10 @@ def guarantee(subject: Subject, lines: Lines) -> Section:
         )
         blocks += [
             of_unit(field, stated.unit),
-            f"Which number to judge by: {percent(lines.right)} is the most that an attacker gets right who holds both cases to be equally "
-            "likely, on average over all that may come out; it needs no delta. Judge the protection by it, and by the table of section 4. "
-            f"The factor {most} is about the single outcome that tells most (up to delta), which may be very rare. Both are true, of the "
-            "same proof. Epsilon and delta are for comparing with other trainings.",
+            f"Which number to judge by: {percent(rates.best_guess)} is the most that an attacker gets right who holds both cases to be "
+            "equally likely, on average over all that may come out; it needs no delta. Judge the protection by it, and by the table of "
+            f"section 4. The factor {most} is about the single outcome that tells most (up to delta), which may be very rare. Both are "
+            "true, of the same proof. Epsilon and delta are for comparing with other trainings.",
         ]
     blocks.append(Facts(tuple(glance.items())))
     if isinstance(subject.proof, Total):
@@ -65,28 +66,28 @@ def guarantee(subject: Subject, lines: Lines) -> Section:
         "delta": subject.delta,
         "neighbours": stated.neighbours,
         "release": subject.release,
-        "best_guess_right": lines.right,
+        "best_guess_right": rates.best_guess,
         "glance": glance,
     }
     return Section("guarantee", "The guarantee", tuple(blocks), data)
 
 
-def _sentence(subject: Subject, lines: Lines) -> str:
+def _sentence(subject: Subject, rates: AttackRates) -> str:
     """What is promised, for somebody who has never heard of differential privacy."""
     if not subject.private:
         nothing = (
             "Nothing is promised: no bound is proved on how much what was released gives away about any one record in the training data."
         )
         return of_unit(nothing, subject.stated.unit)
-    strength = next((words for most, words in _STRENGTHS if lines.right <= most), "may nearly always be able to tell")
+    strength = next((words for most, words in _STRENGTHS if rates.best_guess <= most), "may nearly always be able to tell")
     return (
         f"Whoever sees {SEEN[subject.release]} {strength} {of_unit(CHANGES[subject.stated.neighbours], subject.stated.unit)}. Between two "
-        f"such data sets that are equally likely, the best possible attack picks the right one at most {percent(lines.right)} of the time; "
-        "a coin does so 50 % of the time."
+        f"such data sets that are equally likely, the best possible attack picks the right one at most {percent(rates.best_guess)} of the "
+        "time; a coin does so 50 % of the time."
     )
 
 
-def _glance(subject: Subject) -> dict[str, str]:
+def _glance(subject: Subject, rates: AttackRates) -> dict[str, str]:
     stated = subject.stated
     proved = f"({shown(subject.epsilon)}, {subject.delta:g})-DP" if subject.private else "nothing"
     rows = {} if stated.records is None else {"Training data": f"{stated.records:,} records (a public number)"}
@@ -95,6 +96,10 @@ def _glance(subject: Subject) -> dict[str, str]:
     rows["What counts as a change of one record"] = RELATIONS[stated.neighbours]
     rows = {of_unit(name, stated.unit): of_unit(words, stated.unit) for name, words in rows.items()}
     rows["What is promised"] = f"{proved}, {relation_words(stated.neighbours, stated.unit)}"
+    if subject.private:
+        found = ", ".join(f"{percent(rates.true_positive_rates[alarm])} at {percent(alarm)} false alarms" for alarm in _QUOTED)
+        rows["The best attack"] = f"finds at most {found}; advantage at most {percent(rates.advantage)} (section 4)"
+        rows["As a Gaussian mechanism"] = rates.gaussian
     if stated.unit != "record":
         rows["What a user is"] = "all records of one id, whose gradients are averaged and clipped as one"
     if subject.theorem:

@@ -264,6 +264,26 @@ def test_no_gradients_tell_more_of_a_cut_pass_than_its_bound(relation: Neighbour
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
+def test_no_gradients_tell_more_of_a_pass_with_a_full_batch(relation: Neighbours) -> None:
+    """Of two batches the other record fills one, and stays there with a chance of a half, or of 0, the limit of large batches."""
+    pair: Any = relation if relation == "add_or_remove" else "replace_one"
+    bins = BallsInBinsGaussian(mus=(1 / NOISE, 2 / NOISE), counts=(1, 1), relation=pair)
+    said, most = [bins.delta(epsilon) for epsilon in EPSILONS], 0.0
+    for stays, other, pushed in product((0.5, 0.0), (-1.0, 0.0, 1.0), (1.0, -1.0)):
+        still = {"replace_one": -pushed, "zero_out": 0.0, "add_or_remove": None}[relation]
+        laws: list[dict[tuple[float, ...], float]] = []
+        for value in (pushed, still):
+            laws.append({(other, 0.0): 1.0} if value is None else {})
+            for place, share in [] if value is None else [((value, 0.0), 1 - stays), ((other, 0.0), stays), ((other, value), 1.0)]:
+                laws[-1][place] = laws[-1].get(place, 0.0) + 0.5 * share
+        for first, second in (laws, laws[::-1]):
+            exact = hockey_sticks(first, second)
+            assert refuted(exact, {"full": [delta + GRID for delta in said]}) == []
+            most = max(most, exact[2] / said[2])
+    assert most > {"replace_one": 0.7, "zero_out": 0.4, "add_or_remove": 0.999}[relation]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
 def test_the_bound_of_a_cut_pass_is_its_formula(relation: Neighbours) -> None:
     """With gradients that never change two bins, one of them full, are a law on the plane: what is added is not one per cent less."""
     bins, full, levels = BallsInBinsGaussian(mus=(1.0,), counts=(2,), relation=relation), 0.05, np.array(EPSILONS)

@@ -15,7 +15,6 @@ import yaml
 from helpers import DESIGNS, LOSSES, NEIGHBOURS, batches, make_run
 from reading_html import Read
 from report_cases import KEYS, audit_page, trained_folder
-from scipy.stats import norm
 from seal_cases import DELTA, make_record, stranger
 
 import lethe
@@ -29,7 +28,6 @@ from lethe.documents.strict import to_json
 from lethe.report.model import Document, Table
 from lethe.report.sections import numbers as steps_section
 from lethe.report.sections.build import document_of
-from lethe.report.sections.numbers import Lines
 from lethe.report.sections.promise import facts_of_run
 from lethe.report.subject import subject_of, with_extras
 from lethe.report.wording import factor, percent, proved_by
@@ -180,16 +178,6 @@ def test_the_numbers_are_those_of_the_certificate() -> None:
     assert sections["steps"]["every_iterate"][-1] == pytest.approx(lethe.certify(make_run(release="all"), DELTA).epsilon, rel=1e-9)
     rows = {row["theorem"]: row["epsilon"] for row in sections["theorems"]["rows"]}
     assert rows == {row.theorem: row.epsilon for row in lethe.compare(make_run(), DELTA).rows}
-
-
-@pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 3.0, 8.0])
-def test_the_trade_off_curve_is_never_above_the_exact_one_of_a_gaussian_and_near_it(mu: float) -> None:
-    lines = Lines.of(GDP(mu), GDP(mu).epsilon(1e-5))
-    for alpha in (0.0, 1e-6, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.9, 1.0):
-        exact = norm.cdf(norm.isf(alpha) - mu)
-        assert exact - 0.01 <= lines.type_two(alpha) <= exact + 1e-12
-        assert lines.found(alpha) >= 1 - exact - 1e-12
-    assert norm.cdf(mu / 2) <= lines.right <= norm.cdf(mu / 2) + 1e-9
 
 
 def test_rates_and_factors_are_rounded_up() -> None:

@@ -270,6 +270,12 @@ GUARANTEES = [
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_many_deltas_at_once_are_those_of_each(guarantee) -> None:
+    levels = np.array([0.0, 0.3, 2.0])
+    assert guarantee.deltas(levels) == pytest.approx([guarantee.delta(level) for level in levels.tolist()], rel=1e-10)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 @given(st.floats(0.1, 3), st.floats(1e-8, 0.1))
 def test_a_point_is_met_where_the_profile_says_so(guarantee, epsilon, delta) -> None:
     met = overshoot(guarantee, ApproxDP(epsilon, delta)) <= 1
