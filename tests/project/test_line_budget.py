@@ -8,7 +8,7 @@ from repository import ROOT
 BUDGET = {
     "accounting": 2_300,
     "audit": 3_000,
-    "calculus": 5_360,
+    "calculus": 5_420,
     "certificates": 2_400,
     "cli": 1_250,
     "documents": 650,
@@ -30,7 +30,7 @@ BUDGET = {
     "train": 12_250,
     "utility": 200,
 }
-LINES, FILES, TESTS = 65_600, 450, 56_300
+LINES, FILES, TESTS = 65_670, 450, 56_300
 
 
 def lines_of(folder: str) -> Counter[str]:
