@@ -20,7 +20,7 @@ from envelope_clipping import CLASSES, DELTA, EPSILONS, RECORDS, digits
 import lethe
 from lethe.train import Linear, TrainOptions, fit
 
-KINDS = ("independent", "banded_toeplitz", "buffered_toeplitz", "dense")
+KINDS = ("independent", "banded_toeplitz", "buffered_toeplitz", "banded_inverse", "dense")
 SHAPES = ((3, 5), (8, 5), (20, 5))  # passes, batches a pass
 CLIPS = (0.05, 0.1, 0.2)
 STEPS = (8.0, 16.0, 32.0, 64.0)

@@ -1,7 +1,7 @@
 """plan: fill in the smallest noise that meets a privacy target."""
 
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems
-from lethe.calculus.any_guarantee import noise_scaled
+from lethe.calculus.any_guarantee import drawn_afresh, noise_scaled
 from lethe.calculus.composition import overshoot, require_target
 from lethe.calculus.crossing import smallest
 from lethe.calculus.domains import require_positive
@@ -14,7 +14,8 @@ from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.theorems.truncation import require_room, truncation_slack
 
-_TOLERANCE = 1e-7  # relative width to which the noise is found; the answer is its upper end
+# Relative width to which the noise is found, and where each look takes a third of a second; the answer is its upper end.
+_TOLERANCE, _TOLERANCE_IF_SLOW, _ROUGHLY = 1e-7, 5e-7, 1e-4
 # Where iterates are hidden and their precision is not known yet: training counts their rounding, which costs float64 less than this.
 _ROOM_FOR_ROUNDING = 1e-5
 
@@ -130,8 +131,15 @@ def _smaller_factor(guarantee: Guarantee, target: Guarantee, known: float | None
     # One look spares the search where another theorem needs less noise already.
     if known is not None and not _meets(noise_scaled(guarantee, known * (1 - _TOLERANCE)), target):
         return known
+
+    def found(one: Guarantee, start: float, tolerance: float) -> float:
+        return smallest(lambda factor: overshoot(noise_scaled(one, factor), target), 1.0, start=start, tolerance=tolerance)
+
+    start, quicker = known or 1.0, drawn_afresh(guarantee)
     try:
-        return smallest(lambda factor: overshoot(noise_scaled(guarantee, factor), target), 1.0, start=known or 1.0, tolerance=_TOLERANCE)
+        if quicker == guarantee:
+            return found(guarantee, start, _TOLERANCE)
+        return found(guarantee, found(quicker, start, _ROUGHLY), _TOLERANCE_IF_SLOW)
     except CalibrationError:
         return known
 

@@ -30,7 +30,7 @@ from lethe.calculus.perturbed_minimiser import PerturbedMinimiser, beside_gaussi
 from lethe.calculus.privacy_losses.distributions import Factor, LossProfile, compose_losses
 from lethe.calculus.privacy_losses.dominating import dominating_factor
 from lethe.calculus.rounding import round_up
-from lethe.calculus.sampled.gaussian import SampledGaussian, merged_levels, sampled_factors
+from lethe.calculus.sampled.gaussian import WEAKEST_NOISE, SampledGaussian, merged_levels, sampled_factors
 from lethe.calculus.sampled.renyi import round_levels_down
 from lethe.calculus.sampled.truncated import TruncatedPoisson
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
@@ -300,6 +300,24 @@ def noise_scaled(guarantee: Guarantee, factor: float) -> Guarantee:
             return replace(guarantee, mus=mus, counts=counts)
         case _:
             raise TypeError(f"a guarantee of kind {guarantee.kind} does not say how it depends on the noise")
+
+
+def drawn_afresh(guarantee: Guarantee) -> Guarantee:
+    """The same with Poisson batches where a record is in one of several bins: as about as much noise meets a target, and far quicker."""
+    match guarantee:
+        case BallsInBinsGaussian(mus=mus, counts=counts, relation=relation):
+            levels = [(max(1.0 / mu, WEAKEST_NOISE), count) for mu, count in zip(mus, counts, strict=True) if mu > 0.0]
+            if not levels:
+                return guarantee
+            noise, times = merged_levels(np.array([level for level, _ in levels]), tuple(count for _, count in levels))
+            chance = 1.0 / sum(counts)
+            return SampledGaussian(sampling_probability=chance, noise=noise, counts=times, relation=relation, design="poisson")
+        case Composition(parts=parts):
+            return joined([(drawn_afresh(part), count) for part, count in parts])
+        case WithSlack(guarantee=inner, slack=slack):
+            return WithSlack(drawn_afresh(inner), slack)
+        case _:
+            return guarantee
 
 
 def _over(mus: tuple[float, ...], factor: float) -> tuple[float, ...]:

@@ -14,6 +14,10 @@ from lethe.errors import CalibrationError
 _MOST_HALVINGS = 2100
 
 
+# How far, as a share of the bracket, the first point is pulled beyond the root that was guessed.
+_PULL = 0.005
+
+
 def log_gap(value: float, target: float) -> float:
     """log(value / target), whose sign agrees exactly with `value <= target`: never positive when it holds, positive when not."""
     if value < 0.0:  # no delta, no epsilon and no cost is: what says so is broken
@@ -36,15 +40,16 @@ def crossing(
 ) -> float:
     """Narrow a bracket between a point where `gap` > 0 and one where `gap` <= 0, and return the latter end.
 
-    Interpolate, truncate, project: false position pulled towards the middle of the bracket, at most one evaluation worse than bisection.
-    Where an end's value is infinite it bisects. The point returned is `passing` itself or one where `gap` <= 0 was evaluated, whatever the
-    shape of `gap`; nan counts as failing. The gap is meant to be monotone between the two ends, which come in any order; the resolution, >
-    0, is how close they may come. Reference: Oliveira & Takahashi 2020, "An enhancement of the bisection method average performance
-    preserving minmax optimality".
+    Interpolate, truncate, project: inverse interpolation of the ends and the point before them, pulled towards the middle of the bracket,
+    at most one evaluation worse than bisection. Where an end's value is infinite it bisects. The point returned is `passing` itself or one
+    where `gap` <= 0 was evaluated, whatever the shape of `gap`; nan counts as failing. The gap is meant to be monotone between the two
+    ends, which come in any order; the resolution, > 0, is how close they may come. Reference: Oliveira & Takahashi 2020, "An enhancement of
+    the bisection method average performance preserving minmax optimality".
     """
     width = abs(passing - failing)
     most = int(count_above(math.log2(max(width / max(resolution, 5e-324), 1.0)), _MOST_HALVINGS)) + 1
-    pull = 0.2 / width if width > 0.0 else 0.0
+    pull = _PULL / width if width > 0.0 else 0.0
+    before, gap_before = math.nan, math.nan
     for step in range(most + 1):
         width = abs(passing - failing)
         middle = 0.5 * (failing + passing)
@@ -53,6 +58,9 @@ def crossing(
         point = middle
         if math.isfinite(gap_failing) and math.isfinite(gap_passing) and gap_failing > gap_passing:
             secant = failing + (passing - failing) * (gap_failing / (gap_failing - gap_passing))
+            if gap_before not in (gap_failing, gap_passing):
+                bent = _bent((failing, passing, before), (gap_failing, gap_passing, gap_before))
+                secant = bent if min(failing, passing) < bent < max(failing, passing) else secant
             # Half a resolution is enough to land beyond a root already found, and closes the bracket from the other side.
             truncation = max(pull * width * width, 0.5 * resolution)
             towards = math.copysign(1.0, middle - secant)
@@ -65,22 +73,30 @@ def crossing(
             point = middle
         value = gap(point)
         if value <= 0.0:
-            passing, gap_passing = point, value
+            before, gap_before, passing, gap_passing = passing, gap_passing, point, value
         else:
-            failing, gap_failing = point, (value if value > 0.0 else math.inf)
+            before, gap_before, failing, gap_failing = failing, gap_failing, point, (value if value > 0.0 else math.inf)
     return passing
+
+
+def _bent(points: tuple[float, float, float], gaps: tuple[float, float, float]) -> float:
+    """Where the parabola through three points, as a function of the gap, is 0; nan if a gap is none."""
+    (a, b, c), (u, v, w) = points, gaps
+    return a * (v / (v - u)) * (w / (w - u)) + b * (u / (u - v)) * (w / (w - v)) + c * (u / (u - w)) * (v / (v - w))
 
 
 # The search spans start * 2^-200 to start * 2^200.
 _MOST_DOUBLINGS = 200
+_BEYOND = 1.02
 
 
 def smallest(bound: Callable[[float], float], target: float, *, start: float, tolerance: float = 1e-6) -> float:
     r"""Smallest $x > 0$ with $\mathrm{bound}(x) \le \mathrm{target}$ for a nonincreasing bound, from above.
 
-    Brackets outward from `start` in factors 2, 4, 16, ..., then narrows on $\log x$ by false position kept inside the bracket, because most
-    bounds are close to a power of the noise: about ten evaluations for the default tolerance. The bound may return infinity, and nan counts
-    as infinity. Target and start are finite and > 0; the tolerance, > 0, is the relative width of the final bracket.
+    Brackets outward from `start`, first as far as a bound that falls as 1/x would need, then in factors 2, 4, 16, ..., then narrows on
+    $\log x$ by interpolation kept inside the bracket, because most bounds are close to a power of the noise: about seven evaluations for
+    the default tolerance. The bound may return infinity, and nan counts as infinity. Target and start are finite and > 0; the tolerance,
+    > 0, is the relative width of the final bracket.
 
     Returns:
         $x$ with $\mathrm{bound}(x) \le$ target evaluated at this very $x$, and, for a nonincreasing bound, at most $1 +$ tolerance times
@@ -98,9 +114,9 @@ def smallest(bound: Callable[[float], float], target: float, *, start: float, to
 
     here, gap_here = 0.0, gap(0.0)
     outward = -1.0 if gap_here <= 0.0 else 1.0
-    doublings = 1
+    doublings, near = 1, max(_BEYOND * abs(gap_here), width)
     while True:
-        there = outward * min(doublings, _MOST_DOUBLINGS) * math.log(2.0)
+        there = outward * (near if near < math.log(2.0) else min(doublings, _MOST_DOUBLINGS) * math.log(2.0))
         gap_there = gap(there)
         if (gap_there <= 0.0) != (gap_here <= 0.0):
             break
@@ -112,7 +128,8 @@ def smallest(bound: Callable[[float], float], target: float, *, start: float, to
                 source=f"a search over [{first:g}, {point(there):g}]",
                 remedy="raise the target, or check that the bound falls as its argument grows",
             )
-        here, gap_here, doublings = there, gap_there, 2 * doublings + 1
+        here, gap_here = there, gap_there
+        doublings, near = (1, math.inf) if near < math.log(2.0) else (2 * doublings + 1, near)
     (failing, gap_failing), (passing, gap_passing) = sorted(((here, gap_here), (there, gap_there)), key=lambda end: -end[1])
     # Half the tolerance leaves room for log(1 + t) < t and for the rounding of exp.
     resolution = 0.5 * math.log1p(width)

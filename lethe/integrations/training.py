@@ -18,7 +18,7 @@ from lethe.run.participation import Neighbours
 from lethe.run.run import Run
 from lethe.train import PrivacyEngine
 from lethe.train.data.users import owners_of
-from lethe.train.planning import poisson_run, steps_per_epoch
+from lethe.train.planning import shuffled_run, steps_per_epoch
 
 
 class PlannedTraining(NamedTuple):
@@ -62,7 +62,6 @@ class Target:
         *,
         clip_norm: float | None,
         users: Any = None,
-        drop_last: bool = False,
     ) -> PlannedTraining:
         """The run. Without one, a logical batch is as many records (expected) as the three sizes multiplied (records on a device at once,
         such batches a step, processes), and an epoch has as many steps as without privacy. With users, all numbers count users.
@@ -74,15 +73,16 @@ class Target:
         if not units:
             raise InputError("train_dataset: it has no records; it needs at least one.", remedy="look at len(train_dataset).")
         if self.run is None:
-            per_epoch = steps_per_epoch(units, physical * processes, accumulated, drop_last=drop_last)
+            size = physical * accumulated * processes
+            per_epoch = steps_per_epoch(units, size)
             unit: dict[str, Any] = {"neighbours": self.neighbours, "of_users": users is not None}
-            made = poisson_run(units, physical * accumulated * processes, steps(per_epoch), rate, clip_norm=clip_norm, **unit)
+            made = shuffled_run(units, size, steps(per_epoch), rate, clip_norm=clip_norm, **unit)
             noisy = plan(made, self.epsilon, self.delta, allow_large_delta=self.allow_large_delta)  # pyright: ignore[reportArgumentType]
             return PlannedTraining(noisy, physical, per_epoch)
         delta_for(require_run(self.run, correlated=True).records, self.delta, allow_large_delta=self.allow_large_delta)
         if users is None:
             refuse_users(self.run, f"{self.call.partition('(')[0]} without users=")
-        per_epoch = steps_per_epoch(units, self.run.batch_size, 1)
+        per_epoch = steps_per_epoch(units, self.run.batch_size)
         return PlannedTraining(self.run, min(physical, self.run.batch_size), per_epoch)
 
 

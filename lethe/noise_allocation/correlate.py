@@ -8,19 +8,19 @@ from typing import Literal, get_args
 import numpy as np
 
 from lethe.calculus.correlated.matrices import MOST_DENSE, prefix_sums, sgd_workload
-from lethe.calculus.correlated.optimum import banded_toeplitz, buffered_toeplitz, dense
+from lethe.calculus.correlated.optimum import banded_inverse, banded_toeplitz, buffered_toeplitz, dense
 from lethe.calculus.domains import FloatArray, require_count
 from lethe.documents.strict import to_json
 from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
-from lethe.run.noise import BandedToeplitz, BufferedToeplitz, LowerTriangular
+from lethe.run.noise import BandedInverse, BandedToeplitz, BufferedToeplitz, LowerTriangular
 from lethe.run.noise.strategies import CorrelatedNoise
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 
-Strategy = Literal["banded_toeplitz", "buffered_toeplitz", "dense"]
+Strategy = Literal["banded_toeplitz", "buffered_toeplitz", "banded_inverse", "dense"]
 
 _MOST_BANDS = 64
 
@@ -45,10 +45,11 @@ def correlate(
         run: in a fixed order: cyclic, shuffled_once, balls_in_bins or full batches; or cyclic_poisson, whose sampling amplifies the privacy
             of a strategy of at most as many bands as there are groups.
         strategy: "banded_toeplitz": each step's noise depends on the `bands` - 1 before it. "buffered_toeplitz": on all before it, through
-            `buffers` numbers a parameter. "dense": the best matrix, of up to 4096 steps, kept in the file `path`; training keeps the noise
-            of all steps, or of the last `bands` - 1.
-        bands: None: of a Toeplitz strategy as many as a pass has steps, but 8 to 64, or as many as there are groups, but at most 64; of a
-            dense one all.
+            `buffers` numbers a parameter. "banded_inverse": each step's noise is of its own draw and the `bands` - 1 before it, of which
+            training keeps nothing where `bands` is 2. "dense": the best matrix, of up to 4096 steps, kept in the file `path`; training
+            keeps the noise of all steps, or of the last `bands` - 1.
+        bands: None: of a banded inverse 2; of a banded Toeplitz strategy as many as a pass has steps, but 8 to 64, or as many as there are
+            groups, but at most 64; of a dense one all.
         buffers: at most 10.
         momentum: of the optimiser that takes the noisy gradients, in [0, 1); a `Linear` has none.
         influence: how noise fades until the end; then $A_{ts} = \sqrt{q_{T-t+s}/q_T}$: noise fades on its way to each iterate as it does on
@@ -82,6 +83,9 @@ def correlate(
     elif strategy == "buffered_toeplitz":
         found = buffered_toeplitz(steps, slots, buffers, workload=_toeplitz(plain, momentum, influence))
         noise = BufferedToeplitz(**found._asdict())
+    elif strategy == "banded_inverse":
+        found = banded_inverse(steps, slots, min(2, steps) if bands is None else bands, workload=_toeplitz(plain, momentum, influence))
+        noise = BandedInverse(coefficients=tuple(found.tolist()))
     else:
         # More bands than groups would lose what the sampling hides.
         usual = slots if plain.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP else max(8, slots)

@@ -116,7 +116,7 @@ class Batches(Specification, ABC):
         return all_of_them and (self.cap is None or self.cap > records)
 
     def per_pass(self, records: int) -> int:
-        r"""Steps in one pass, $\ell = \lfloor n/b \rfloor$."""
+        r"""Steps in one pass, $\ell = \lfloor n/b \rfloor$; of random allocation $\lceil n/b \rceil$."""
         return records // self.nominal_size(records)
 
     def accounts(self, records: int) -> int:
@@ -274,9 +274,10 @@ class WithoutReplacement(_Sized):
 
 
 class RandomAllocation(_Varying):
-    """Each record is thrown anew every pass into one of its floor(records / size) batches, independently of all others.
+    """Each record is thrown anew every pass into one of its ceil(records / size) batches, independently of all others.
 
-    An epoch, but for batch sizes that vary as those of Poisson batches do. Reference: Feldman & Shenfeld 2025, arXiv:2502.08202.
+    An epoch of `DataLoader(shuffle=True)`, with as many batches, but for their sizes, which vary as those of Poisson batches do. What
+    `fit`, `PrivacyEngine` and the trainers do without a run. Reference: Feldman & Shenfeld 2025, arXiv:2502.08202.
     """
 
     design: ClassVar[str] = "random_allocation"
@@ -284,6 +285,10 @@ class RandomAllocation(_Varying):
     sizes: ClassVar[BatchSizes] = BatchSizes.BINOMIAL
     secret: ClassVar[str] = "which batch of each pass holds each record"
     neighbours: ClassVar[frozenset[Neighbours]] = ANY_NUMBER
+
+    def per_pass(self, records: int) -> int:
+        r"""$\lceil n/b \rceil$, as an epoch has: no record is left over."""
+        return -(-records // self.size)
 
 
 class BallsInBins(_Varying):

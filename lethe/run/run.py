@@ -124,7 +124,7 @@ class Run(StoredSpecification):
 
     @property
     def steps_per_pass(self) -> int:
-        r"""$\ell = \lfloor n/b \rfloor$."""
+        r"""$\ell$, of the design: `Batches.per_pass`."""
         return self.batches.per_pass(self.records)
 
     @property

@@ -51,9 +51,10 @@ def fit(
         fitted = fit(model, nn.CrossEntropyLoss(), data, epsilon=3.0, delta=1e-5, epochs=10, batch_size=256)
         print(fitted)
 
-    Without a run the noise is the smallest that meets (epsilon, delta) for Poisson batches of batch_size records (expected), epochs passes,
-    all iterates released and one record added or removed, as Opacus counts. A `Run` says anything else: other batches, the last iterate
-    alone, schedules, another relation; then it says all of this.
+    Without a run an epoch is what `DataLoader(shuffle=True)` means: each record once, in a batch drawn anew and in secret
+    (`lethe.batches.RandomAllocation`; batches differ in size, and batch_size is about their mean). The noise is the smallest that meets
+    (epsilon, delta) for so many epochs, all iterates released and one record added or removed. A `Run` says anything else: other batches,
+    such as `lethe.batches.Poisson`, the last iterate alone, schedules, another relation; then it says all of this.
 
     The model is a PyTorch module, trained in place; a `Linear` model of features; or a `Head` on a frozen backbone. Of the last two the
     pipeline itself enforces what follows from the norm of the features: they are projected to the loss's feature_norm.
@@ -95,7 +96,7 @@ def fit(
             the budget does not reach ends training. `lethe.plan(run, epsilon, delta)` finds the noise.
         epsilon, delta: the target; delta well below 1/records.
         epochs: passes over the data, at most.
-        batch_size: expected records of a batch; None: that of the DataLoader.
+        batch_size: about the mean records of a batch, of which an epoch has as many as without privacy; None: that of the DataLoader.
         clip_norm: C, the norm that each record's gradient is clipped to; None: 1, or none of a `Linear` or `Head`, whose loss bounds it.
         optimizer: of a module: "adamw", "adam", "sgd", or one or several of PyTorch's over its parameters; needs run.release = all, and no
             regulariser or pass_weights in the run. None: "adamw"; with a run the plain steps of its certificate. A new one: what its state

@@ -10,7 +10,7 @@ from lethe.accounting.plan import plan
 from lethe.calculus.domains import require_count, require_positive
 from lethe.errors import InputError
 from lethe.partitions.dask_tables import table_in_blocks
-from lethe.run.batches import Poisson
+from lethe.run.batches import RandomAllocation
 from lethe.run.losses import Loss, Unknown
 from lethe.run.participation import Neighbours
 from lethe.run.run import Run
@@ -53,9 +53,9 @@ def planned(
 ) -> TrainingPlan:
     r"""The run that was given, or the one that the words stand for, with the smallest noise that meets the target.
 
-    Poisson batches, every iterate released, one record added or removed. An epoch has as many steps as without privacy, $k = \lceil
-    n/b\rceil$; a step expects $\lceil n/k\rceil$ records, so that ten epochs are ten. Of several processes b is of each. With a run the
-    words say nothing; with users the numbers count them. `rate` is the learning rate, of a linear model the step size.
+    What is called shuffling: random allocation, every iterate released, one record added or removed. An epoch is a pass, with as many steps
+    as without privacy, $k = \lceil n/b\rceil$; a batch has n/k records in the mean. Of several processes b is of each. With a run the words
+    say nothing; with users the numbers count them. `rate` is the learning rate, of a linear model the step size.
     """
     if run is not None:
         for name, value in words._asdict().items():
@@ -76,21 +76,17 @@ def planned(
     size, epochs = require_count("batch_size", words.batch_size) * Workers.current().world_size, require_count("epochs", words.epochs)
     per_epoch = steps_per_epoch(units, size)
     norm = (1.0 if loss is None else None) if words.clip_norm is None else require_positive("clip_norm", words.clip_norm)
-    unplanned = poisson_run(units, size, epochs * per_epoch, rate, clip_norm=norm, of_users=users is not None, loss=loss)
+    unplanned = shuffled_run(units, size, epochs * per_epoch, rate, clip_norm=norm, of_users=users is not None, loss=loss)
     noisy = plan(unplanned, words.epsilon, words.delta, allow_large_delta=allow_large_delta)  # pyright: ignore[reportArgumentType]
     return TrainingPlan(noisy, data, words.delta, per_epoch)
 
 
-def steps_per_epoch(units: int, physical: int, accumulated: int = 1, *, drop_last: bool = False) -> int:
-    """How many steps an epoch has without privacy.
-
-    `physical` of the units are on the devices of all processes at once; `accumulated` such batches are a step.
-    """
-    batches = units // physical if drop_last else math.ceil(units / physical)
-    return max(1, math.ceil(batches / accumulated))
+def steps_per_epoch(units: int, size: int) -> int:
+    """How many steps an epoch has without privacy, where a step takes so many of the units; none of them is dropped."""
+    return -(-units // size)
 
 
-def poisson_run(
+def shuffled_run(
     units: int,
     size: int,
     steps: int,
@@ -108,7 +104,7 @@ def poisson_run(
     usable = isinstance(rate, float | int) and 0 < rate < math.inf
     return Run(
         records=units,
-        batches=Poisson(size=math.ceil(units / steps_per_epoch(units, size))),
+        batches=RandomAllocation(size=-(-units // steps_per_epoch(units, size))),
         steps=steps,
         step_size=float(rate) if usable else 1.0,
         clip_norm=clip_norm,

@@ -15,7 +15,7 @@ from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.data.batches import LoadedBatch
 from lethe.train.data.sources import fields_of
 
-VARIABLE = ("poisson", "balls_in_bins")
+VARIABLE = ("poisson", "random_allocation", "balls_in_bins")
 
 
 def make_run(design: str = "poisson", records: int = 23, size: int = 5, cap: int | None = None, **changes: Any) -> Run:

@@ -28,13 +28,16 @@ from lethe.train.network.noise.gaussian import NetworkNoise
 STEPS = 12
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
 BUFFERED = {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]}
-KINDS = ("banded", "buffered", "matrix")
+PAIR = {"kind": "banded_inverse", "coefficients": [1.0, -0.9]}
+INVERSE = {"kind": "banded_inverse", "coefficients": [1.0, -0.6, -0.3]}
+KINDS = ("banded", "buffered", "inverse", "matrix")
 
 
 def run_of(kind: str, folder: Path, **changes: Any) -> Run:
     matrix = np.tril(np.random.default_rng(0).uniform(0.1, 1.0, size=(STEPS, STEPS))) + np.eye(STEPS)
     matrix[6:, 2] = 0.0  # some outputs are let go of before others
-    noise = {"banded": BANDED, "buffered": BUFFERED}.get(kind) or LowerTriangular.saved(matrix, folder / "C.npy")
+    known = {"banded": BANDED, "buffered": BUFFERED, "inverse": INVERSE, "pair": PAIR}
+    noise = known.get(kind) or LowerTriangular.saved(matrix, folder / "C.npy")
     return make_network_run("cyclic", noise=noise, noise_multiplier=1.0, steps=STEPS, **changes)
 
 
@@ -56,8 +59,8 @@ def by_engine(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3,
         return loop
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(("kind", "kill"), [("banded", 3), ("buffered", 9), ("matrix", 4)])
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize(("kind", "kill"), [("banded", 3), ("buffered", 9), ("inverse", 5), ("pair", 4), ("matrix", 4)])
 def test_a_seeded_training_that_lost_no_step_ends_where_the_uninterrupted_one_does(kind: str, kill: int, tmp_path: Path) -> None:
     """Killed before a step is drawn, right after a checkpoint; bit for bit, with Adam's state and an average."""
     run = run_of(kind, tmp_path)
@@ -83,7 +86,7 @@ def test_a_seeded_training_that_lost_no_step_ends_where_the_uninterrupted_one_do
     assert with_fresh_noise(again.run) == run
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("way", ["fit", "loop"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_executed_after_kills_is_a_strategy_with_fewer_entries(kind: str, way: str, tmp_path: Path) -> None:
@@ -96,8 +99,10 @@ def test_what_is_executed_after_kills_is_a_strategy_with_fewer_entries(kind: str
     assert spy.records == planned_batches(run.uncorrelated)
     # Process 2 goes on from step 4 with 5, 6 lost; process 3 from the checkpoint of step 8, with 9 lost.
     executed = strategy_of(run)
+    executed = np.linalg.inv(executed) if kind == "inverse" else executed
     executed[6:, 4:6] = 0.0
     executed[9:, 8] = 0.0
+    executed = np.linalg.inv(executed) if kind == "inverse" else executed
     drawn = []
     for process, taken in enumerate((6, 3, 3)):
         source = NetworkNoise(np.random.default_rng(process))
@@ -137,6 +142,11 @@ def test_dropping_entries_of_a_strategy_without_negative_ones_never_makes_it_mor
         fewer = np.where(random.uniform(size=matrix.shape) < 0.5, matrix, 0.0)
         fewer[np.diag_indices(steps)] = np.diagonal(matrix)
         assert (slot_sensitivities(fewer, slots) <= slot_sensitivities(matrix, slots) * (1 + 1e-12)).all()
+        # Of an inverse I - L with L >= 0 entries of L are dropped.
+        shares = np.tril(matrix, -1) / steps
+        whole, less = (np.linalg.inv(np.eye(steps) - one) for one in (shares, np.where(fewer > 0.0, shares, 0.0)))
+        assert (less >= -1e-12).all()
+        assert (slot_sensitivities(np.maximum(less, 0.0), slots) <= slot_sensitivities(whole, slots) * (1 + 1e-12)).all()
 
 
 def test_a_strategy_with_negative_entries_does_not_go_on_without_its_noise(tmp_path: Path) -> None:

@@ -133,12 +133,12 @@ def opened(**changes: Any) -> PrivacyEngine:
     return PrivacyEngine(**{"model": model, **words, **changes})
 
 
-def test_a_loop_over_epochs_is_the_run_that_opacus_means() -> None:
+def test_a_loop_over_epochs_is_the_shuffled_run() -> None:
     model = make_network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     engine = opened(model=model, losses=losses_of(model), optimizer=optimizer)
     run = engine.run
-    assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.batches.Poisson(5), 2 * 5)
+    assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.batches.RandomAllocation(5), 2 * 5)
     assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 0.4, 0.1)
     counts = []
     for epoch in engine.epochs():

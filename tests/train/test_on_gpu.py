@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 GPU = torch.device("cuda")
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
+PAIR = {"kind": "banded_inverse", "coefficients": [1.0, -0.9]}
 
 
 def on_gpu(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -76,7 +77,7 @@ def test_the_gpu_s_normals_have_the_tails_of_a_gaussian() -> None:
     assert abs(beyond - expected) < 7 * sqrt(expected)
 
 
-@pytest.mark.parametrize("changes", [{}, {"noise": BANDED}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"noise": BANDED}, {"noise": PAIR}], ids=str)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_training_that_was_killed_goes_on(changes: dict[str, Any], device: str, tmp_path: Path) -> None:
     """On the device it ran on; every step once, and no noise twice."""

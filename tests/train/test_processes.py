@@ -18,11 +18,11 @@ from lethe.run.run import Run
 from lethe.train import Group
 from lethe.train.distributed.workers import Workers
 
-SEED = 5  # its Poisson batches of nominal size 1 are now and then empty, single and larger
-USERS = {"records": 9, "batches": {"design": "poisson", "size": 3}, "unit": "user"}
+SEED = 5  # its batches of nominal size 1 are now and then empty, single and larger
+USERS = {"records": 9, "batches": {"design": "random_allocation", "size": 3}, "unit": "user"}
 OF_USERS: dict[str, Any] = {"users": [8, 3, 3, 0, 1, 2, 3, 4, 8, 5, 6, 7, 0, 3, 3, 1, 8, 5, 3, 2, 4, 8, 0], "records_per_user": 2}
 LARGE = {"batches": {"design": "poisson", "size": 14}, "steps": 4}  # several micro-batches of two records in each process
-SMALL = {"batches": {"design": "poisson", "size": 1}, "steps": 12}
+SMALL = {"batches": {"design": "random_allocation", "size": 1}, "steps": 12}
 CORRELATED = {"noise": {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}, "noise_multiplier": 1.0}
 LAST = {"release": "last", "regulariser": {"kind": "ridge", "strength": 0.1}}
 AVERAGED = {"release": "last", "passes": 3, "noise_at": "pass_ends", "pass_weights": [0.0, 1.0, 2.0, 1.5]}
@@ -34,7 +34,7 @@ CASES: list[tuple[Any, str, int, str, dict[str, Any], Any, dict[str, Any]]] = [
     (trained, "whole", 2, "cyclic", LAST, None, {}),
     (trained, "whole", 3, "cyclic", AVERAGED, None, {}),
     (trained, "whole", 2, "shuffled", {"noise_at": "pass_ends", "steps": 8}, ADAM, {}),
-    (trained, "whole", 3, "poisson", {}, None, GROUPS),
+    (trained, "whole", 3, "random_allocation", {}, None, GROUPS),
     (trained, "whole", 2, "balls_in_bins", {}, None, {}),
     (trained, "whole", 3, "poisson", USERS, None, OF_USERS),
     (trained, "whole", 2, "cyclic", {}, None, {"views": 2, "physical_size": 2}),

@@ -102,6 +102,7 @@ def spoiled_batches(how: str, design: str) -> list[Batch]:
         ("shuffled_once", "anew", 5),
         ("shuffled_once", "again", 2),
         ("shuffled", "again", 2),
+        ("random_allocation", "again", 2),
         ("balls_in_bins", "again", 2),
         ("without_replacement", "too large", 1),
         ("full", "too large", 1),

@@ -156,7 +156,7 @@ def test_the_optimiser_s_state_and_dropout_s_masks_go_on(tmp_path: Path, model: 
 
 def test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on(tmp_path: Path) -> None:
     for release in ("all", "last") if by_night() else ("all",):
-        run = make_kept_run("poisson", release)
+        run = make_kept_run("random_allocation", release)
         spy, result = until_finished(tmp_path / release, run, [(5, False), (2, True), (1, False)], 4, seed=8, batch_generator=None)
         assert as_planned(result.run) == run
         assert not any(torch.equal(*pair) for pair in combinations(spy.noises, 2))

@@ -47,16 +47,16 @@ CASES = [
     ("fit", "cyclic", "all"),
     ("fit", "shuffled_once", "all"),
     ("fit", "shuffled", "all"),
-    ("fit", "poisson", "all"),
-    ("loop", "poisson", "all"),
+    ("fit", "random_allocation", "all"),
+    ("loop", "random_allocation", "all"),
     ("loop", "shuffled", "all"),
     ("fit", "averaged_shuffled", "all"),
     ("fit", "pass_ends", "last"),
     ("fit", "averaged", "last"),
     ("fit", "poisson", "last"),
 ]
-# By day a loop that draws a new secret order in each pass; test_resume.py has kills of every kind without their processes.
-BY_DAY = [case if case == ("loop", "shuffled", "all") else pytest.param(*case, marks=pytest.mark.nightly) for case in CASES]
+# By day a loop that draws a new secret allocation in each pass; test_resume.py has kills of every kind without their processes.
+BY_DAY = [case if case == ("loop", "random_allocation", "all") else pytest.param(*case, marks=pytest.mark.nightly) for case in CASES]
 
 
 def killed_until_finished(folder: Path, words: tuple[str, str, str, int], chance: random.Random) -> int:

@@ -159,7 +159,7 @@ def test_training_goes_on_with_the_same_users_only(tmp_path: Path) -> None:
 
 @pytest.mark.sampled(15)
 @pytest.mark.parametrize(("physical_size", "most"), [(None, None), (2, None), (1, None), (2, 2), (1, 2)])
-@pytest.mark.parametrize("design", ["full", "shuffled", "poisson"])
+@pytest.mark.parametrize("design", ["full", "shuffled", "random_allocation"])
 def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most: int | None) -> None:
     run = make_users_run(design, noise_multiplier=1.0)
     options: dict[str, Any] = {"seed": 5, "physical_size": physical_size, "users": IDS, "records_per_user": most}
@@ -177,7 +177,12 @@ def test_without_a_run_a_batch_size_counts_users_of_an_array_or_a_column() -> No
     engine = PrivacyEngine(model, optimizer, losses_of(model), make_data(), **words, options=TrainOptions(users=IDS))
     data = {**by_name(), "who": [f"user {one}" for one in IDS]}
     for run in (engine.run, fit(ByName(), own_loss, data, **words, options=TrainOptions(users="who")).run):
-        assert (run.unit, run.records, run.batch_size, run.total_steps) == ("user", USERS, 3, 2 * math.ceil(USERS / 3))
+        assert (run.unit, run.records, run.batches, run.total_steps) == (
+            "user",
+            USERS,
+            lethe.batches.RandomAllocation(3),
+            2 * math.ceil(USERS / 3),
+        )
 
 
 class ByName(nn.Module):
@@ -227,7 +232,7 @@ def of_mappings(run: Run, data: Any = None, **options: Any) -> Tensor:
 @pytest.mark.parametrize(
     ("design", "options"),
     [
-        ("poisson", {"isolation": "checked"}),
+        ("random_allocation", {"isolation": "checked"}),
         ("cyclic", {"isolation": "checked", "physical_size": 2}),
         ("full", {}),
         ("shuffled", {"physical_size": 1}),

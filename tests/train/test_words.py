@@ -32,7 +32,7 @@ WORDS: dict[str, Any] = {"epsilon": 3.0, "delta": DELTA, "epochs": 3, "batch_siz
 def test_the_words_are_a_run_and_the_certificate_is_theirs() -> None:
     fitted = fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS)
     run = fitted.run
-    assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.batches.Poisson(6), 12)
+    assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.batches.RandomAllocation(6), 12)
     assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 1.0, 1e-3)
     planned = lethe.plan(run.replace(noise_multiplier=None), epsilon=3.0, delta=DELTA)
     assert run.noise_multiplier == planned.noise_multiplier

@@ -112,7 +112,8 @@ class RunTraining(AuditedTraining):
 
     def places(self, count: int, records: int) -> list[int]:
         """The last places that a run of fixed batches uses, and of others the last there are; InputError if there are not as many."""
-        used = self.run.steps_per_pass * self.run.batch_size if self.run.batches.fixed else self.run.records
+        apart = self.run.batches.fixed and self.run.batches.exact_size
+        used = self.run.steps_per_pass * self.run.batch_size if apart else self.run.records
         if count > used:
             raise InputError(f"canaries: got {count}; the run uses {used} records.", source="run.records", remedy="take fewer.")
         return list(range(used - count, used))

@@ -172,7 +172,7 @@ _MOST_FOLDS, _MOST_PLACES = 2, 2.0**52
 _COARSE = 2**12
 _SHARES = tuple(4.0**-power for power in range(7))
 _TIE = 1e-6
-TOGETHER = 8
+TOGETHER = 12
 """Problems that share what is best for the middle one of them."""
 
 

@@ -37,7 +37,7 @@ _LEAST_MU, _LARGEST_MU, _LARGEST_EPSILON = 1e-4, 25.0, 600.0
 # The spread of a sum has so many intervals that their square costs some 1e-4 of epsilon.
 _INTERVALS_A_ROOT, _FEWEST, _MOST, _COARSER, _FEWEST_COARSE = 500.0, 14, 19, 8, 2**11
 _MOST_KEPT, _SHRINKING, _MOST_SHRUNK = 1000, 0.8, 8
-_GROWTH = 0.05
+_GROWTH, _ABOUT, _AN_OCTAVE = 0.05, 0.01, 8.0
 # How close to delta its logarithm is brought, and how close is enough.
 _COARSELY, _FINELY, _CLOSE, _MOST_SECANTS = 1e-3, 1e-8, 1e-7, 12
 
@@ -84,7 +84,7 @@ class BallsInBinsGaussian(Profile):
 
     def directed_deltas(self, epsilons: FloatArray) -> tuple[FloatArray, ...]:
         r"""$H(P\|Q)$ and $H(Q\|P)$, or one where they are the same, at many ascending $\epsilon \ge 0$: faster than by themselves."""
-        found = [np.array([self._revealed.delta(level) for level in epsilons.tolist()]) for _ in self._directions]
+        found = [self._revealed.deltas(epsilons) for _ in self._directions]
         known = [level for level in epsilons.tolist() if self._computable(level)]
         for deltas, direction in zip(found, self._directions, strict=True):
             problems = [self._problem(direction, level, known[place - place % TOGETHER]) for place, level in enumerate(known)]
@@ -111,6 +111,17 @@ class BallsInBinsGaussian(Profile):
         while level < high and not self.delta(level) <= target:  # the last digits of a grid that changes with epsilon
             level, growth = min(high, level * (1.0 + growth)), 2.0 * growth
         return level
+
+    def about(self, delta: float) -> float:
+        r"""An $\epsilon$ at about $\delta$, in (0, 1), much quicker and no bound: of a few values, so that grids by it seldom change."""
+        high = min(self._revealed.epsilon(delta), _LARGEST_EPSILON)
+        if high == 0.0 or not self._computable(high):
+            return high
+        coarse, target = self._intervals[1], math.log(delta)
+        found = crossing(
+            lambda level: max(self._log(way, level, coarse) for way in self._directions) - target, 0.0, high, resolution=_ABOUT * high
+        )
+        return min(high, float(np.exp2(np.ceil(_AN_OCTAVE * np.log2(found)) / _AN_OCTAVE)))
 
     def describe(self) -> str:
         """How many bins, and the range of what they cost."""

@@ -4,11 +4,14 @@ Both are lower-triangular matrices. An array of shape (T,) is the first column o
 diagonal; one of shape (T, T) is the matrix itself.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, special
 
 from lethe.calculus.domains import FloatArray, outside, require_count, require_vector
+from lethe.calculus.rounding import above
 
 MOST_DENSE = 4096
 """Steps beyond which no matrix is written out: 128 MiB."""
@@ -137,3 +140,19 @@ def blt_column(scales: ArrayLike, decays: ArrayLike, steps: int) -> FloatArray:
     with np.errstate(under="ignore"):
         column[1:] = sum(omega * theta**powers for omega, theta in zip(omegas.tolist(), thetas.tolist(), strict=True))
     return column
+
+
+def inverse_column(coefficients: ArrayLike, steps: int) -> FloatArray:
+    r"""The first column of C, shape (T,), where $C^{-1}$ is Toeplitz and banded: $c_0 = 1/d_0$, $c_t = \sum_{k=1}^{p-1}|d_k|c_{t-k}/d_0$.
+
+    Coefficients d of $C^{-1}$, shape (p,): $d_0 > 0$, the others $\le 0$, and together $\ge 0$; so no entry of C is negative, nor above
+    $1/d_0$. Rounded up: each entry is made of at most T (p + 2) roundings of what is not negative. Reference: Kalinin, McKenna, Upadhyay,
+    Lampert 2025, arXiv:2505.12128.
+    """
+    steps, given = require_count("steps", steps), real_array("coefficients", coefficients)
+    if given.ndim != 1 or not (given.size and _LEAST <= given[0] <= _MOST and np.all(given[1:] <= 0.0) and math.fsum(given) >= 0.0):
+        raise outside("coefficients", given.tolist(), "one number above 0, then none above 0, that sum to 0 or more, such as 1, -0.9")
+    from scipy import signal  # which loads scipy.stats: importing lethe stays light
+
+    column = np.asarray(signal.lfilter([1.0], given, np.append(1.0, np.zeros(steps - 1))), dtype=np.float64)
+    return above(np.maximum(column, 0.0), (len(given) + 2) * steps * 2.0**-52)

@@ -93,6 +93,42 @@ def buffered_toeplitz(steps: int, slots: int, buffers: int, *, workload: FloatAr
     return min((best, nothing), key=lambda one: mean_squared_error(blt_column(*one, steps), asked, slots))
 
 
+def banded_inverse(steps: int, slots: int, bands: int, *, workload: FloatArray | None = None) -> FloatArray:
+    r"""The coefficients d of $C^{-1}$, banded and Toeplitz, of the smallest `mean_squared_error` that L-BFGS finds: $d_0 = 1$, the others
+    not above 0, their sum not below.
+
+    Never worse than independent noise, nor than the inverse of the square root of the prefix sums cut to as many bands. T, slots, p <= T
+    bands and the workload are as for `banded_toeplitz`; the result has shape (p,). Reference: arXiv:2505.12128, 2601.22334.
+    """
+    steps, slots = require_count("steps", steps), require_count("slots", slots)
+    bands = require_count("bands", bands, high=steps)
+    asked = _require_toeplitz(workload, steps)
+    from scipy import signal
+
+    lags = np.arange(1, bands)
+    root = np.append(1.0, np.cumprod((lags - 1.5) / lags))
+    identity = np.append(1.0, np.zeros(bands - 1))
+    if bands == 1:
+        return identity
+
+    def error(coefficients: FloatArray) -> tuple[float, FloatArray]:
+        column = np.asarray(signal.lfilter([1.0], coefficients, np.append(1.0, np.zeros(steps - 1))), dtype=np.float64)
+        value, gradient = _log_error(column, lambda values: signal.lfilter(coefficients, [1.0], values), asked, slots, steps)
+        return value, -_correlated(gradient, signal.lfilter([1.0], coefficients, column), bands)  # delta c = -c c delta d
+
+    def read(point: FloatArray) -> FloatArray:
+        return np.exp(point - np.logaddexp.reduce(np.append(point, 0.0)))
+
+    def loss(point: FloatArray) -> tuple[float, FloatArray]:
+        shares = read(point)
+        value, gradient = error(np.append(1.0, -shares))
+        return value, -shares * (gradient[1:] - gradient[1:] @ shares)
+
+    start = np.log(-root[1:] / root.sum())
+    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-40.0, 40.0)] * (bands - 1), options={"maxiter": 500})
+    return min((np.append(1.0, -read(found.x)), root, identity), key=lambda one: error(one)[0])
+
+
 def _inverse_of_buffers(omegas: FloatArray, thetas: FloatArray, steps: int) -> FloatArray:
     r"""The first column of $C^{-1}$, by the eigenvalues of $\mathrm{diag}(\theta) - \sqrt\omega\sqrt\omega^\top$; shape (T,)."""
     roots = np.sqrt(omegas)

@@ -141,8 +141,10 @@ class LossProfile(Profile):
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon at `delta`, rounded up."""
         target = require_delta(delta)
-        if target >= _LEVELS[0].floor or target == 0.0:
+        if target == 0.0:
             return profile_epsilon(self.delta, target)
+        if target >= _LEVELS[0].floor:
+            return profile_epsilon(lambda epsilon: self._bound(0, epsilon), target)
         first = max((losses.end(target) for losses in self._at(1)), default=1.0)
         return profile_epsilon(lambda epsilon: self._lowered(self._bound(1, epsilon), epsilon, target), target, high=max(first, 1e-300))
 

@@ -56,7 +56,9 @@ def _losses(guarantee: Guarantee, interval: float, tail: float) -> tuple[Losses,
 
 
 def _widest(guarantee: Guarantee, tail: float) -> float:
-    """Beyond it no more than `tail` of delta is left to lose."""
+    """Beyond it no more than `tail` of delta is left to lose, or about that."""
+    if isinstance(guarantee, BallsInBinsGaussian):
+        return min(guarantee.about(tail), LARGEST_LOSS)
     never = guarantee.delta(math.inf)
     return min(profile_epsilon(lambda epsilon: max(guarantee.delta(epsilon) - never, 0.0), tail), LARGEST_LOSS)
 

@@ -46,8 +46,9 @@ class PrivateTraining(RecordedTraining, Callback):
         trainer.fit(module, loader)
         private.certificate_
 
-    Each step takes a Poisson batch of the loader's batch_size x accumulate_grad_batches records a process (expected), of which the first
-    factor are on its device at once (with `users`, both count users); clips each record's gradient; adds noise; and lets the module's
+    Each step takes a batch of about the loader's batch_size x accumulate_grad_batches records a process, of which the first factor are on
+    its device at once (with `users`, both count users): an epoch holds each record once, in a step drawn anew and in secret, and drops
+    none (random allocation). A step clips each record's gradient; adds noise; and lets the module's
     optimiser and schedule do the rest, once each step. Data set and collate function of the train loader are used; its sampler is not.
     max_epochs and max_steps say how many steps the run has. A Trainer that ends earlier is certified for all of them. gradient_clip_val
     clips the *noisy* gradient, which costs nothing.
@@ -64,7 +65,7 @@ class PrivateTraining(RecordedTraining, Callback):
     change parameters, trial runs on the private records, and whatever else would break privacy.
 
     Args:
-        epsilon: what the whole training may cost at `delta`, for Poisson batches and every iterate released.
+        epsilon: what the whole training may cost at `delta`, every iterate released; other batches are said in a `run`.
         delta: in (0, 1), and below 1/records.
         allow_large_delta: whether a delta of 1/records or more is meant; the certificate then says so.
         clip_norm: the norm that each record's gradient is clipped to.
@@ -293,8 +294,7 @@ class PrivateTraining(RecordedTraining, Callback):
         sizes = (int(loader.batch_size or 1), accumulated, trainer.world_size)
         groups = trainer.optimizers[0].param_groups if trainer.optimizers else []
         rate = groups[0]["lr"] if groups else None  # without an optimiser, which is refused in a moment, there is one of no parameters
-        last: dict[str, Any] = {"users": self._ids, "drop_last": loader.drop_last}
-        plan = self._target.planned(len(self._source), sizes, partial(_steps, trainer), rate, clip_norm=norm, **last)
+        plan = self._target.planned(len(self._source), sizes, partial(_steps, trainer), rate, clip_norm=norm, users=self._ids)
         if run is None:
             return plan
         steps, size = _steps(trainer, plan.steps_per_epoch), math.prod(sizes)

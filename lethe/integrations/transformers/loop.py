@@ -175,8 +175,7 @@ class PrivateLoop(RecordedTraining, Trainer):
                 return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
 
             norm = clip_norm_of(args) if target.run is None else None
-            last: dict[str, Any] = {"users": self._users, "drop_last": args.dataloader_drop_last}
-            self._plan = target.planned(len(dataset), sizes_of(args), steps, args.learning_rate, clip_norm=norm, **last)
+            self._plan = target.planned(len(dataset), sizes_of(args), steps, args.learning_rate, clip_norm=norm, users=self._users)
             if target.run is not None:
                 refuse_other_words(args, target.run, self._plan.steps_per_epoch)
         return self._plan

@@ -48,8 +48,9 @@ class PrivateTrainer(PrivateLoop):
         trainer.train()
         trainer.certificate_
 
-    Each step takes a Poisson batch of per_device_train_batch_size x gradient_accumulation_steps records a process (expected), of which the
-    first factor are on its device at once (with `users`, both count users); clips each record's gradient to max_grad_norm, which is *not*
+    Each step takes a batch of about per_device_train_batch_size x gradient_accumulation_steps records a process, of which the first factor
+    are on its device at once (with `users`, both count users): an epoch holds each record once, in a step drawn anew and in secret, and
+    drops none (random allocation). A step clips each record's gradient to max_grad_norm, which is *not*
     applied to the noisy mean; adds noise; and lets optimiser and schedule do the rest. A record's loss is normalised by its own tokens,
     never by those of the batch (`num_items_in_batch` is not used). It is the model's own loss of the record alone, which is compared
     before training.
@@ -63,7 +64,7 @@ class PrivateTrainer(PrivateLoop):
 
     Args:
         args: positional arguments of the Trainer, in its order.
-        epsilon: what the whole training may cost at `delta`, for Poisson batches and every iterate released.
+        epsilon: what the whole training may cost at `delta`, every iterate released; other batches are said in a `run`.
         delta: in (0, 1), and below 1/records.
         allow_large_delta: whether a delta of 1/records or more is meant; the certificate then says so.
         run: instead of epsilon: any run that `PrivacyEngine` takes.

@@ -4,11 +4,13 @@ from typing import Any
 
 from lethe.documents.specification import from_tagged
 from lethe.errors import InputError
-from lethe.run.noise.strategies import BandedToeplitz, BufferedToeplitz, CorrelatedNoise, LowerTriangular
+from lethe.run.noise.strategies import BandedInverse, BandedToeplitz, BufferedToeplitz, CorrelatedNoise, LowerTriangular
 
-__all__ = ["BandedToeplitz", "BufferedToeplitz", "LowerTriangular"]
+__all__ = ["BandedInverse", "BandedToeplitz", "BufferedToeplitz", "LowerTriangular"]
 
-NOISES: dict[str, type[CorrelatedNoise]] = {known.kind: known for known in (BandedToeplitz, BufferedToeplitz, LowerTriangular)}
+NOISES: dict[str, type[CorrelatedNoise]] = {
+    known.kind: known for known in (BandedToeplitz, BufferedToeplitz, BandedInverse, LowerTriangular)
+}
 
 INDEPENDENT = "independent"
 """The kind of noise that is drawn anew at each step; a Run has None for it."""

@@ -38,8 +38,16 @@ class Draws:
         """Coordinates from `start` on, of `size`, of the next noise, in the place of normal numbers of shape (m,); `over` ends the step."""
         return self._stream.part(fresh, start, size)
 
-    def over(self) -> None:
-        """All coordinates of the step were drawn."""
+    @property
+    def key(self) -> Any:
+        """What `over` was last told to keep; None: nothing, or it was lost."""
+        memory = self._stream.memory
+        return memory[0] if memory is not None and memory.any() else None
+
+    def over(self, key: Any = None) -> None:
+        """All coordinates of the step were drawn, by a source that makes them again from a key, shape (1, m), if it is given one."""
+        if key is not None:
+            self._stream.memory = key
         self._stream.forward()
         self.elsewhere()
 

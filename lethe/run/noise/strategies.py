@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from pydantic import BeforeValidator, Field, model_validator
 from scipy import linalg
 
-from lethe.calculus.correlated.matrices import MOST_DENSE, blt_column, require_strategy
+from lethe.calculus.correlated.matrices import MOST_DENSE, blt_column, inverse_column, require_strategy
 from lethe.calculus.correlated.streams import BandedStream, BufferedStream, MatrixStream, Stream
 from lethe.calculus.domains import FloatArray
 from lethe.documents.specification import Specification, names_itself
@@ -155,6 +155,34 @@ class BufferedToeplitz(CorrelatedNoise):
     def stream(self, *, product: bool = False) -> BufferedStream:
         """Keeps one buffer for each decay."""
         return BufferedStream(self.scales, self.decays, product=product)
+
+
+class BandedInverse(CorrelatedNoise):
+    r"""$C^{-1}$ is Toeplitz, with p diagonals: $w_t = \sum_{k<p}d_kz_{t-k}$. Of two, each step takes back a share of the last step's draw.
+
+    That draw is made again where it is taken back, so that training keeps nothing of two coefficients, of p it keeps the last p - 1 draws.
+    Secure noise keeps twice p - 1 numbers, of two coefficients too. Reference: arXiv:2601.22334 (two), 2505.12128.
+
+    Args:
+        coefficients: $d_0 > 0$, $d_1, \ldots, d_{p-1} \le 0$, that sum to 0 or more: such as (1, -0.9).
+    """
+
+    kind: ClassVar[str] = "banded_inverse"
+    summary: ClassVar[str] = "noise of a banded inverse"
+    coefficients: _Numbers
+
+    @model_validator(mode="after")
+    def _usable(self) -> BandedInverse:
+        inverse_column(self.coefficients, 1)
+        return self
+
+    def strategy(self, steps: int) -> FloatArray:
+        """The first column of C, shape (T,), rounded up."""
+        return inverse_column(self.coefficients, steps)
+
+    def stream(self, *, product: bool = False) -> BandedStream:
+        """A product with the inverse, which keeps what it is given."""
+        return BandedStream(self.coefficients, product=not product)
 
 
 class LowerTriangular(CorrelatedNoise):

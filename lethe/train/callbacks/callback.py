@@ -12,7 +12,7 @@ class PrivateStep:
     """What a step saw of the records. No certificate covers it: it is for whoever holds the data.
 
     Args:
-        records: how many records the batch really had; of Poisson batches a secret of the draw.
+        records: how many records the batch really had; of batches of random size a secret of the draw.
         loss: the mean loss of these records before the step, on process 0's share of them; None of an empty batch, of linear models,
             whose loss is never computed, and where release is last, since it would tell of an iterate that is not released.
     """

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -57,6 +58,13 @@ def stream_generator(seed: int, device: torch.device, *key: int) -> torch.Genera
     step is never taken twice, so no number is used for two things.
     """
     return _repeatable(np.random.SeedSequence(int(seed), spawn_key=key), device)
+
+
+def keyed_generator(key: Sequence[int], device: torch.device) -> np.random.Generator | torch.Generator:
+    """The same generator whenever it is asked for by a key, words of 63 bits: as good as a fresh one, which has no more on a GPU."""
+    if device.type == "cpu":
+        return np.random.Generator(np.random.SFC64(np.random.SeedSequence(key)))
+    return torch.Generator(device=device).manual_seed(key[0])
 
 
 def same_stream(first: object, second: object) -> bool:

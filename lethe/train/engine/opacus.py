@@ -28,7 +28,8 @@ ARGUMENTS: Mapping[str, str] = {
     "max_grad_norm": "clip_norm=...",
     "noise_multiplier": f"leave it out: it is found for epsilon; or state it in a run: {_RUN}",
     "steps": f"epochs=...; or state them in a run: {_RUN}",
-    "poisson_sampling": f"leave it out for Poisson batches; shuffled ones are another run, which costs another epsilon: {_RUN}",
+    "poisson_sampling": "leave it out: an epoch is shuffled, each record once, and accounted for as that; Poisson batches are a run of "
+    f"batches=lethe.batches.Poisson(256): {_RUN}",
     "neighbours": f"state the relation in a run: {_RUN}",
     "max_physical_batch_size": _PHYSICAL,
     "clipping": "leave it out for one norm of all parameters; " + _WITH.format("clip_groups='per_layer'"),

@@ -41,7 +41,7 @@ class PrivacyEngine(LoopState):
 
     `backward` on the last micro-batch of a logical batch writes $\frac1b(\sum_i \mathrm{Clip}_C(\nabla f_i) + \zeta)$,
     $\zeta \sim N(0, z^2C^2I)$, into the parameters' `.grad`; on the others `.grad` stays None, so that `optimizer.step()` changes
-    nothing and may be called after each. An empty Poisson batch comes as one row of zeros that does not count (`counted`), and takes its
+    nothing and may be called after each. An empty batch comes as one row of zeros that does not count (`counted`), and takes its
     noisy step like any other.
 
     Refused, with the reason: a step without `backward`, or beside `loss.backward()`; a batch that is left out or used twice; gradients

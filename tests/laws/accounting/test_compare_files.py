@@ -85,7 +85,7 @@ def test_a_sweep_over_length() -> None:
     assert lethe.compare(make_run(steps=4), 1e-5, over="steps", theorems=OURS).values[-1] == 40  # shorter than a pass
     with pytest.raises(lethe.InputError, match="the sweep holds no theorem of that name") as raised:
         passes.epsilons("compositon")
-    assert raised.value.remedy == "give a name such as composition."
+    assert raised.value.remedy == "give a name such as composition, random-allocation."
 
 
 def test_no_noise_is_an_infinite_epsilon_that_json_can_hold() -> None:

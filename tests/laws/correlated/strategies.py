@@ -7,13 +7,15 @@ import numpy as np
 from helpers import make_run
 
 import lethe
-from lethe.calculus.correlated.matrices import as_matrix, binary_tree, blt_column, square_root
+from lethe.calculus.correlated.matrices import as_matrix, binary_tree, blt_column, inverse_column, square_root
 from lethe.run.noise import LowerTriangular
 
 Array = Any
 DELTA = 1e-5
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
 BUFFERED = {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]}
+INVERSE = {"kind": "banded_inverse", "coefficients": [1.2, -0.6, -0.4]}
+PAIR = {"kind": "banded_inverse", "coefficients": [1.2, -0.9]}
 
 
 COLUMNS: dict[str, Array] = {
@@ -21,13 +23,14 @@ COLUMNS: dict[str, Array] = {
     "two bands": np.array([1.0, 0.7] + [0.0] * 10),
     "square root": square_root(12),
     "buffers": blt_column((0.3, 0.1), (0.9, 0.3), 12),
+    "inverse": inverse_column((1.0, -0.5, -0.4), 12),
     "increasing": np.linspace(0.2, 1.0, 12),
 }
 
 
 def noises(folder: Path, steps: int = 6) -> list[Any]:
     """A strategy of each kind."""
-    return [BANDED, BUFFERED, LowerTriangular.saved(binary_tree(steps), folder / "tree.npy")]
+    return [BANDED, BUFFERED, INVERSE, LowerTriangular.saved(binary_tree(steps), folder / "tree.npy")]
 
 
 def correlated_run(noise: Any = BANDED, **changes: Any) -> lethe.Run:
@@ -39,6 +42,15 @@ def strategy_of(run: lethe.Run) -> Array:
     """C, as a matrix of its own."""
     assert run.noise is not None
     return as_matrix(run.noise.strategy(run.total_steps)).copy()
+
+
+def without(run: lethe.Run, lost: slice) -> Array:
+    """C as it is executed where the noise of some steps was lost: of a banded inverse the inverse has no entries below them."""
+    banded = isinstance(run.noise, lethe.noise.BandedInverse)
+    left = strategy_of(run)
+    left = np.linalg.inv(left) if banded else left
+    left[lost.stop :, lost] = 0.0
+    return np.linalg.inv(left) if banded else left
 
 
 def random_triangular(random: np.random.Generator, steps: int, *, signed: bool, bands: int | None = None) -> Array:

@@ -1,6 +1,8 @@
 """Strategies against closed forms, the optimised ones against those, and `lethe.correlate`, which gives a run the one that suits it."""
 
+import itertools
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ from lethe.calculus.correlated.matrices import (
     as_matrix,
     binary_tree,
     blt_column,
+    inverse_column,
     prefix_sums,
     require_strategy,
     sgd_workload,
     square_root,
 )
-from lethe.calculus.correlated.optimum import banded_toeplitz, buffered_toeplitz, dense
+from lethe.calculus.correlated.optimum import banded_inverse, banded_toeplitz, buffered_toeplitz, dense
 from lethe.calculus.correlated.sensitivity import mean_squared_error, noise_squares, sensitivity, separated_sensitivity, slot_sensitivities
 from lethe.calculus.correlated.streams import BandedStream, BufferedStream, MatrixStream
 from lethe.errors import InputError
@@ -94,6 +97,41 @@ def test_optimised_strategies_are_never_worse_than_known_ones(steps: int, slots:
     assert toeplitz <= error["root"] * (1 + 1e-9)
 
 
+def test_the_column_of_a_banded_inverse_is_rounded_up() -> None:
+    """Against its recursion in whole numbers: never below, and above by no more than rounding; no entry is above 1 / d_0."""
+    random = np.random.default_rng(0)
+    for bands in (1, 2, 3, 6, 10):
+        shares = random.dirichlet(np.ones(bands))[1:] * random.choice([0.999, 0.5])
+        coefficients = np.append(1.0, -shares) * random.uniform(0.5, 2.0)
+        first, *others = (Fraction(float(one)) for one in coefficients)
+        exact = [1 / first]
+        for step in range(1, 60):
+            exact.append(-sum((one * exact[step - back] for back, one in enumerate(others[:step], 1)), Fraction(0)) / first)
+        found = inverse_column(coefficients, 60)
+        assert all(Fraction(float(one)) >= true for one, true in zip(found, exact, strict=True))
+        assert found == pytest.approx([float(one) for one in exact], rel=1e-12, abs=1e-300)
+        assert found.max() <= (1 + 1e-12) / coefficients[0]
+
+
+@pytest.mark.parametrize(("steps", "slots"), [(24, 24), (24, 1), (40, 4), (33, 40)])
+def test_the_best_banded_inverse_is_that_of_a_grid(steps: int, slots: int) -> None:
+    """Of two coefficients the best share of a fine grid; with more never worse, nor than the published coefficients of the root."""
+    for workload in (prefix_sums(steps), sgd_workload(np.ones(steps), momentum=0.9)):
+
+        def error(coefficients: Any, workload: np.ndarray = workload) -> float:
+            return mean_squared_error(inverse_column(coefficients, steps), workload, slots)
+
+        errors = [error(banded_inverse(steps, slots, bands, workload=workload)) for bands in (1, 2, 3, 6)]
+        grid = min(error([1.0, -share]) for share in np.linspace(0.0, 1.0, 2001))
+        assert grid * (1 - 1e-4) <= errors[1] <= grid * (1 + 1e-9)
+        assert errors[0] == pytest.approx(mean_squared_error(square_root(steps, 1), workload, slots), rel=1e-9)
+        assert all(better <= worse * (1 + 1e-5) for worse, better in itertools.pairwise(errors))
+        assert errors[2] <= error([1.0, -0.5, -0.125])
+    run = lethe.correlate(make_run(release="all"), "banded_inverse")
+    assert run.noise is not None
+    assert run.noise.strategy(50) == pytest.approx(inverse_column(banded_inverse(50, 10, 2), 50), rel=1e-12)
+
+
 def test_a_banded_optimum_keeps_its_bands() -> None:
     best = dense(20, 5, bands=3)
     assert not np.tril(best, -3).any()
@@ -108,6 +146,7 @@ def test_streams_solve_forward() -> None:
     cases = [
         (BandedStream((2.0, 0.7, 0.1)), np.tril(np.triu(as_matrix(padded(np.array([2.0, 0.7, 0.1]), 12)), -2)), 2),
         (BufferedStream((0.3, 0.1), (0.9, 0.0)), as_matrix(blt_column((0.3, 0.1), (0.9, 0.0), 12)), 2),
+        (BandedStream((2.0, -0.7, -0.1), product=True), as_matrix(inverse_column((2.0, -0.7, -0.1), 12)), 2),
         (MatrixStream(signed), signed, 11),
         (MatrixStream(np.tril(np.triu(signed, -3))), np.tril(np.triu(signed, -3)), 3),
         (MatrixStream(np.eye(12)), np.eye(12), 0),
@@ -118,7 +157,7 @@ def test_streams_solve_forward() -> None:
         assert stream.step == 12
         assert stream.held == held
     with pytest.raises(InputError, match="step 13 is beyond"):
-        cases[2][0].next(fresh[0])
+        cases[3][0].next(fresh[0])
 
 
 NO_STRATEGY: tuple[Any, ...] = (
@@ -143,6 +182,8 @@ def test_what_is_no_strategy_and_what_has_none_is_refused() -> None:
         *(lambda strategy=strategy: require_strategy(strategy) for strategy in NO_STRATEGY),
         lambda: banded_toeplitz(10, 5, 11),
         lambda: banded_toeplitz(10, 0, 2),
+        lambda: banded_inverse(10, 5, 11),
+        *(lambda wrong=wrong: inverse_column(wrong, 5) for wrong in ([], [0.0], [1.0, 0.1], [1.0, math.nan], [1.0, -1.1], np.eye(2))),
         lambda: banded_toeplitz(3, 5, 2, workload=np.tril(np.ones((3, 3)))),
         lambda: buffered_toeplitz(10, 5, 11),
         lambda: dense(5000, 5),

@@ -23,6 +23,7 @@ from lethe.audit.trainers.networks import IGNORED, Watched
 from lethe.audit.trainers.training import claim_of
 from lethe.errors import InputError
 from lethe.theorems.correlated_noise import slot_mus
+from lethe.train import fit
 
 DELTA = 1e-5
 LOSSES: dict[str, Any] = {
@@ -235,6 +236,35 @@ def test_noise_that_is_missing_is_seen(neighbours: Any, threat: Any) -> None:
     assert found.verdict == "refuted"
     if by_night():  # by day one run of many canaries shows that nothing sound is accused
         assert audit(unverified(NetworkTraining(run=stated, build=build)), data_of(), config).verdict == "consistent"
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("size", "steps"), [(1, 8), (2, 5), (2, 12)])
+def test_a_shuffled_epoch_leaks_what_is_certified_and_no_more(size: int, steps: int) -> None:
+    """Two worlds of `fit`, told apart by the likelihood of all noisy gradients: the excess at any epsilon is the certified delta.
+
+    One record of full norm, and three across it; in (2, 5) training ends within a pass.
+    """
+    runs = 2000 if by_night() else 60
+    run = run_of(records=4, batches=lethe.batches.RandomAllocation(size), steps=steps, step_size=1.0, clip_norm=1.0, noise_multiplier=1.0)
+    per_pass, logs = run.steps_per_pass, np.zeros((2, runs))
+    for world, trial in np.ndindex(2, runs):
+        seen: list[float] = []
+        model = nn.Linear(2, 1, bias=False)
+        own = torch.optim.SGD(model.parameters(), lr=1.0)
+        own.register_step_post_hook(lambda *_, kept=seen, weight=model.weight: kept.append(weight.detach()[0, 0].item()))
+        start, inputs = model.weight.detach()[0, 0].item(), torch.tensor([[2.0 * world, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
+        fit(model, lambda outputs, _: outputs[:, 0], (inputs, torch.zeros(4)), run, optimizer=own)
+        shares = -np.diff(seen, prepend=start) * run.batch_size  # of the record, with noise of deviation 1
+        likelihoods = np.pad(np.exp(shares - 0.5), (0, -steps % per_pass), constant_values=1.0)
+        logs[world, trial] = np.log(likelihoods.reshape(-1, per_pass).mean(axis=1)).sum()
+    guarantee = lethe.certify(run, DELTA).guarantee
+    for epsilon in (0.0, 0.5, 1.0, 2.0):
+        gamma, certified, (without, inside) = math.exp(epsilon), guarantee.delta(epsilon), logs
+        pairs = ((inside, without), (-without, -inside))  # in both directions
+        excess = max((one > epsilon).mean() - gamma * (other > epsilon).mean() for one, other in pairs)
+        room = (1.0 + gamma) * math.sqrt(math.log(1e6) / (2 * runs))
+        assert abs(excess - certified) <= room
 
 
 def test_of_correlated_noise_the_score_tells_as_much_as_is_certified() -> None:

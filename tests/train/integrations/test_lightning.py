@@ -60,7 +60,7 @@ def test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh() -> None:
     other, _, _ = trained(run=callback.run)
     steps = 3 * 4  # ceil(ceil(23 / 3) / 2) an epoch
     assert callback.run.total_steps == made.global_step == steps
-    assert callback.run.batches == lethe.batches.Poisson(6)
+    assert callback.run.batches == lethe.batches.RandomAllocation(6)
     assert made.accumulate_grad_batches == 2  # as it was
     certificate = callback.certificate_
     assert 2.9 < certificate.epsilon <= 3.0

@@ -86,7 +86,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     assert with_fresh_noise(compared(tmp_path, 0, 2)) == run_of()
     assert torch.load(tmp_path / "kept-1" / "last.ckpt", weights_only=True)["global_step"] == 10
     run = compared(tmp_path, 2, 2)
-    assert (run.unit, run.records, run.batches, run.total_steps) == ("user", 6, lethe.batches.Poisson(3), 4)
+    assert (run.unit, run.records, run.batches, run.total_steps) == ("user", 6, lethe.batches.RandomAllocation(3), 4)
 
 
 @pytest.mark.nightly(by_day="test_two_processes_train_as_one")

@@ -105,7 +105,7 @@ def test_the_clipped_sum_is_that_of_records_alone(make: Any, data: Any, isolatio
 def test_the_certificate_is_that_of_the_planned_run(tmp_path: Path) -> None:
     trainer = private(tmp_path, classifier(), sentences(), per_device_train_batch_size=2, gradient_accumulation_steps=3, max_steps=5)
     run = trainer.run
-    assert (run.records, run.batches, run.total_steps, run.clip_norm) == (RECORDS, lethe.batches.Poisson(6), 5, 1.0)
+    assert (run.records, run.batches, run.total_steps, run.clip_norm) == (RECORDS, lethe.batches.RandomAllocation(6), 5, 1.0)
     assert (run.neighbours, run.release) == ("add_or_remove", "all")
     with pytest.raises(InputError, match="none before training is over"):
         _ = trainer.certificate_
@@ -129,8 +129,9 @@ def test_epochs_are_those_of_the_trainer(tmp_path: Path) -> None:
         steps = plain.set_initial_training_values(plain.args, plain.get_train_dataloader())[-1]
         trainer = private(tmp_path, classifier(), sentences(), **changes, max_steps=-1)
         assert trainer.run.total_steps == steps
-        per_epoch = steps_per_epoch(len(sentences()), physical, accumulated)
+        per_epoch = steps_per_epoch(len(sentences()), physical * accumulated)
         assert trainer.run.batch_size == math.ceil(len(sentences()) / per_epoch) <= physical * accumulated
+        assert trainer.run.steps_per_pass == per_epoch
 
 
 def test_what_is_logged_is_what_is_spent_and_nothing_private(tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_a_planned_training_counts_users_and_reads_their_column(tmp_path: Path) 
     told = {"users": "person", "records_per_user": 2}
     trainer = private(tmp_path, classifier(), data, told=told, per_device_train_batch_size=2, max_steps=-1, num_train_epochs=2.0)
     run = trainer.run
-    assert (run.unit, run.records, run.batches, run.total_steps) == ("user", 4, lethe.batches.Poisson(2), 4)
+    assert (run.unit, run.records, run.batches, run.total_steps) == ("user", 4, lethe.batches.RandomAllocation(2), 4)
     trainer.train()
     assert trainer.certificate_.epsilon == lethe.certify(run, DELTA).epsilon
     assert "one user" in trainer.certificate_.explain()

@@ -10,10 +10,10 @@ from torch import Tensor
 from lethe.calculus.correlated.sensitivity import column_norms, slot_sensitivities
 from lethe.errors import InputError, LetheError
 from lethe.run.noise.draws import Draws
-from lethe.run.noise.strategies import growths
+from lethe.run.noise.strategies import BandedInverse, growths
 from lethe.run.participation import Participation
 from lethe.run.run import Run
-from lethe.train.core.generators import OF_STEPS, stream_generator
+from lethe.train.core.generators import OF_STEPS, keyed_generator, stream_generator
 from lethe.train.core.tensors import checked_tensors
 from lethe.train.network.noise.gaussian import ROUNDINGS, NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise, grid_noise_std, least_move
@@ -23,6 +23,7 @@ class CorrelatedNetworkNoise:
     r"""Adds $\tau u_t$ to the sums of step t, $u = C^{-1}z$ with $z_t \sim N(0, I)$; asked once a step, for all tensors together.
 
     It keeps what the strategy's stream keeps, in float64: p - 1 numbers a parameter of a banded strategy, one a buffer of a buffered one.
+    Of an inverse of two coefficients it keeps a key, four words, from which the last step's draw is made again.
 
     **Of secure noise**, $z_t$ is added to $a_t = \sum_{s\le t}C_{ts}g_s$, of the sums $g_s$ so far: $y_t = R(a_t) + R(z_t)$. Of
     $y_1, \ldots, y_t$ alone, by forward substitution, comes $\hat g_t = (C^{-1}y)_t$, which is $g_t + (C^{-1}z)_t$ up to that rounding. So
@@ -50,6 +51,7 @@ class CorrelatedNetworkNoise:
         self._run, self._noise, self._dimension, self._seed, self._part = run, noise, dimension, seed, part
         self._device = noise.device if isinstance(noise, NetworkNoise) else None
         secure = isinstance(noise, SecureNoise)
+        self._pair = run.noise.coefficients if isinstance(run.noise, BandedInverse) and len(run.noise.coefficients) == 2 else None
         self._draws = (*([Draws(run.noise, product=True)] if secure else []), Draws(run.noise))
         self.fresh_share = float("inf") if secure else fresh  # no rounding can hide noise that is on a grid
 
@@ -61,8 +63,31 @@ class CorrelatedNetworkNoise:
             self.elsewhere(0.0)
         elif isinstance(self._noise, SecureNoise):
             self._add_on_grid(self._noise, checked, noise_std)
+        elif self._pair is not None:
+            self._add_pair(self._noise, checked, noise_std, *self._pair)
         else:
             self._add_in_pieces(self._noise, checked, noise_std)
+
+    def _add_pair(self, noise: NetworkNoise, checked: tuple[Tensor, ...], noise_std: float, now: float, then: float) -> None:
+        """`now` times a draw of a key of its own, `then` times the last one."""
+        (draws,), size = self._draws, sum(tensor.numel() for tensor in checked)
+
+        def of(key: Tensor) -> NetworkNoise:
+            words = [int(word) for word in key.tolist()]
+            if self._seed is None:
+                return NetworkNoise(keyed_generator(words, noise.device), size)
+            return NetworkNoise(stream_generator(self._seed, noise.device, OF_STEPS, self._part, words[0] - 1), size)
+
+        # Under a seed the step, from 1: 0 is a key that was lost.
+        key = noise.key() if self._seed is None else torch.tensor([[draws.steps + 1]])
+        last = None if draws.key is None else of(draws.key)
+
+        def through(drawn: Tensor, _: int) -> Tensor:
+            drawn.mul_(now)
+            return drawn if last is None else drawn.add_(last.draw(len(drawn)), alpha=then)
+
+        of(key[0]).add_to(checked, noise_std, through=through)
+        draws.over(key)
 
     def _add_in_pieces(self, noise: NetworkNoise, checked: tuple[Tensor, ...], noise_std: float) -> None:
         (draws,), size = self._draws, sum(tensor.numel() for tensor in checked)

@@ -39,10 +39,12 @@ class NetworkNoise:
     Attributes:
         device: where the noise is drawn, and where the tensors must be.
 
+    `most` numbers are asked for at the most, if it is told.
+
     It cannot be copied or pickled, nor used in a forked process: both would give the same numbers again.
     """
 
-    def __init__(self, generator: np.random.Generator | torch.Generator) -> None:
+    def __init__(self, generator: np.random.Generator | torch.Generator, most: int = _DEVICE_PIECE) -> None:
         if not isinstance(generator, np.random.Generator | torch.Generator):
             raise InputError(
                 f"generator of the noise: got {type(generator).__name__}; it needs a numpy.random.Generator or a torch.Generator.",
@@ -51,7 +53,7 @@ class NetworkNoise:
         self.device = generator.device if isinstance(generator, torch.Generator) else torch.device("cpu")
         self._piece = _CPU_PIECE if self.device.type == "cpu" else _DEVICE_PIECE
         self._generator = generator
-        self._draw = _NumpyNormals(generator).draw if isinstance(generator, np.random.Generator) else self._of_torch(generator)
+        self._draw = _NumpyNormals(generator, most).draw if isinstance(generator, np.random.Generator) else self._of_torch(generator, most)
         self._lock, self._process = threading.Lock(), os.getpid()
 
     def __reduce__(self) -> NoReturn:
@@ -62,10 +64,29 @@ class NetworkNoise:
             remedy="make another NetworkNoise, of a generator of its own.",
         )
 
-    def _of_torch(self, generator: torch.Generator) -> Callable[[int], Tensor]:
+    def _of_torch(self, generator: torch.Generator, most: int) -> Callable[[int], Tensor]:
         """PyTorch's own normal numbers, in the way of `_NumpyNormals.draw`."""
-        buffer = torch.empty(self._piece, dtype=torch.float64, device=generator.device)
+        buffer = torch.empty(min(self._piece, most), dtype=torch.float64, device=generator.device)
         return lambda count: buffer[:count].normal_(generator=generator)
+
+    def _refuse_fork(self) -> None:
+        if os.getpid() != self._process:
+            raise InputError(
+                "noise: made in the process that this one was forked from, where it gives the same numbers.",
+                source="fork, or multiprocessing's start method of that name",
+                remedy="make the NetworkNoise, or call fit, in the process that trains.",
+            )
+
+    def key(self) -> Tensor:
+        """Four words of 63 bits, shape (1, 4), from which `keyed_generator` makes the draws of one step, and makes them again."""
+        self._refuse_fork()
+        if isinstance(self._generator, np.random.Generator):
+            return torch.from_numpy(self._generator.integers(2**63 - 1, size=(1, 4)))
+        return torch.randint(2**63 - 1, (1, 4), generator=self._generator, device=self.device)
+
+    def draw(self, count: int) -> Tensor:
+        """So many fresh numbers, at most a piece, to be used before more are asked for."""
+        return self._draw(count)
 
     @property
     def stream(self) -> str:
@@ -86,12 +107,7 @@ class NetworkNoise:
         """`add_to` within `torch.no_grad()`."""
         if noise_std == 0.0:
             return
-        if os.getpid() != self._process:
-            raise InputError(
-                "noise: made in the process that this one was forked from, where it gives the same numbers.",
-                source="fork, or multiprocessing's start method of that name",
-                remedy="make the NetworkNoise, or call fit, in the process that trains.",
-            )
+        self._refuse_fork()
         flat = [tensor.reshape(-1) for tensor in tensors]  # a view where it can be
         with self._lock:  # no number goes to two threads
             before = 0
@@ -136,17 +152,17 @@ class _NumpyNormals:
     Reference: Box & Muller 1958, "A note on the generation of random normal deviates", Ann. Math. Statist. 29(2).
     """
 
-    def __init__(self, generator: np.random.Generator) -> None:
+    def __init__(self, generator: np.random.Generator, most: int) -> None:
         self.generator = generator
-        self._made = torch.empty(2, _PAIRS, dtype=torch.float64)
+        self._made = torch.empty(2, min(_PAIRS, most // 2 + 1), dtype=torch.float64)
         self._flat = self._made.view(-1)
-        self._sines = torch.empty(_PAIRS, dtype=torch.float64)
-        self._used = 2 * _PAIRS
+        self._sines = torch.empty_like(self._made[0])
+        self._used = len(self._flat)
 
     def draw(self, count: int) -> Tensor:
         """So many fresh numbers, at most a piece, to be used before more are asked for."""
         first, self._used = self._used, self._used + count
-        if self._used <= 2 * _PAIRS:
+        if self._used <= len(self._flat):
             return self._flat[first : self._used]
         left = self._flat[first:].clone()  # what is made next overwrites it
         self._make()

@@ -95,7 +95,7 @@ def test_resuming_after_every_step(design: str, cap: int | None) -> None:
     assert len(uncut) == 11
     for step in range(12):
         state = cut_after(BatchStream(run, data, seeded(5), physical_size=2), step)
-        if design in ("shuffled", "poisson", "without_replacement"):
+        if design in ("shuffled", "random_allocation", "poisson", "without_replacement"):
             assert 0 <= step - state["anchor_step"] <= run.steps_per_pass  # a pass at most is drawn again
         again = BatchStream(run, data, seeded(99), physical_size=3)
         again.load_state_dict(state)
