@@ -30,7 +30,7 @@ BUDGET = {
     "train": 12_250,
     "utility": 200,
 }
-LINES, FILES, TESTS = 65_780, 450, 56_300
+LINES, FILES, TESTS = 65_780, 450, 56_350
 
 
 def lines_of(folder: str) -> Counter[str]:
