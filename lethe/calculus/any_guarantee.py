@@ -10,6 +10,7 @@ from typing import ClassVar, cast
 import numpy as np
 
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
+from lethe.calculus.balls_in_bins.truncated import TruncatedAllocation
 from lethe.calculus.composition import compose_gdp, compose_zcdp, renyi_curve
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.guarantees import (
@@ -207,7 +208,7 @@ def _factors(guarantee: Guarantee, count: int) -> list[Factor]:
 
 _CLASSES: tuple[type[Guarantee], ...] = (
     *(GDP, ZCDP, RDPCurve, ApproxDP, NotPrivate, GDPMixture, Tightest, WithSlack),
-    *(SampledGaussian, TruncatedPoisson, WindowedGaussian, BallsInBinsGaussian, PerturbedMinimiser, Composition),
+    *(SampledGaussian, TruncatedPoisson, WindowedGaussian, BallsInBinsGaussian, TruncatedAllocation, PerturbedMinimiser, Composition),
 )
 _KINDS = {each.kind: each for each in _CLASSES}
 
@@ -289,6 +290,8 @@ def noise_scaled(guarantee: Guarantee, factor: float) -> Guarantee:
             return replace(guarantee, noise=noise, counts=counts, gaussian_mu=_over((guarantee.gaussian_mu,), scale)[0])
         case TruncatedPoisson(steps=steps):
             return replace(guarantee, steps=noise_scaled(steps, scale))
+        case TruncatedAllocation(bins=bins):
+            return replace(guarantee, bins=noise_scaled(bins, scale))
         case WindowedGaussian():
             levels = np.asarray(guarantee.noise) * scale
             return replace(guarantee, noise=tuple(levels.tolist()), shift_mus=_over(guarantee.shift_mus, scale))

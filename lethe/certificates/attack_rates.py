@@ -27,7 +27,7 @@ class AttackRates:
         regret: by how much an attacker of that Gaussian mechanism may err less often, at the odds of the two cases where that is most:
             how far its trade-off curve lies below the proved one. Below 0.01, $\mu$ says nearly all.
         slack: s.
-        deltas: $\delta$ by $\epsilon$.
+        deltas: $\delta$ by $\epsilon$, where it is not below s.
     Reference: Gomez et al. 2025, arXiv:2503.10945; Kaissis et al. 2024, arXiv:2406.08918; docs/theory.md, Lemma 12a.
     """
 
@@ -49,7 +49,7 @@ class AttackRates:
             mu=mu,
             regret=curve.regret(mu, FLOOR),
             slack=FLOOR,
-            deltas={epsilon: guarantee.delta(epsilon) for epsilon in _EPSILONS},
+            deltas={epsilon: guarantee.delta(epsilon) for epsilon in _EPSILONS if epsilon <= curve.epsilons[-1]},
         )
 
     @property
@@ -69,5 +69,5 @@ class AttackRates:
         deltas = ", ".join(f"{shown(delta, 3)} at {epsilon:g}" for epsilon, delta in self.deltas.items())
         attacks = f"advantage at most {shown(self.advantage)}"
         attacks += f"; true positive rate by false positive rate at most {rates}" if rates else ""
-        named = {"attacks": attacks, "Gaussian": self.gaussian, "delta": f"by epsilon {deltas}"}
-        return "\n".join(f"    {name:<8}   {words}" for name, words in named.items())
+        named = {"attacks": attacks, "Gaussian": self.gaussian, "delta": deltas and f"by epsilon {deltas}"}
+        return "\n".join(f"    {name:<8}   {words}" for name, words in named.items() if words)

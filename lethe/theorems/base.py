@@ -22,7 +22,7 @@ from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation
 from lethe.run.precision import Precision
 from lethe.run.regularisers import NuclearNorm
 from lethe.run.run import Run
-from lethe.theorems.truncation import examine_cap, full_batches, truncation_slack
+from lethe.theorems.truncation import counted_within, examine_cap, truncation_slack
 
 
 def _unknown(run: Run, theorem: Theorem) -> Iterator[Finding]:
@@ -184,7 +184,7 @@ class Theorem(ABC):
         sizes: which batch sizes it holds for: exact, binomial, or unknown ones as well.
         given_the_others: whether its bound holds given the draws of all records but the one in question, so that a cap on batches
             (truncate_at) costs no more than `truncation_slack`.
-        counts_cap: whether its guarantee counts that cap itself where `full_batches` has it.
+        counts_cap: whether its guarantee counts that cap itself where it is `counted_within`.
         clipping: which ways of clipping it holds for: one norm for all parameters, any projection, or whatever bounds the norm.
         citations: where it is published or proved.
         standing: whether it may be relied on; `standing_on` where that depends on the run.
@@ -259,5 +259,5 @@ class Theorem(ABC):
         if run.seeded:
             return Bound(guarantee=NotPrivate())
         bound = self._bound(run)
-        slack = 0.0 if self.counts_cap and full_batches(run) is not None else truncation_slack(run)
+        slack = 0.0 if self.counts_cap and counted_within(run) is not None else truncation_slack(run)
         return replace(bound, guarantee=WithSlack(bound.guarantee, slack)) if slack > 0.0 else bound

@@ -6,6 +6,7 @@ import numpy as np
 
 from lethe.calculus.any_guarantee import joined
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
+from lethe.calculus.balls_in_bins.truncated import TruncatedAllocation
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import above
 from lethe.calculus.sampled.gaussian import SampledGaussian, sampled_gaussian
@@ -18,7 +19,7 @@ from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Clipping, Covers, Theorem
 from lethe.theorems.citations import cite
 from lethe.theorems.composition import slot_mus
-from lethe.theorems.truncation import full_batches
+from lethe.theorems.truncation import full_batches, full_bins
 
 
 class SampledGaussianMechanism(Theorem):
@@ -112,7 +113,7 @@ class RandomAllocationTheorem(Theorem):
     r"""A record thrown anew each pass into one of $\ell$ batches, and nobody learns into which: the passes compose.
 
     One pass is `BallsInBinsGaussian`, with $\mu_j = G/\tau_t$ at its j-th step, whatever the passes before it released. In a last pass that
-    is cut short the batches that are not visited release nothing.
+    is cut short the batches that are not visited release nothing. Batches that are cut uniformly: `TruncatedAllocation` (Theorem 7e).
     """
 
     name: ClassVar[str] = "random-allocation"
@@ -126,9 +127,10 @@ class RandomAllocationTheorem(Theorem):
     needs: ClassVar[str] = "random-allocation batches, secret; noise at every step"
     covers: ClassVar[Covers] = "all"
     given_the_others: ClassVar[bool] = True
+    counts_cap: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
     citations: ClassVar[tuple[Citation, ...]] = (
-        cite("lethe", ", docs/theory.md: random allocation (Theorem 7c), balls in bins (Theorem 7b, and the bound on its pairs)"),
+        cite("lethe", ", docs/theory.md: random allocation (Theorems 7c and 7e), balls in bins (Theorem 7b, and the bound on its pairs)"),
         cite("feldman-shenfeld-2025"),
     )
 
@@ -146,7 +148,12 @@ class RandomAllocationTheorem(Theorem):
         passes = _alike(np.sort(touches[: whole * size].reshape(whole, size), axis=1))
         left = [] if touches.size == whole * size else [(touches[whole * size :], 1)]
         levels = _MOST_LEVELS if len(passes) <= _FEW_LEVELS else _FEW_LEVELS
-        return Bound(guarantee=joined([(_one_secret_bin(run, mus, levels), count) for mus, count in (*passes, *left)]))
+        bins = [(_one_secret_bin(run, mus, levels), count) for mus, count in (*passes, *left)]
+        if (full := full_bins(run)) is not None:
+            bins = [
+                (TruncatedAllocation(bins=one, full=full) if isinstance(one, BallsInBinsGaussian) else one, count) for one, count in bins
+            ]
+        return Bound(guarantee=joined(bins))
 
 
 def _record_touches(run: Run) -> Array:

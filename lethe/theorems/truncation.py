@@ -16,6 +16,8 @@ from lethe.theorems.steps import record_chance
 _MARGIN = 1e-9
 # Below this the incomplete beta function may underflow to 0, which no tail that can happen is.
 _LEAST = 1e-290
+# Beyond so many full batches in the mean pass of random allocation, its bound says no more than delta does.
+_MOST_FULL_A_PASS = 0.5
 
 
 def truncation_slack(run: Run) -> float:
@@ -73,17 +75,34 @@ def full_batches(run: Run) -> tuple[float, float] | None:
     return (full, round_up(kept, _MARGIN)) if kept < 1.0 - 2.0 * _MARGIN else None
 
 
+def full_bins(run: Run) -> float | None:
+    r"""The chance $\Pr[\mathrm{Bin}(m, 1/\ell) \ge K]$ that the others fill a batch of a pass of random allocation, rounded up.
+
+    None: no batch is cut, or not by Theorem 7e of docs/theory.md, or in most passes.
+    """
+    fresh = run.batches.participation is Participation.FRESH_SECRET_SLOT and run.batches.sizes is BatchSizes.BINOMIAL
+    if (cap := run.batches.cap) is None or not fresh or run.steps_per_pass == 1:
+        return None
+    full = _tail(run.records - (run.neighbours != "add_or_remove"), 1.0 / run.steps_per_pass, cap)
+    return full if 0.0 < full * run.steps_per_pass < _MOST_FULL_A_PASS else None
+
+
+def counted_within(run: Run) -> float | None:
+    """The chance that the others fill a batch, where the theorem of the run's design counts the cut within the divergence; else None."""
+    return poisson[0] if (poisson := full_batches(run)) is not None else full_bins(run)
+
+
 def examine_cap(run: Run, *, given_the_others: bool, counts_cap: bool) -> tuple[Finding, ...]:
     """A theorem's finding about a cap on batch sizes; empty if there is none.
 
     `given_the_others`: the theorem's bound holds given the other records' draws, as `truncation_slack` needs. `counts_cap`: it counts
-    `full_batches` within the divergence.
+    what is `counted_within` the divergence.
     """
     cap = run.batches.cap
     if cap is None:
         return ()
-    if counts_cap and (found := full_batches(run)) is not None:
-        chance = f"a chance of {shown(found[0])} a step that the others fill one"
+    if counts_cap and (found := counted_within(run)) is not None:
+        chance = f"a chance of {shown(found)} a step that the others fill one"
         return (holds("cap", f"batches cut uniformly at {cap} records, counted within each step: {chance}"),)
     if given_the_others:
         slack = truncation_slack(run)

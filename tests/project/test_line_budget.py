@@ -8,7 +8,7 @@ from repository import ROOT
 BUDGET = {
     "accounting": 2_300,
     "audit": 3_000,
-    "calculus": 5_420,
+    "calculus": 5_500,
     "certificates": 2_400,
     "cli": 1_250,
     "documents": 650,
@@ -26,11 +26,11 @@ BUDGET = {
     "report": 2_300,
     "run": 3_640,
     "studio": 1_050,
-    "theorems": 6_850,
+    "theorems": 6_880,
     "train": 12_250,
     "utility": 200,
 }
-LINES, FILES, TESTS = 65_670, 450, 56_300
+LINES, FILES, TESTS = 65_780, 450, 56_350
 
 
 def lines_of(folder: str) -> Counter[str]:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
+from lethe.calculus.balls_in_bins.truncated import TruncatedAllocation
 from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
@@ -36,6 +37,7 @@ _MOST_EVALUATIONS = 10_000_000
 # Profiles answered one level at a time may take ten milliseconds each.
 _MOST_SLOW_KNOTS = 800
 _LEAST_KNOTS = 4_000
+_BINS = (BallsInBinsGaussian, TruncatedAllocation)  # both directions at many points at once
 
 
 def dominating_factor(guarantee: Guarantee, count: int) -> Factor:
@@ -70,11 +72,11 @@ def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> t
     last = max(1, int(count_above(widest / interval, MOST_INTERVALS)))
     count = _knots(guarantee)
     shares = np.linspace(0.0, 1.0, min(last, count) + 1)
-    if last > count and isinstance(guarantee, BallsInBinsGaussian):
+    if last > count and isinstance(guarantee, _BINS):
         shares = np.square(shares)  # few knots: closer together where most of the losses are
     knots = np.unique(np.round(last * shares).astype(np.int64))
     levels: FloatArray = np.asarray(knots * interval, dtype=np.float64)
-    ways = guarantee.directed_deltas(levels) if isinstance(guarantee, BallsInBinsGaussian) else (guarantee.deltas(levels),)
+    ways = guarantee.directed_deltas(levels) if isinstance(guarantee, _BINS) else (guarantee.deltas(levels),)
     ways = tuple(np.minimum.accumulate(np.clip(deltas, 0.0, 1.0)) for deltas in ways)
     # Total variation is the delta at 0 of both directions; by convexity it is at most (e^epsilon - 1 + delta + delta') / (e^epsilon + 1).
     by_symmetry = np.tanh(0.5 * levels) + (ways[0] + ways[-1]) / (1.0 + np.exp(levels))
@@ -97,7 +99,7 @@ def _knots(guarantee: Guarantee) -> int:
         return _knots(guarantee.guarantee)
     if isinstance(guarantee, Tightest):
         return min(_knots(part) for part in guarantee.parts)
-    return _MOST_SLOW_KNOTS // 2 if isinstance(guarantee, BallsInBinsGaussian) else _MOST_SLOW_KNOTS  # both directions are computed
+    return _MOST_SLOW_KNOTS // 2 if isinstance(guarantee, _BINS) else _MOST_SLOW_KNOTS  # both directions are computed
 
 
 class Dots(NamedTuple):

@@ -126,7 +126,7 @@ def test_a_pure_guarantee_is_randomised_response() -> None:
     assert found.advantage == pytest.approx(math.tanh(0.5), rel=1e-12)
     assert found.mu == pytest.approx(2 * norm.ppf(math.e / (1 + math.e)), rel=1e-8)
     assert found.true_positive_rates[0.01] == pytest.approx(0.01 * math.e, rel=1e-12)
-    assert found.deltas == {0.5: 1.0, 1.0: 0.0, 2.0: 0.0, 4.0: 0.0, 8.0: 0.0}
+    assert found.deltas == {0.5: 1.0, 1.0: 0.0}
 
 
 def test_what_may_fail_openly_is_no_gaussian_and_has_rates_all_the_same() -> None:
@@ -160,5 +160,5 @@ def test_what_is_printed_says_all_of_it() -> None:
     assert str(AttackRates.of(GDP(1.0), (0.01, 0.001))).splitlines() == [
         "    attacks    advantage at most 0.383; true positive rate by false positive rate at most 0.09241 at 0.01, 0.01833 at 0.001",
         "    Gaussian   1-GDP up to a chance of 1e-10, regret 3.1e-11",
-        "    delta      by epsilon 0.239 at 0.5, 0.127 at 1, 0.021 at 2, 4.72e-05 at 4, 3.66e-15 at 8",
+        "    delta      by epsilon 0.239 at 0.5, 0.127 at 1, 0.021 at 2, 4.72e-05 at 4",
     ]

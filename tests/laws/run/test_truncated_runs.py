@@ -93,6 +93,18 @@ def test_a_cap_that_everybody_sets_is_counted_within_each_step(neighbours: Any, 
     assert lethe.certify(wide, DELTA, allow_large_delta=True).epsilon == pytest.approx(whole.epsilon(DELTA), rel=1e-9)
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("neighbours", "most"), [("zero_out", 2.5283), ("replace_one", 4.2266), ("add_or_remove", 2.5152)])
+def test_random_allocation_counts_a_cap_within_each_pass(neighbours: Any, most: float) -> None:
+    fields: dict[str, Any] = {"records": 60_000, "neighbours": neighbours, "noise_multiplier": 1.0, "steps": None, "passes": 20}
+    run = make_cut_run(batches=lethe.batches.RandomAllocation(600, truncate_at=700), **fields)
+    certificate = lethe.certify(run, DELTA, allow_large_delta=True)
+    assert most - 2e-3 < certificate.epsilon < most
+    assert certificate.theorem == "random-allocation"
+    assert lethe.Certificate.from_dict(certificate.to_dict()) == certificate
+    assert noise_scaled(certificate.guarantee, 2.0).epsilon(DELTA) < certificate.epsilon / 2
+
+
 def test_many_releases_of_cut_poisson_batches_compose_step_by_step() -> None:
     guarantee = lethe.certify(make_cut_run(20, lethe.batches.Poisson, neighbours="replace_one"), DELTA).guarantee
     longer = lethe.certify(make_cut_run(20, lethe.batches.Poisson, steps=150, neighbours="replace_one"), DELTA).guarantee

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 import lethe
 from lethe.accounting.certify import evaluate_theorems
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
+from lethe.calculus.balls_in_bins.truncated import TruncatedAllocation
 from lethe.calculus.composition import renyi_at
 from lethe.calculus.guarantees import WithSlack
 from lethe.calculus.sampled.truncated import TruncatedPoisson
 from lethe.certificates.certificate import Certificate
 from lethe.errors import InputError
 from lethe.run.run import Neighbours, Run
-from lethe.theorems.sampling import BallsInBinsTheorem, SampledGaussianMechanism
+from lethe.theorems.sampling import BallsInBinsTheorem, RandomAllocationTheorem, SampledGaussianMechanism
 from lethe.theorems.steps import largest_batch, step_constants
 from lethe.theorems.truncation import full_batches, require_room, truncation_slack
 
@@ -241,6 +242,62 @@ def test_the_chances_of_a_full_batch_are_exact_and_rounded_outward(records: int,
     else:
         assert full * (1 - Fraction(1, 10**7)) <= Fraction(found[0]) <= full
         assert max(kept) <= Fraction(found[0]) * Fraction(found[1]) <= max(kept) * (1 + Fraction(1, 10**7))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("cap", [1, 2, 3])
+def test_no_gradients_tell_more_of_a_cut_pass_than_its_bound(relation: Neighbours, cap: int) -> None:
+    """Every throw of 2 to 4 records into two batches, and every cut; even where half of the passes or more have a full batch."""
+    rng, levels = np.random.default_rng(cap), np.array(EPSILONS)
+    for records in (2, 3, 4):
+        run = cut_run("random_allocation", records=2 * (records // 2), size=records // 2, passes=1, neighbours=relation)
+        bins = RandomAllocationTheorem().bound(run).guarantee
+        assert isinstance(bins, BallsInBinsGaussian)
+        others = records - 1
+        full = max(float(tail(others, Fraction(1, 2), cap)), 1e-300)
+        ways = TruncatedAllocation(bins=bins, full=full).directed_deltas(levels)
+        said = np.max(ways, axis=0).tolist()
+        for push in (np.full(others, -1.0), rng.uniform(-1.0, 1.0, others)):
+            for pair in neighbours(push.tolist(), relation):
+                exact = hockey_sticks(*(bins_law(values, 2, cap) for values in pair))
+                assert refuted(exact, {"one pass": said}) == []
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_gradients_tell_more_of_a_pass_with_a_full_batch(relation: Neighbours) -> None:
+    """Of two batches the other record fills one, and stays there with a chance of a half, or of 0, the limit of large batches."""
+    pair: Any = relation if relation == "add_or_remove" else "replace_one"
+    bins = BallsInBinsGaussian(mus=(1 / NOISE, 2 / NOISE), counts=(1, 1), relation=pair)
+    said, most = [bins.delta(epsilon) for epsilon in EPSILONS], 0.0
+    for stays, other, pushed in product((0.5, 0.0), (-1.0, 0.0, 1.0), (1.0, -1.0)):
+        still = {"replace_one": -pushed, "zero_out": 0.0, "add_or_remove": None}[relation]
+        laws: list[dict[tuple[float, ...], float]] = []
+        for value in (pushed, still):
+            laws.append({(other, 0.0): 1.0} if value is None else {})
+            for place, share in [] if value is None else [((value, 0.0), 1 - stays), ((other, 0.0), stays), ((other, value), 1.0)]:
+                laws[-1][place] = laws[-1].get(place, 0.0) + 0.5 * share
+        for first, second in (laws, laws[::-1]):
+            exact = hockey_sticks(first, second)
+            assert refuted(exact, {"full": [delta + GRID for delta in said]}) == []
+            most = max(most, exact[2] / said[2])
+    assert most > {"replace_one": 0.7, "zero_out": 0.4, "add_or_remove": 0.999}[relation]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_bound_of_a_cut_pass_is_its_formula(relation: Neighbours) -> None:
+    """With gradients that never change two bins, one of them full, are a law on the plane: what is added is not one per cent less."""
+    bins, full, levels = BallsInBinsGaussian(mus=(1.0,), counts=(2,), relation=relation), 0.05, np.array(EPSILONS)
+    cut = TruncatedAllocation(bins=bins, full=full)
+    said, expected = (np.hstack([each.directed_deltas(levels[[at]]) for at in range(levels.size)]) for each in (cut, bins))  # alone: exact
+    replaced = relation != "add_or_remove"
+    for weight, costs in ((0.1, (1.0, 2.0)), (0.005, (2.0, 2.0))):
+        moved = {(costs[0], 0.0): 0.5, (0.0, costs[1]): 0.5}
+        still = {(-x, -y): share for (x, y), share in moved.items()} if replaced else {(0.0, 0.0): 1.0}
+        ways = [hockey_sticks(moved, still, 1.0), hockey_sticks(still, moved, 1.0)]
+        expected = expected + weight * np.array(ways[: 1 if relation == "replace_one" else 2])
+    for found, exact in zip(said, expected, strict=True):
+        assert found.tolist() == pytest.approx(exact.tolist(), rel=5e-3, abs=2e-6)
+        assert np.all(found >= exact - GRID)
 
 
 @pytest.mark.parametrize(("design", "size", "place"), [("poisson", 1, 3), ("balls_in_bins", 2, 5)])
