@@ -112,6 +112,8 @@ def test_what_would_give_the_same_numbers_again_is_refused(copied: Callable[[Any
     monkeypatch.setattr(os, "getpid", lambda: here + 1)
     with pytest.raises(InputError, match="forked"):
         noise.add_to([tensor], 1.0)
+    with pytest.raises(InputError, match="forked"):
+        noise.key()
     assert not tensor.any()
 
 
