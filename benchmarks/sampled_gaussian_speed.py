@@ -21,12 +21,13 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from rich.console import Console
 from rich.table import Table
 
-from lethe.calculus.sampled.gaussian import loss_profile
+from lethe.calculus.privacy_losses.distributions import compose_losses
+from lethe.calculus.sampled.gaussian import SampledGaussian, sampled_factors
 from lethe.calculus.sampled.profiles import step_losses
 from lethe.calculus.sampled.renyi import ORDERS, Relation, renyi_values
 
 PROBABILITY, RIVAL_LEVELS, REPEATS = 0.01, 40, 5
-# Probability, noise, steps, and about the interval that `loss_profile` takes for them.
+# Probability, noise, steps, and about the interval that the composition takes for them.
 LOSSES = [(1 / 32, 1.0, 200, 1e-4), (0.001, 0.8, 100_000, 2.2e-5), (1 / 32, 3.0, 10, 7.5e-4)]
 
 
@@ -46,7 +47,9 @@ def _rival(noise: np.ndarray) -> None:
 
 
 def _epsilon(probability: float, noise: float, steps: int, relation: Relation) -> float:
-    profile = loss_profile(probability, np.array([noise]), np.array([float(steps)]), relation, "poisson", 0.0)
+    mechanism = SampledGaussian(sampling_probability=probability, noise=(noise,), counts=(steps,), relation=relation, design="poisson")
+    factors = sampled_factors(mechanism)
+    profile = None if factors is None else compose_losses(factors)
     assert profile is not None
     return profile.epsilon(1e-5)
 

@@ -53,7 +53,7 @@ def _rule(part: str) -> Iterator[None]:
 
 def _forget() -> None:
     run_shapes.best_shape.cache_clear()
-    choose._remembered.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    choose._choose.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
 
 def _score(part: str, plain: Problem, white: Problem, left: float, seed: int) -> tuple[float, str]:

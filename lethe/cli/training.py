@@ -95,7 +95,7 @@ def predict(
 
     Such as: lethe predict trained table.csv -o predictions.csv
     """
-    from lethe.jobs.estimators.saved import SavedModel
+    from lethe.jobs.saved import SavedModel
 
     model = SavedModel.load(folder)
     with working("predicting", quiet):
@@ -166,7 +166,7 @@ def audit(
 
     Such as: lethe audit audit.yaml -o page.yaml
     """
-    from lethe.jobs.audit.job import AuditJob  # training needs the optional torch
+    from lethe.jobs.audit import AuditJob  # training needs the optional torch
     from lethe.report.sections.evidence import audit_blocks, audit_document
     from lethe.report.tables import terminal
 

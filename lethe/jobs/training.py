@@ -23,7 +23,7 @@ from lethe.documents.strict import errors_from
 from lethe.errors import InputError
 from lethe.jobs.configuration import FROM_DATA, Data, EstimatorChoice, LedgerSection, Privacy, refuse_unanswered
 from lethe.jobs.datasets import RecordTable, centred_digits, load_table, split
-from lethe.jobs.estimators.saved import JobOutcome, SavedModel, weights_file
+from lethe.jobs.saved import JobOutcome, SavedModel, weights_file
 from lethe.jobs.tables.columns import PublicColumns, StatedColumns
 from lethe.run.losses import LOSSES
 from lethe.run.losses.linear import LinearLoss

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
 import torch
 
 import lethe
@@ -68,24 +67,3 @@ def test_long_functions_say_what_they_take() -> None:
     found = {f"{one.__module__}.{one.__qualname__}": one for module in modules for one in public(module)}
     assert len(found) > 200
     assert {name: what for name, one in found.items() if (what := fault(one)) is not None} == {}
-
-
-ARGS = "Say.\n\nArgs:\n    a, c: counts.\n    b: weights,\n        shape (n,)."
-
-
-@pytest.mark.parametrize(
-    ("doc", "what"),
-    [
-        (ARGS, None),
-        (ARGS.replace("shape (n,)", "of all"), "b is an array without a shape"),
-        (ARGS.replace("a, c", "a"), "c is not in Args"),
-        ("Say.", "a is not in Args"),
-        ("Say.\n\nArgs: as `another`.", None),
-    ],
-)
-def test_a_missing_word_is_found(doc: str, what: str | None) -> None:
-    def function(a: int, b: "Tensor", c: int) -> None:  # noqa: F821
-        del a, b, c
-
-    function.__doc__ = doc
-    assert fault(function) == what

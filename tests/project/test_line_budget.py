@@ -6,31 +6,31 @@ from repository import ROOT
 
 # Of lethe/, in lines; in all they are fewer than the sum.
 BUDGET = {
-    "accounting": 2_500,
+    "accounting": 2_200,
     "audit": 3_000,
-    "calculus": 5_150,
-    "certificates": 2_400,
+    "calculus": 4_950,
+    "certificates": 2_300,
     "cli": 1_250,
     "documents": 650,
     "errors": 350,
-    "estimators": 7_800,
+    "estimators": 7_450,
     "features": 50,
-    "heavy_tailed": 3_100,
-    "influence": 850,
-    "integrations": 3_100,
+    "heavy_tailed": 3_000,
+    "influence": 800,
+    "integrations": 3_050,
     "jobs": 2_200,
-    "ledger": 2_100,
+    "ledger": 2_050,
     "mechanisms": 2_600,
-    "noise_allocation": 2_200,
+    "noise_allocation": 2_100,
     "partitions": 1_300,
-    "report": 2_750,
-    "run": 3_700,
+    "report": 2_300,
+    "run": 3_600,
     "studio": 1_050,
-    "theorems": 6_800,
-    "train": 12_150,
-    "utility": 250,
+    "theorems": 6_750,
+    "train": 12_050,
+    "utility": 200,
 }
-LINES, FILES, TESTS = 66_900, 450, 65_800
+LINES, FILES, TESTS = 65_000, 450, 56_200
 
 
 def lines_of(folder: str) -> Counter[str]:

@@ -3,8 +3,6 @@
 A list that means fewer designs is made from their facts, so that a new one joins it by itself.
 """
 
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import lethe
@@ -116,14 +114,6 @@ def make_run(**changes: Any) -> lethe.Run:
     if "steps" in changes:
         fields.pop("passes")
     return lethe.Run(**{**fields, **changes})
-
-
-def varied_runs(every: int = 1) -> Iterator[lethe.Run]:
-    """Every loss with every regulariser and two schedules, each in every design; or one of so many of these, a prime for a bit of each."""
-    varied = itertools.product(LOSSES, REGULARISERS, SCHEDULES[:2], enumerate(DESIGNS))
-    for loss, regulariser, schedule, (place, design) in itertools.islice(varied, 0, None, every):
-        relation = "zero_out" if place % 2 and loss["kind"] != "strongly_convex" else "replace_one"
-        yield make_run(loss=loss, regulariser=regulariser, step_size=schedule, steps=50, batches=batches(design, 10), neighbours=relation)
 
 
 def admits(design: str, relation: str) -> bool:

@@ -223,11 +223,7 @@ class Escaping(torch.autograd.Function):
 
 
 class Model(nn.Module):
-    """A table, a tied head, a convolution, a normalisation, a bare parameter, and whatever lies between.
-
-    Args:
-        way: "fast"; or "vmap" or "alone", by what it does to the fast way.
-    """
+    """A table, a tied head, a convolution, a normalisation and a bare parameter, of which `way` says by what they can be followed."""
 
     def __init__(self, way: str = "fast") -> None:
         super().__init__()
@@ -236,14 +232,11 @@ class Model(nn.Module):
         self.head = nn.Linear(6, 9, bias=False)
         self.head.weight = self.table.weight
         self.scale, self.way = nn.Parameter(torch.ones(6)), way
-        self.between: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor] = lambda block, hidden: block(hidden)
         self.to(F64)
 
-    def block(self, hidden: Tensor) -> Tensor:
-        return hidden + torch.tanh(self.mix(hidden.mT)).mT
-
     def forward(self, tokens: Tensor) -> Tensor:
-        hidden = self.between(self.block, self.table(tokens))
+        hidden = self.table(tokens)
+        hidden = hidden + torch.tanh(self.mix(hidden.mT)).mT
         if self.way == "alone":
             hidden = Escaping.apply(hidden)
             assert isinstance(hidden, Tensor)

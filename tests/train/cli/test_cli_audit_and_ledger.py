@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import lethe
 from lethe.audit.page import AuditPage
 from lethe.cli.app import app
-from lethe.jobs.audit.job import AuditJob
+from lethe.jobs.audit import AuditJob
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sqlalchemy")

@@ -154,15 +154,6 @@ def test_entries_are_within_one_whatever_they_are(low: float, width: float, entr
         assert abs(private.PublicScaler(low, high).transform(table)[0, 0]) <= 1.0
 
 
-def test_sparse_tables_stay_sparse_where_zeros_stay_zeros() -> None:
-    table = np.array([[0.0, 3.0], [-8.0, 0.0], [1.0, -0.5]])
-    symmetric = private.PublicScaler([-4.0, -1.0], [4.0, 1.0])
-    for rows in (sparse.csr_array(table), sparse.csc_array(table), sparse.csr_matrix(table).astype(np.float32)):
-        scaled: Any = symmetric.fit_transform(rows)
-        assert not isinstance(scaled, np.ndarray)
-        assert np.array_equal(scaled.toarray(), symmetric.transform(table))
-
-
 LARGE = 1.7e308
 
 

@@ -160,25 +160,6 @@ def test_the_moments_are_part_of_what_is_stated(kind: Any, neighbours: Any) -> N
     assert stated.guarantee.mu == pytest.approx(math.hypot(BUDGET.share(NARROWING_SHARE).mu, charged.mu), rel=1e-9)
 
 
-def test_the_range_follows_from_the_moments() -> None:
-    """Without noise: the mean, and two and a half times the spread with the noise that would have been there."""
-    values = np.array([9.0, 10.0, 11.0, 30.0, 10.0] * 400)
-    given = TargetRange(centre=20.0, half=40.0)
-    found = narrowed(values, given)
-    noise = cost(2000, given).planned
-    assert isinstance(noise, GDP)
-    moved = math.sqrt(max(4.0 * 0.35, (2.0 - 0.5 - math.sqrt(0.3) / 2.0) ** 2 * (0.35 + (0.5 + math.sqrt(0.3) / 2.0) ** 2)))
-    std = moved / noise.mu / 2000
-    mean_std = std / math.sqrt(0.35)
-    unit = (values - 20.0) / 40.0
-    centre = unit.mean() * (1.0 - mean_std**2 / unit.mean() ** 2)
-    spread = np.mean((unit - centre) ** 2) + math.hypot(std, 2.0 * centre * mean_std)
-    reach = 2.5 * max(1.0, (0.007 / std) ** 0.3) * math.sqrt(spread)
-    low, high = 20.0 + 40.0 * max(centre - reach, -1.0), 20.0 + 40.0 * min(centre + reach, 1.0)
-    assert (found.centre - found.half, found.centre + found.half) == pytest.approx((low, high), rel=1e-9)
-    assert found.half < 0.7 * given.half
-
-
 def test_beside_what_is_released_no_target_has_a_say(monkeypatch: pytest.MonkeyPatch) -> None:
     given = TargetRange(centre=0.0, half=100.0)
     ends = [narrowed(np.full(2000, value), given) for value in (5.0, 20.0)]

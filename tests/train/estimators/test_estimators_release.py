@@ -17,7 +17,7 @@ from lethe.certificates.records import TrainingRecord
 from lethe.errors import HypothesisError
 from lethe.estimators import LogisticRegression
 from lethe.estimators.choice import runs
-from lethe.estimators.choice.run_shapes import best_shape, noise_kept, start_kept, waning_kept, waning_variances
+from lethe.estimators.choice.run_shapes import best_shape, waning_kept, waning_variances
 from lethe.estimators.choice.runs import RunMechanism  # pyright: ignore[reportPrivateUsage]
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
@@ -99,23 +99,6 @@ def test_the_fit_says_that_it_is_a_mean() -> None:
     (released,) = proof.released
     assert released.name == f"coef_ and intercept_, the mean of the last {model.n_averaged_} of {model.run_.total_steps} iterates"
     assert "release" not in {claim.name for claim in proof.enforced}
-
-
-def brute_force(factor: float, steps: int, averaged: int, inverse: np.ndarray) -> tuple[float, float]:
-    """What is left of the start, and the variance of the noise, by following the recursion; w = inverse @ z."""
-    iterates, start = np.zeros((steps + 1, steps)), factor ** np.arange(steps + 1)
-    for step in range(steps):
-        iterates[step + 1] = factor * iterates[step] + inverse[step]
-    return float(start[-averaged:].mean()), float(np.square(iterates[-averaged:].mean(axis=0)).sum())
-
-
-@pytest.mark.parametrize("averaged", [1, 5, 8])
-@pytest.mark.parametrize("factor", [0.0, 0.3, 0.9, 0.999])
-def test_what_a_mean_keeps_is_what_the_recursion_keeps(factor: float, averaged: int) -> None:
-    start, variance = brute_force(factor, 40, averaged, np.eye(40))
-    assert start_kept(np.array([factor]), 40, averaged)[0] == pytest.approx(start, rel=1e-9, abs=1e-12)
-    assert noise_kept(np.array([factor]), 40, averaged)[0] == pytest.approx(variance, rel=0.03)  # between the factors looked at
-    assert start_kept(np.array([1.0]), 40, averaged)[0] == pytest.approx(1.0, rel=1e-4)
 
 
 LOSSES = (Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=4))

@@ -36,7 +36,6 @@ MODEL = LogisticRegression(feature_norm=2.0, options=EstimatorOptions(mechanism=
 SCALED = make_pipeline(PrivateStandardScaler(), MODEL)
 LONG = make_pipeline(PrivateQuantileClipper(), PrivateStandardScaler(bounds=(-9.0, 9.0)), Normalizer(), PrivatePCA(2), MODEL)
 GRID = {"logisticregression__C": [0.1, 1.0]}
-SEEDED = {"seed_noise": True, "random_state": 0}
 
 
 def search(estimator: Any = SCALED, candidates: Any = GRID, **parameters: Any) -> PrivateSearch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +26,6 @@ from lethe_experiments.hong.figure_1 import (
     STEP_SIZE,
     Plan,
     Schedule,
-    choose,
     hong_figure_1,
     mean_and_margin,
 )
@@ -269,22 +267,3 @@ def test_components_are_those_of_the_singular_value_decomposition() -> None:
     for sample, images in ((seen, pixels), (unseen, TEST.features[np.isin(TEST.labels, (2, 3, 8))])):
         mapped = (images - pixels.mean(axis=0)) @ axes[:COMPONENTS].T / expected.std(axis=0) * scale
         assert np.allclose(sample.features @ sample.features.T, mapped @ mapped.T, rtol=1e-8, atol=1e-8)
-
-
-def test_the_choice_is_the_least_mean_loss_on_those_sets() -> None:
-    losses = {2: [1.0, 5.0], 3: [2.0, 3.0], 4: [2.5, 2.5], 5: [0.0, math.inf]}
-    asked: list[tuple[int, int]] = []
-
-    def train(jobs: Iterable[tuple[Sample, Sample, Schedule, int]]) -> list[tuple[float, float]]:
-        found: list[tuple[float, float]] = []
-        for records, _, schedule, seed in jobs:
-            assert np.array_equal(records.features, gaussian_sample(80, 2, seed).features)
-            asked.append((schedule.steps, seed))
-            found.append((losses[schedule.steps][sum(steps == schedule.steps for steps, _ in asked) - 1], 0.0))
-        return found
-
-    candidates = [Schedule(steps=steps, gamma=None) for steps in losses]
-    assert choose(candidates, 80, 2, 2, train).steps == 3
-    seeds = {seed for _, seed in asked}
-    assert len(seeds) == 2
-    assert min(seeds) >= FULL.repeats  # no repeat draws that noise again

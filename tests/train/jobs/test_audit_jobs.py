@@ -11,8 +11,7 @@ from repository import ROOT
 import lethe
 from lethe.audit.trainers import FunctionTraining, LinearTraining
 from lethe.documents.strict import write_document
-from lethe.jobs.audit.job import AuditJob
-from lethe.jobs.audit.subjects import SUBJECTS, RunSubject, TrainSubject
+from lethe.jobs.audit import SUBJECTS, AuditJob, RunSubject, TrainSubject
 from lethe.jobs.training import Job
 
 TRAINING: dict[str, Any] = {

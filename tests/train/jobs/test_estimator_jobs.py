@@ -17,7 +17,7 @@ from lethe.accounting.verify import load
 from lethe.certificates.statement import Statement
 from lethe.cli.app import app
 from lethe.documents.strict import read_document, write_document
-from lethe.jobs.estimators.saved import SavedModel
+from lethe.jobs.saved import SavedModel
 from lethe.jobs.tables.columns import PublicColumns
 from lethe.jobs.tables.reading import ColumnTable
 from lethe.jobs.training import Job

@@ -12,13 +12,10 @@ from typer.testing import CliRunner
 
 import lethe
 from lethe.accounting.recheck import recheck_statement
-from lethe.accounting.verify import load
 from lethe.certificates.keys import signing_key
 from lethe.certificates.statement import Statement
 from lethe.cli.app import app
 from lethe.documents.strict import write_document
-
-SAID = "the file says: enforced by lethe.estimators"
 
 
 def called(*words: object) -> Any:
@@ -122,27 +119,6 @@ def test_parts_cannot_be_moved_or_sealed_by_themselves(trained: dict[str, Path])
     parts[0]["seal"] = content["seal"]
     with pytest.raises(lethe.InputError, match="'seal' is no part of one"):
         Statement.from_dict(content)
-
-
-def test_elsewhere_the_public_key_is_enough_and_needed(trained: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    proof, weights = trained["one"] / "certificate.json", trained["one"] / "weights.npz"
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
-    alone = called("verify", proof, "--weights", weights, "--json")
-    answers = json.loads(alone.stdout)
-    assert alone.exit_code == 1
-    assert [answers[name]["yes"] for name in ("follows", "sealed", "belongs")] == [True, False, False]
-    assert "a key that is not known here" in answers["sealed"]["why"]
-    assert answers["declared"][0].startswith("mechanism: that ")
-    assert any(SAID in line for line in answers["declared"])
-    assert not Statement.load(proof).seal.holds  # pyright: ignore[reportOptionalMemberAccess]
-    shown = called("explain", proof).stdout
-    assert "NOT SEALED" in shown
-    assert "    enforced " not in shown
-    load(proof).save(tmp_path / "again.json")
-    assert SAID in (tmp_path / "again.json").read_text()
-    for file in (proof, tmp_path / "again.json"):  # what was saved where the key was not known is whole again where it is
-        assert called("verify", file, "--weights", weights, "--key", trained["key"]).exit_code == 0
-    assert "    enforced   fresh noise" in called("explain", tmp_path / "again.json", "--key", trained["key"]).stdout
 
 
 def test_totals_and_reports_take_it_as_it_is(trained: dict[str, Path], tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from lethe.audit.statistics.one_run import one_run, one_run_epsilon, one_run_gau
 from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split
 from lethe.audit.statistics.scores import lira_offline, rmia, scaled_confidence
 from lethe.errors import HypothesisError, InputError
-from lethe.jobs.audit.job import AuditJob
+from lethe.jobs.audit import AuditJob
 
 NAN, INF = math.nan, math.inf
 SETTING = AuditSetting(delta=1e-5, neighbours="add_or_remove", threat="final_model")

@@ -275,21 +275,6 @@ def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
             lethe.Certificate.load(path)
 
 
-def test_explain_reads_like_a_page() -> None:
-    text = CERTIFICATE.explain()
-    first, second, *rest = text.splitlines()
-    assert first.startswith("(")
-    assert "replace one, last iterate only." in first
-    assert "50 steps" in first
-    assert second.startswith("by  optimal-shift")
-    assert "GDP" in second
-    assert any(line.strip().startswith("declared") and "norm <= 1" in line for line in rest)
-    assert rest[-1] == "9 others do not apply or are looser (--all, or explain(every=True))"
-    every = CERTIFICATE.explain(every=True).splitlines()
-    assert any(line.startswith("    composition") and "looser" in line for line in every)
-    assert "arXiv:1808.06651" in CERTIFICATE.cite()
-
-
 @pytest.mark.parametrize("design", ["poisson", "cyclic", "full"])
 def test_the_price_of_replacing_a_record_is_printed_beside(design: str) -> None:
     run = make_run(batches=batches(design, 10), release="all", neighbours="add_or_remove" if design != "cyclic" else "zero_out")

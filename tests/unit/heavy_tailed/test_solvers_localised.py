@@ -159,15 +159,7 @@ def test_the_inner_descent_stays_within_its_bound() -> None:
     assert np.mean(squares) <= descent_distance(phase, second, noise, clipping_bias(2, second, 6.0), width=2.0) <= printed
 
 
-EPSILON, DELTA = 1.0, 1e-5
-
-
-PROBLEM = Problem(
-    gradient=distances,
-    dimension=2,
-    domain=BallDomain(radius=2.0),
-    moments=Moments(order=4, bound=1.0, kind="uniform", half=1.0, second=1.0),
-)
+DELTA = 1e-5
 
 
 def test_phases_with_secret_batches_may_not_share_records() -> None:

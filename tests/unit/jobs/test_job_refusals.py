@@ -14,11 +14,11 @@ from homes import HOMES, homes_fields
 
 import lethe
 from lethe.documents.strict import write_document
-from lethe.jobs.audit.job import AuditJob
+from lethe.jobs.audit import AuditJob
 from lethe.jobs.datasets import load_table
 from lethe.jobs.demo import Demo
-from lethe.jobs.estimators.saved import SavedModel
 from lethe.jobs.init import table_configuration
+from lethe.jobs.saved import SavedModel
 from lethe.jobs.tables.columns import PublicColumns
 from lethe.jobs.training import Job
 from lethe.report.plots import demo_plot

@@ -110,20 +110,6 @@ def test_a_block_that_changes_between_passes_is_refused(change: str) -> None:
         table.sum(sums, 1.0)
 
 
-def test_no_more_blocks_than_threads_are_read_ahead() -> None:
-    alive, most = list[str](), list[int]()
-
-    def work(block: Block) -> tuple[Any, ...]:
-        alive.append(block.name)
-        most.append(len(alive))
-        time.sleep(0.002)
-        alive.remove(block.name)
-        return (np.ones(()),)
-
-    assert in_blocks(20, "label").examined(nothing)[0].sum(work)[0] == 20
-    assert max(most) <= 2
-
-
 def test_an_interrupt_ends_the_pass() -> None:
     begun: list[str] = []
 

@@ -228,20 +228,6 @@ def test_a_pass_is_one_task_a_partition_or_those_of_dask(name: str) -> None:
             assert len(client.tasks[0]) == 5 + 1 + others  # one is what is done to all
 
 
-def test_what_features_and_targets_are_made_of_is_computed_once() -> None:
-    read = list[int]()
-
-    def counted(chunk: Any) -> Any:
-        read.append(len(chunk))
-        return chunk
-
-    together = da.from_array(np.column_stack([FEATURES, LABELS]), chunks=(300, 6)).map_blocks(counted, meta=np.empty((0, 6)))
-    table = dask_table(together[:, :5], together[:, 5])
-    read.clear()
-    list(OnCluster(Client()).answers(table.parts, Work(table.read, moments, ())))
-    assert read == [300] * 5
-
-
 @pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning")  # Dask's own
 def test_a_column_of_files_is_read_in_the_partitions_of_the_others(tmp_path: Path) -> None:
     """By itself it would be read in fewer: a file of 20 columns, of which it is one."""

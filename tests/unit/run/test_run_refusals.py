@@ -1,16 +1,22 @@
-"""What a Run and what it is made of refuse: the call, and what the error names."""
+"""What a Run and what it is made of refuse; and other libraries' words: American spellings are taken, the rest told what is meant."""
 
 import math
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import make_run
+from sklearn.base import clone
 
 import lethe
+from lethe.documents.strict import to_json
 from lethe.errors import InputError
+from lethe.errors.names import SPELLINGS, SYNONYMS
 from lethe.mechanisms.minimisers.objective_perturbation import gradient_vertices
+from lethe.mechanisms.moments import moment_sensitivity
 from lethe.run.losses.linear import require_linear_loss
 from lethe.run.schedules import Influence, Repeated, parse_schedule
 from lethe.run.schedules.allocation import optimal_schedule
@@ -29,6 +35,8 @@ CAPPED = {"batches": {"design": "poisson", "size": 10, "truncate_at": 30}, "neig
 RUNS: list[tuple[dict[str, Any], str]] = [
     ({"stepsize": 1.0}, r"stepsize: unknown key; did you mean 'step_size'"),
     ({"records": 0}, "records: got 0"),
+    ({"records": 10**20}, "records"),
+    ({"passes": None, "steps": 10**320}, "steps"),
     ({"records": 2.5}, "records: got 2.5; it needs an integer"),
     ({"records": "100"}, "records: got '100'"),
     ({"records": True}, "records: got True"),
@@ -190,3 +198,76 @@ def test_bad_parts_are_named(case: int) -> None:
     call, message = CALLS[case]
     with pytest.raises(InputError, match=message or "."):
         call()
+
+
+SAID: dict[str, Any] = {
+    "records": 1000,
+    "batches": lethe.batches.Cyclic(20),
+    "passes": 1,
+    "step_size": 0.5,
+    "clip_norm": 1.0,
+    "release": "last",
+}
+
+
+TRAIN = pytest.importorskip("lethe.train")
+ESTIMATOR = pytest.importorskip("lethe.estimators").LogisticRegression
+NO_SUCH = "takes no such argument; did you mean"
+MEANT = {
+    "epochs": "passes", "num_steps": "steps", "lr": "step_size", "max_grad_norm": "clip_norm", "sigma": "noise_multiplier",
+    "batch_size": "batches", "weight_decay": "regulariser", "n_samples": "records", "loss_fn": "loss", "lose": "loss",
+}  # fmt: skip
+REFUSED: list[tuple[Callable[..., object], str, str]] = [
+    *((partial(lethe.Run, **SAID), word, rf"{word}: unknown key; did you mean '{meant}'\?") for word, meant in MEANT.items()),
+    (partial(lethe.Run, **SAID), "sigma", "divided by clip_norm"),  # the difference of units
+    (partial(lethe.Run, **SAID), "batch_size", r"Poisson\(size"),
+    (lethe.batches.Poisson, "batch_size", "did you mean 'size'"),
+    (partial(lethe.plan, make_run()), "target_epsilon", rf"target_epsilon: plan {NO_SUCH} 'epsilon'\?"),
+    (partial(lethe.certify, make_run()), "target_delta", rf"target_delta: certify {NO_SUCH} 'delta'\?"),
+    (partial(TRAIN.fit, None, None, None, make_run()), "max_physical_batch_size", "physical_size"),
+    (partial(TRAIN.fit, None, None, None, make_run()), "optimiser", "'optimizer'"),
+    (partial(TRAIN.PrivacyEngine, None, None, None, None), "random_seed", r"TrainOptions\(seed="),
+    *(
+        (ESTIMATOR, word, rf"{word}: LogisticRegression {NO_SUCH} '{meant}'")
+        for word, meant in (("penalty", "C"), ("data_norm", "feature_norm"), ("eps", "epsilon"))
+    ),
+    (ESTIMATOR, "max_iter", re.escape("write options=EstimatorOptions(passes=...)")),
+    (ESTIMATOR, "batch_size", re.escape("write options=EstimatorOptions(batches=...)")),
+    (partial(ESTIMATOR, neighbours="zero_out"), "neighbors", "given as"),
+    (partial(moment_sensitivity, 1.0, 3, neighbours="zero_out"), "neighbors", "given as"),
+]
+
+
+@pytest.mark.parametrize(("call", "word", "said"), REFUSED, ids=[f"{place}-{word}" for place, (_, word, _) in enumerate(REFUSED)])
+def test_what_is_meant_is_said(call: Callable[..., object], word: str, said: str) -> None:
+    with pytest.raises(lethe.InputError, match=said) as raised:
+        call(**{word: "zero_out"})
+    assert isinstance(raised.value, TypeError) or NO_SUCH not in said
+
+
+def test_no_synonym_is_a_field_that_the_word_already_names_in_a_run() -> None:
+    assert not set(SYNONYMS) & set(lethe.Run.model_fields)
+    assert not set(SPELLINGS) & set(lethe.Run.model_fields)
+
+
+def test_american_spelling_is_taken_and_documents_hold_the_british() -> None:
+    british = make_run(neighbours="zero_out", regulariser=lethe.regularisers.L2(0.1))
+    american = make_run().replace(neighbors="zero_out", regularizer=lethe.regularisers.L2(0.1))
+    assert lethe.Run(**SAID, neighbors="zero_out") == lethe.Run(**SAID, neighbours="zero_out")
+    assert american == british
+    assert american.run_id == british.run_id
+    assert to_json(american.to_document()) == to_json(british.to_document())
+    document = {{own: other for other, own in SPELLINGS.items()}.get(name, name): value for name, value in british.to_document().items()}
+    assert "neighbors" in document
+    assert lethe.Run.from_document(document) == british
+    assert make_run().model_copy(update={"neighbors": "zero_out"}) == make_run(neighbours="zero_out")
+
+
+def test_mechanisms_and_estimators_take_both_spellings() -> None:
+    assert moment_sensitivity(1.0, 3, neighbors="zero_out") == moment_sensitivity(1.0, 3, neighbours="zero_out")  # pyright: ignore[reportCallIssue]
+    model: Any = ESTIMATOR(neighbors="zero_out")
+    copy: Any = clone(model)
+    assert model.neighbours == copy.get_params()["neighbours"] == "zero_out"
+    assert model.set_params(neighbors="replace_one").neighbours == "replace_one"
+    with pytest.raises(ValueError, match=r"penalty.*did you mean 'C'"):
+        model.set_params(penalty=1)

@@ -8,8 +8,6 @@ from how_many import by_night, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import (
-    brute_force_shift,
-    brute_force_windows,
     exact_shift,
     gaussian_delta,
     law_delta,
@@ -17,22 +15,12 @@ from oracles import (
     linear_gaussian_mu_same_direction,
     projected_chain_delta,
     projected_chain_laws,
-    weights,
 )
 from random_steps import random_run
 
 from lethe.theorems.shift import engine as shift
-from lethe.theorems.shuffled import positions
 
 
-def test_three_hundred_random_runs_against_least_distance_programming() -> None:
-    for seed in range(300):
-        run = random_run(seed)
-        expected = brute_force_shift(*run)
-        assert shift.solve(*run).mu == pytest.approx(expected, rel=1e-7, abs=1e-12), seed  # the accuracy of the least squares
-
-
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(30))
 def test_never_below_the_exact_rational_optimum_and_hardly_above(seed: int) -> None:
     run = random_run(seed + 1000, longest=60)
@@ -40,15 +28,6 @@ def test_never_below_the_exact_rational_optimum_and_hardly_above(seed: int) -> N
     mu = shift.solve(*run).mu
     assert mu**2 >= float(exact) * (1 - 2**-51)  # two roundings of this comparison itself
     assert mu == pytest.approx(sqrt(exact), rel=16 * (run[0].size + 8) * 2.0**-53, abs=1e-160)  # the documented excess
-
-
-def test_a_shift_below_zero_would_claim_too_much() -> None:
-    # Two touches in orthogonal directions with expansion between: without z >= 0 the optimum is one segment, rise^2 / run.
-    run = [2.0, 2.0, 2.0, 2.0], [1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0]
-    w = weights(run[0])
-    unconstrained = np.sum(w * run[1]) / np.sqrt(np.sum(w**2))
-    truth = linear_gaussian_mu_orthogonal(*run)
-    assert unconstrained < 0.9 * truth < truth <= shift.solve(*run).mu
 
 
 @pytest.mark.parametrize("lipschitz", [10.0, 0.1])
@@ -213,17 +192,6 @@ def test_a_million_steps_of_the_hardest_pattern(last: str) -> None:
         assert mu == pytest.approx(touches.sum() / sqrt(np.sum(noise**2)), rel=1e-8)
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("size", [1, 10, 100, 1000, 100_000])
-def test_a_million_steps_of_all_kinds(size: int) -> None:
-    steps = 10**6 if by_night() else 10**5
-    generator = np.random.default_rng(size)
-    run = generator.uniform(0.9, 1.1, steps), generator.uniform(0, 1, steps), generator.uniform(0.5, 2, steps)
-    mu, worst = positions.worst_position(*run, size)
-    alone = shift.solve(run[0], np.where(np.arange(steps) % size == worst - 1, run[1], 0.0), run[2]).mu
-    assert mu == pytest.approx(alone, rel=1e-8)  # twice the documented excess
-
-
 def test_the_caller_keeps_his_arrays() -> None:
     # Also where pooling goes one by one: one violation among many segments.
     mine = np.ones(64), np.linspace(1.0, 2.0, 64), np.ones(64)
@@ -234,29 +202,19 @@ def test_the_caller_keeps_his_arrays() -> None:
     np.testing.assert_array_equal(mine, copies)
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("seed", range(120))
-def test_every_start_by_brute_force(seed: int) -> None:
-    run = random_run(seed + 7000)
+@pytest.mark.parametrize("seed", range(40))
+def test_every_start_by_the_engine_itself(seed: int) -> None:
+    factors, touches, noise = random_run(seed + 9000, longest=150 if seed % 4 == 0 else 12)
     generator = np.random.default_rng(seed)
-    diameter = generator.uniform(0.05, 2.0) if seed % 2 else generator.uniform(0.05, 2.0, run[0].size)
-    expected = brute_force_windows(*run, diameter)
-    assert shift.solve(*run, diameter).mu == pytest.approx(expected, rel=1e-7, abs=1e-12)  # the accuracy of the least squares
-
-
-@pytest.mark.sampled(9)
-@pytest.mark.parametrize("seed", range(20))
-def test_long_runs_against_every_start_by_the_engine_itself(seed: int) -> None:
-    factors, touches, noise = random_run(seed + 9000, longest=150)
-    diameter = np.random.default_rng(seed).uniform(0.2, 3.0)
+    caps = np.full(factors.size, generator.uniform(0.05, 3.0)) if seed % 2 == 0 else generator.uniform(0.05, 2.0, factors.size)
     tracked, best = 0.0, np.inf
     for start in range(factors.size):
         if start:
-            tracked = min(diameter, factors[start - 1] * tracked + touches[start - 1])
+            tracked = min(caps[start - 1], factors[start - 1] * tracked + touches[start - 1])
         after = touches[start:].copy()
         after[0] += factors[start] * tracked
         best = min(best, shift.solve(factors[start:], after, noise[start:]).mu)
-    assert shift.solve(factors, touches, noise, diameter).mu == pytest.approx(best, rel=1e-12)  # a few roundings a step
+    assert shift.solve(factors, touches, noise, caps[0] if seed % 2 == 0 else caps).mu == pytest.approx(best, rel=1e-12)  # a few roundings
 
 
 def test_bounds_at_some_steps_only() -> None:

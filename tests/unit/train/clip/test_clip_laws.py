@@ -1,7 +1,6 @@
 """What clipped sums keep, in all three ways: parts, orders, groups, units, methods, what is not finite; and what the fast way follows."""
 
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 from layer_cases import CLIP, F64, RECORDS, Model, added, batch_of, clipped, flat, near, truth
 from layer_cases import mean_losses_of as losses_of
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from lethe.errors import InputError, RecordByRecordWarning
 from lethe.train.clip.clipper import Clipper
@@ -142,56 +140,6 @@ def test_what_is_not_finite_contributes_nothing_and_the_others_as_without_it(iso
     assert found_ways == ways
     wrong[:] = value
     assert not taken(0)[0].any()
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_activation_checkpoints_are_followed(reentrant: bool, dropout: float) -> None:
-    model, batch = Model(), batch_of()
-    model.scale.requires_grad_(False)  # what the whole model owns would be computed by calling it again
-    drop = nn.Dropout(dropout)
-
-    def between(block: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
-        hidden = hidden if hidden.requires_grad else hidden.requires_grad_()
-        return checkpoint(lambda given: drop(block(given)), hidden, use_reentrant=reentrant)
-
-    def plain(block: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
-        return drop(block(hidden))
-
-    sums: list[Tensor] = []
-    for kind in (between, plain):
-        model.between = kind
-        clipper = Clipper(model, losses_of(model), CLIP)
-        clipper.add(batch)  # with the check
-        clipper.take()
-        clipper._schedule._batches = 4
-        torch.manual_seed(5)
-        clipper.add(batch)
-        sums.append(flat(clipper.take()))
-        assert clipper.ways == {"fast"}
-    near(sums[0], sums[1])
-
-
-@pytest.mark.parametrize("layout", ["blocks", "interleaved"])
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_several_rows_a_record_are_followed_in_either_order(layout: str, dropout: float) -> None:
-    torch.manual_seed(0)
-    layer, drop, head = nn.Linear(4, 5).to(F64), nn.Dropout(dropout), nn.Linear(5, 2).to(F64)
-    model = nn.ModuleList([layer, drop, head])
-
-    def losses(pairs: Tensor) -> Tensor:  # (B, 2, 4)
-        given = pairs.flatten(0, 1) if layout == "interleaved" else pairs.transpose(0, 1).flatten(0, 1)
-        outputs = head(drop(torch.tanh(layer(given))))
-        one, other = outputs.unflatten(0, (len(pairs), 2)).unbind(1) if layout == "interleaved" else outputs.chunk(2)
-        return (one - 3 * other).square().sum(1)
-
-    batch = torch.randn(RECORDS, 2, 4, dtype=F64)
-    clipper = Clipper(model, losses, CLIP)
-    clipper.add(batch)
-    assert clipper.ways == {"fast"}
-    if not dropout:
-        rows = [torch.autograd.grad(losses(batch[record : record + 1]).sum(), list(model.parameters())) for record in range(RECORDS)]
-        near(flat(clipper.take()), clipped(torch.stack([torch.cat([tensor.flatten() for tensor in row]) for row in rows])))
 
 
 def test_a_way_that_was_left_is_said_once() -> None:

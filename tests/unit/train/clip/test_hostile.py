@@ -44,20 +44,6 @@ def test_records_that_meet_in_a_loss_are_found(name: str) -> None:
             assert re.search(r"depends on the other records|keeps what it saw", str(error))  # noqa: PT017 - either will do
 
 
-@pytest.mark.parametrize(("records", "pair"), [(5, (4, 0)), (8, (2, 1))])
-def test_one_record_that_is_moved_by_another_is_found_in_the_first_batch_or_the_next(records: int, pair: tuple[int, int]) -> None:
-    def between(model: Any, hidden: Tensor) -> Tensor:
-        if len(hidden) <= max(pair):
-            return hidden
-        moved = hidden.clone()
-        moved[pair[0]] += hidden[pair[1]]
-        return moved
-
-    for seed in range(5):
-        with pytest.raises(InputError, match="depends on the other records"):
-            trained(Between(between), batches(seed, 8, records))
-
-
 @pytest.mark.parametrize(
     ("change", "before", "records"),
     [("the fourth batch", 3, RECORDS), ("half as large again", 4, 13), ("mode", 2, RECORDS), ("parameters", 2, RECORDS)],

@@ -134,21 +134,6 @@ def test_batches_that_are_kept_give_the_same(name: str) -> None:
     near(added(model, batch, units=UNITS), expected(model, batch, UNITS))
 
 
-def test_ordinary_batches_after_the_check_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, batch = built("MLP"), batch_of()
-    clipper, kept = clipper_of(model, isolation="checked"), list[int]()
-    ordinary, arrives = ClippedSums.add, ClippedSums.add_arrived
-    monkeypatch.setattr(ClippedSums, "add", lambda *given: (kept.append(1), ordinary(*given)))
-    monkeypatch.setattr(ClippedSums, "add_arrived", lambda *given: (kept.append(0), arrives(*given))[1])
-    sums = [added(model, batch, clipper=clipper) for _ in range(3)]
-    assert kept == [1, 1, 0]
-    assert (clipper.measured, clipper.contributed) == (True, True)
-    torch.testing.assert_close(sums[2], sums[0], rtol=1e-12, atol=1e-15)
-    other = clipper_of(model)
-    other.add(batch, counted=torch.zeros(RECORDS, dtype=torch.bool))
-    assert (kept[3:], other.measured) == ([0], False)
-
-
 def moves(model: nn.Module, clipper: Clipper, batch: Tensor) -> Iterator[tuple[str, float]]:
     """How far each record moves the sum of each layer."""
     whole, of = added(model, batch, clipper=clipper), masks(model)

@@ -111,24 +111,6 @@ def test_padding_made_of_the_records_is_refused(collate: Callable[[Records], Any
         [source.fetch(slice(first, first + 8)) for first in (0, 8)]  # one batch's mean may be a number
 
 
-def test_the_first_padded_batch_is_looked_at_and_then_some() -> None:
-    sizes: list[int] = []
-
-    def collate(records: Records) -> tuple[Tensor, Tensor]:
-        sizes.append(len(records))
-        return pad_sequence([row for row, _ in records], batch_first=True), classes(records)
-
-    data = Sequences()
-    data.rows[20:] = [(torch.ones(5), torch.tensor(0)), *data.rows[21:]]
-    source, looked = MapStyleSource(data, collate=collate), []
-    for first in (0, 4, 8, 12, 16, 20):  # all are alike but the last
-        sizes.clear()
-        alone = source.fetch(slice(first, first + 4)).alone
-        looked.append(sizes.count(1))
-    assert looked == [4, 3, 0, 3, 0, 4]
-    assert {row for row in alone if row} == set(alone)
-
-
 def tokens(records: Records) -> tuple[Tensor, ...]:
     rows = pad_sequence([row for row, _ in records], batch_first=True)
     sizes = torch.tensor([len(row) for row, _ in records])

@@ -172,17 +172,6 @@ def scripted(first: int, more: bytes) -> Callable[[int], bytes]:
     return lambda count: next(words)
 
 
-def test_against_the_exact_probabilities() -> None:
-    """At a scale of 2.3 the rounding is coarse enough to see: chi-square over the cells, with the exact cell probabilities."""
-    scale, count = 2.3, 400_000
-    drawn = rounded_normals(count, scale, seeded(1))
-    cells = np.arange(-8, 9)
-    edges = (cells[:-1] + 0.5) / scale
-    expected = np.diff(np.concatenate([[0.0], stats.norm.cdf(edges), [1.0]]))
-    observed = np.bincount(np.clip(drawn, -8, 8) + 8, minlength=17)
-    assert stats.chisquare(observed, expected * count).pvalue > 1e-6
-
-
 @given(tail=st.one_of(st.integers(0, 2**63 - 1), st.floats(0, 63).map(lambda x: min(int(2**x), 2**63 - 1))), odd=st.booleans())
 def test_each_draw_is_the_true_quantile_rounded(tail: int, odd: bool) -> None:
     """Against Newton's iteration at 400 bits, which uses no quantile of SciPy's but as a start."""

@@ -1,20 +1,23 @@
-"""Envelopes and keys: what is signed, what is refused, and who may read a key."""
+"""What a seal is made of: envelopes and keys, who may read a key, and the digest of weights, one for one set of tensors."""
 
 import base64
-import os
-import shutil
-import subprocess
+import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import safetensors.numpy as safetensors
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from repository import ROOT
 from seal_cases import private_pem, stranger
 
 from lethe.certificates.keys import PublicKey, SigningKey, _create, known_keys, signing_key
-from lethe.certificates.seal import PAYLOAD_TYPE, Envelope, pae
+from lethe.certificates.seal import Envelope, pae
+from lethe.certificates.weights import RawTensor, as_tensors, canonical_chunks, read_weights, tensors_digest
 from lethe.errors import InputError
 
 
@@ -31,16 +34,6 @@ def test_what_is_signed_is_what_the_protocol_says() -> None:
     assert pae("ä", b"\x00\xff") == b"DSSEv1 2 \xc3\xa4 2 \x00\xff"
 
 
-def test_an_envelope_comes_back_and_is_its_signer_s_alone() -> None:
-    key, other = stranger(), stranger()
-    envelope = Envelope.of(b'{"a": 1}', key)
-    again = Envelope.from_dict(envelope.to_dict())
-    assert again == envelope
-    assert again.signed_by(key.public)
-    assert not again.signed_by(other.public)
-    assert PublicKey.from_fingerprint(again.keyid) == key.public
-
-
 def test_a_key_signs_the_same_bytes_in_every_version() -> None:
     """ed25519 draws nothing: what older versions of Lethe signed, and wrote into an envelope, is what this one writes."""
     key = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))), "a test's key")
@@ -50,18 +43,6 @@ def test_a_key_signs_the_same_bytes_in_every_version() -> None:
         "payload": "eyJhIjogMX0=",
         "signatures": [{"keyid": "ed25519:03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8", "sig": signature}],
     }
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-def test_openssl_accepts_the_signature(tmp_path: Path) -> None:
-    key = stranger()
-    envelope = Envelope.of(b'{"a": 1}', key)
-    content = {"key.pem": key.public.pem().encode(), "message": pae(PAYLOAD_TYPE, envelope.payload), "sig": envelope.signature}
-    for name, data in content.items():
-        (tmp_path / name).write_bytes(data)
-    words = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", "key.pem", "-rawin", "-in", "message", "-sigfile", "sig"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_key_is_made_once_and_only_its_owner_may_read_it(config: Path) -> None:
@@ -120,7 +101,7 @@ FILES: list[tuple[str, bytes | None, str]] = [
     ("signing", None, "cannot be read"),
     ("public", private_pem(Ed25519PrivateKey.generate()), "holds a private key"),
     ("public", public_pem(OTHER.public_key()), "holds E"),
-    ("public", os.urandom(100), "no public key"),
+    ("public", bytes(range(100)), "no public key"),
     ("public", None, "cannot be read"),
 ]
 
@@ -161,3 +142,115 @@ def test_public_keys_come_back_from_their_files(tmp_path: Path) -> None:
     assert PublicKey.load(file) == key
     assert PublicKey.from_fingerprint(key.fingerprint) == key
     assert PublicKey.from_fingerprint(key.fingerprint.upper()) is None
+
+
+NAMED = {"b": np.array([[1.5, -0.0], [np.inf, 2.0]]), "a": np.array(7, dtype=np.int64), "ü": np.zeros((0, 3), dtype=np.float32)}
+
+
+def test_the_bytes_are_those_that_the_docs_say() -> None:
+    by_hand = b"lethe-tensors-v1\n"
+    by_hand += b'["a","int64",[]]\n' + (7).to_bytes(8, "little")
+    by_hand += b'["b","float64",[2,2]]\n' + np.array([1.5, -0.0, np.inf, 2.0], dtype="<f8").tobytes()
+    by_hand += b'["\\u00fc","float32",[0,3]]\n'
+    assert b"".join(bytes(chunk) for chunk in canonical_chunks(NAMED)) == by_hand
+    assert tensors_digest(NAMED) == hashlib.sha256(by_hand).hexdigest()
+
+
+def test_order_and_layout_in_memory_do_not_matter() -> None:
+    turned = {name: NAMED[name] for name in reversed(NAMED)}
+    turned["b"] = np.asfortranarray(turned["b"]).astype(">f8")
+    wide = np.zeros((2, 4))
+    wide[:, ::2] = NAMED["b"]
+    assert tensors_digest(turned) == tensors_digest(NAMED) == tensors_digest({**NAMED, "b": wide[:, ::2]})
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({}, "there are none"),
+        ({"a": np.array(["text"])}, "an array of str"),
+        ({"a": np.array([None])}, "an array of object"),
+        ({"a": np.zeros(2, dtype=[("x", "f8")])}, "an array of void"),
+        ({3: np.zeros(2)}, "have no name"),
+        ({"a": RawTensor("float64", (2,), b"1234")}, "has 4 bytes"),
+        ({"a": RawTensor("float7", (1,), b"1")}, "float7"),
+    ],
+)
+def test_what_has_no_canonical_bytes_is_refused(weights: dict[Any, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tensors_digest(weights)
+
+
+def test_every_kind_of_file_gives_the_same_digest(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    arrays = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "flags": np.array([True, False]), "n": np.array(3)}
+    np.savez(tmp_path / "w.npz", **arrays)
+    torch.save({name: torch.tensor(array) for name, array in arrays.items()}, tmp_path / "w.pt")
+    safetensors.save_file(arrays, tmp_path / "w.safetensors")
+    wanted = tensors_digest(arrays)
+    assert {tensors_digest(read_weights(tmp_path / f"w.{kind}")) for kind in ("npz", "pt", "safetensors")} == {wanted}
+    assert tensors_digest(as_tensors({name: torch.tensor(array) for name, array in arrays.items()})) == wanted
+    assert tensors_digest(as_tensors({"w": 0.5})) == tensors_digest({"w": np.array(0.5)})
+
+
+def test_tensors_are_read_wherever_their_numbers_lie() -> None:
+    torch = pytest.importorskip("torch")
+    plain = torch.arange(6.0).reshape(2, 3)
+    views = (plain.T.contiguous().T, torch.nn.Parameter(plain), torch.arange(12.0).reshape(2, 6)[:, :3] * 0 + plain)
+    assert len({tensors_digest(as_tensors({"w": view})) for view in (plain, *views)}) == 1
+    half = torch.tensor([1.0, -2.0], dtype=torch.bfloat16)
+    assert as_tensors({"w": half})["w"].dtype == "bfloat16"
+    assert bytes(as_tensors({"w": half})["w"].data) == b"\x80\x3f\x00\xc0"
+    turned = torch.tensor([1 + 2j]).conj()
+    assert tensors_digest(as_tensors({"w": turned})) == tensors_digest({"w": np.array([1 - 2j], dtype=np.complex64)})
+    for strange in (torch.zeros(2).to_sparse(), torch.zeros(2, device="meta")):
+        with pytest.raises(InputError, match="no plain numbers in memory"):
+            as_tensors({"w": strange})
+
+
+def test_files_that_could_run_code_or_hold_no_weights_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "objects.npz", a=np.array([print], dtype=object))
+    (tmp_path / "text.npz").write_text("no archive")
+    np.save(tmp_path / "one.npy", np.zeros(2))
+    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
+    whole = safetensors.save({"w": np.zeros(2, dtype=np.float32)})
+    for name, content in (("empty", b""), ("short", whole[:-1]), ("long", whole + b"x"), ("strange", whole.replace(b"F32", b"F99"))):
+        (tmp_path / f"{name}.safetensors").write_bytes(content)
+    kinds = ("objects.npz", "text.npz", "one.npz", "w.pkl", "nowhere.npz")
+    for name in (*kinds, *(f"{name}.safetensors" for name in ("empty", "short", "long", "strange"))):
+        with pytest.raises(InputError):
+            read_weights(tmp_path / name)
+
+
+class _Runs:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("was_run"),))
+
+
+def test_a_file_of_torch_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    torch.save({"w": _Runs()}, tmp_path / "bad.pt")
+    torch.save([torch.zeros(2)], tmp_path / "list.pt")
+    torch.save({"model": {"w": torch.zeros(2)}}, tmp_path / "nested.pt")
+    (tmp_path / "text.pt").write_text("no archive")
+    for name in ("bad.pt", "list.pt", "nested.pt", "text.pt"):
+        with pytest.raises(InputError):
+            read_weights(tmp_path / name)
+    assert not (tmp_path / "was_run").exists()
+
+
+def test_of_the_file_that_lethe_train_writes_the_numbers_count(tmp_path: Path) -> None:
+    model = {"weights": np.ones((3, 2)), "intercept": np.zeros(2)}
+    np.savez(tmp_path / "w.npz", **model, class_names=np.array(["u", "v"]), loss=np.array("softmax"), feature_norm=np.array(1.0))
+    assert tensors_digest(read_weights(tmp_path / "w.npz")) == tensors_digest(model)
+    np.savez(tmp_path / "w.npz", **model, extra=np.zeros(1))
+    assert tensors_digest(read_weights(tmp_path / "w.npz")) != tensors_digest(model)
+
+
+def test_the_recipe_on_the_page_gives_the_digest() -> None:
+    page = (ROOT / "docs" / "seals.md").read_text()
+    (recipe,) = [block for block in re.findall(r"```python\n(.*?)```", page, flags=re.S) if "def digest" in block]
+    names: dict[str, Any] = {}
+    exec(compile(recipe, "seals.md", "exec"), names)
+    assert names["digest"](NAMED) == tensors_digest(NAMED)

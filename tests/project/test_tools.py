@@ -1,4 +1,4 @@
-"""tools/beside.py: both commands run at once, what one says is printed whole after the other, and Ctrl-C leaves neither behind."""
+"""Scripts of benchmarks/ and tools/: what they measure, what they say where they cannot, and commands that run beside each other."""
 
 import os
 import signal
@@ -9,7 +9,50 @@ from contextlib import suppress
 from pathlib import Path
 
 import beside
+import gpu_check
 import pytest
+import step_cost
+import torch
+from repository import ROOT
+
+SCRIPT = ROOT / "benchmarks" / "gpu_check.py"
+
+
+def said(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT)])
+    assert gpu_check.main() == 2
+    assert "no GPU that PyTorch can use was found" in capsys.readouterr().err
+
+
+@pytest.mark.nightly(by_day="test_processes_take_the_steps_of_one")
+def test_over_gloo_every_layout_takes_the_steps_by_hand() -> None:
+    told = said("--cpu", "--processes", "2", "--width", "16", "--layers", "1", "--batch", "8", "--steps", "5")
+    assert told.returncode == 0, told.stderr
+    assert "every layout takes the steps written out by hand" in told.stdout
+    assert all(layout in told.stdout for layout in ("bare", "DistributedDataParallel", "fully_shard"))
+
+
+def test_a_private_step_costs_more_than_a_plain_one_and_little_of_it_is_ours() -> None:
+    found = step_cost.measured("mlp", ["plain", "lethe fit", "lethe loop"], 1)
+    assert found["plain"]["time"] == found["plain"]["times operations"] == 1
+    assert found["plain"]["calls"] == 0
+    for engine in ("lethe fit", "lethe loop"):
+        cost = found[engine]
+        assert cost["times operations"] > 1
+        assert 0 < cost["files"] <= cost["functions"] <= cost["calls"] < 1000  # 1112 where losses were looked behind
+
+
+@pytest.mark.parametrize(("words", "said"), [(["--models", "mlp,vgg"], "got vgg; it knows mlp, cnn"), (["--rounds", "0"], "got 0 rounds")])
+def test_it_says_what_it_needs(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["step_cost.py", *words])
+    assert step_cost.main() == 2
+    assert said in capsys.readouterr().err
+
 
 TOOL = Path(beside.__file__)
 

@@ -1,1 +1,0 @@
-"""Models that `lethe train` trains with `lethe.estimators`, as they are asked for, trained and saved."""
