@@ -32,10 +32,11 @@ ALLOWED: dict[str, list[tuple[str, int, str]]] = {
         ("cast to an integer", 2, "floor and ceiling of orders that were seen to be at most 8192"),
     ],
     "integrations/logging/loggers.py": [("nextafter", 1, "the smallest of 32 bits that is not below an epsilon; nan is infinity")],
-    "run/losses/linear.py": [("cast to an integer", 1, "truth values: which scores are positive")],
+    "run/losses/linear.py": [
+        ("cast to an integer", 2, "which scores are positive; whole numbers in range, else refused in the lines before")
+    ],
     "run/losses/softmax.py": [("cast to an integer", 5, _SEEN)],
     "run/losses/softmax_envelope.py": [("cast to an integer", 1, _SEEN)],
-    "run/losses/targets.py": [("cast to an integer", 1, "whole numbers in range, else refused in the lines before")],
     "theorems/literature/bok_2024.py": [("cast to an integer", 1, "at most the number of steps, a window; any window is sound")],
     "theorems/literature/bok_2024_sampled.py": [("cast to an integer", 1, "the next length of a window, below the number of steps")],
     "theorems/literature/ye_shokri_2022.py": [("cast to an integer", 1, "a thousand times the logarithm of a number of batches")],

@@ -30,7 +30,7 @@ BUDGET = {
     "train": 12_050,
     "utility": 200,
 }
-LINES, FILES, TESTS = 65_000, 450, 56_200
+LINES, FILES, TESTS = 65_000, 450, 55_000
 
 
 def lines_of(folder: str) -> Counter[str]:
