@@ -32,7 +32,7 @@ ALLOWED: dict[str, list[tuple[str, int, str]]] = {
         ("cast to an integer", 2, "floor and ceiling of orders that were seen to be at most 8192"),
     ],
     "integrations/logging/loggers.py": [("nextafter", 1, "the smallest of 32 bits that is not below an epsilon; nan is infinity")],
-    "run/losses/linear.py": [
+    "run/losses/linear.py": [("cast to an integer", 2, "which scores are positive; whole numbers, which is seen in the lines before")],
         ("cast to an integer", 2, "which scores are positive; whole numbers in range, else refused in the lines before")
     ],
     "run/losses/softmax.py": [("cast to an integer", 5, _SEEN)],
