@@ -33,8 +33,6 @@ ALLOWED: dict[str, list[tuple[str, int, str]]] = {
     ],
     "integrations/logging/loggers.py": [("nextafter", 1, "the smallest of 32 bits that is not below an epsilon; nan is infinity")],
     "run/losses/linear.py": [("cast to an integer", 2, "which scores are positive; whole numbers, which is seen in the lines before")],
-        ("cast to an integer", 2, "which scores are positive; whole numbers in range, else refused in the lines before")
-    ],
     "run/losses/softmax.py": [("cast to an integer", 5, _SEEN)],
     "run/losses/softmax_envelope.py": [("cast to an integer", 1, _SEEN)],
     "theorems/literature/bok_2024.py": [("cast to an integer", 1, "at most the number of steps, a window; any window is sound")],
