@@ -30,7 +30,7 @@ BUDGET = {
     "train": 12_250,
     "utility": 200,
 }
-LINES, FILES, TESTS = 65_780, 450, 56_350
+LINES, FILES, TESTS = 65_780, 450, 55_800
 
 
 def lines_of(folder: str) -> Counter[str]:

@@ -3,8 +3,7 @@
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -128,7 +127,14 @@ def loudest(rank: int, how: str, private: bool) -> tuple[dict[str, float], int]:
     reduced: list[int] = []
     if how == "ddp":
         model = DistributedDataParallel(model)
-        model.register_comm_hook(None, lambda state, bucket: _noted(reduced, bucket))
+
+        def noted(state: Any, bucket: Any) -> Any:
+            reduced.append(bucket.index())
+            future: torch.futures.Future[Tensor] = torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+
+        model.register_comm_hook(None, noted)
     else:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
@@ -145,24 +151,8 @@ def loudest(rank: int, how: str, private: bool) -> tuple[dict[str, float], int]:
     return largest.sizes, len(reduced)
 
 
-def _noted(reduced: list[int], bucket: Any) -> Any:
-    reduced.append(bucket.index())
-    future: torch.futures.Future[Tensor] = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
-
-
-class Noises(NamedTuple):
-    """The sums of the noises after each step, from 0, in this process's shard and in what all hold whole; at the end of all shards."""
-
-    shard: list[Tensor]
-    whole: list[Tensor]
-    shards: Tensor
-    run: Run
-
-
-def of_noise_alone(rank: int, how: str, run: Run, make: Any, options: dict[str, Any]) -> Noises:
-    """Layers of zeros whose gradients vanish, the first in shards, or both whole."""
+def of_noise_alone(rank: int, how: str, run: Run, make: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """Layers of zeros whose gradients vanish end at the sums of the noises: the first, in shards or whole, the second, and all shards."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -171,18 +161,12 @@ def of_noise_alone(rank: int, how: str, run: Run, make: Any, options: dict[str, 
         nn.init.zeros_(parameter)
     if how == "some":
         fully_shard(model[0], mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
-    places: tuple[list[Tensor], list[Tensor]] = ([], [])
-
-    def note(step: int, steps: int) -> None:
-        for place, layer in zip(places, model, strict=True):
-            place.append(local(layer.weight.detach()).clone())
-
-    note(0, 0)
     optimizer = None if make is None else make(model.parameters(), lr=0.5)
     data = (torch.zeros(23, 900, dtype=torch.float64), torch.zeros(23, dtype=torch.long))
-    options = {"optimizer": optimizer, "isolation": "declared", "progress": note, **options}
-    fitted = fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, **arguments(options))
-    return Noises(*places, whole(model[0].weight.detach()), fitted.run)
+    options = {"optimizer": optimizer, "isolation": "declared", **options}
+    fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, **arguments(options))
+    shard, second = (local(layer.weight.detach()) for layer in model)
+    return shard, second, whole(model[0].weight.detach())
 
 
 def wrong(rank: int, what: str) -> Any:
@@ -248,20 +232,11 @@ def written(rank: int, what: str, folder: str) -> None:
     )
 
 
-def journaled(folder: str) -> int:
-    """The last step in the journal; 0: none."""
-    path = Path(folder) / "journal"
-    steps = [int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith("step ")] if path.exists() else []
-    return max(steps, default=0)
-
-
-def kept(rank: int, run: Run, folder: str, stop: int | None, end: str = "raise", make: Any = torch.optim.Adam, how: str = "all") -> Any:
-    """`fit`, in shards or whole, with checkpoints, ended after step `stop`: by an error, or process 1 by its death."""
+def kept(rank: int, run: Run, folder: str, stop: int | None, make: Any = torch.optim.Adam, how: str = "all") -> Any:
+    """`fit`, in shards or whole, with checkpoints, ended by an error after step `stop`."""
 
     def progress(step: int, steps: int) -> None:
-        if step == stop and end == "die" and rank == 1:
-            os._exit(1)
-        if step == stop and end == "raise":
+        if step == stop:
             raise KeyError
 
     model = sharded(network(), how)

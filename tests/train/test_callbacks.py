@@ -10,7 +10,7 @@ import pytest
 import torch
 from doors import fit_head, fit_linear
 from helpers import as_planned
-from networks import CROSS_ENTROPY, Loop, fit_network, flat, make_data, make_network, make_network_run
+from networks import CROSS_ENTROPY, Loop, fit_network, make_data, make_network, make_network_run
 from problems import make_backbone, make_head, make_problem, make_records, make_run
 from processes import Processes
 
@@ -161,16 +161,6 @@ def test_what_is_private_is_told_to_those_alone_who_ask(train: Callable[..., Any
     assert [step.private.loss is None for step in asks.steps] == [size == 0 for size in sizes]
     assert asks.ends[0].diagnostics is not None
     assert does_not.ends[0].diagnostics is None
-
-
-def test_a_callback_that_fails_at_the_beginning_ends_the_training_before_its_first_step() -> None:
-    model, heard = make_network(), Heard()
-    before = flat(model).clone()
-    with pytest.raises(OSError, match="disk is full"):
-        fit_network(make_network_run(noise_multiplier=1.0), model, callbacks=[heard, Failing("begin")])
-    assert torch.equal(flat(model), before)
-    assert heard.steps == heard.ends == []
-    assert heard.failed == ["OSError"]
 
 
 @pytest.mark.sampled(3)

@@ -11,7 +11,7 @@ from helpers import with_fresh_noise
 from interrupted import Killed, Spy, planned_batches, trained
 from networks import Loop, fit_network, flat, make_network, make_network_run
 from processes import Processes
-from shared_work import network, of_noise_alone, sharded
+from shared_work import network, sharded
 from torch import Tensor
 
 import lethe
@@ -170,25 +170,6 @@ def test_a_strategy_with_negative_entries_does_not_go_on_without_its_noise(tmp_p
     journal = tmp_path / "other" / "journal"
     journal.write_text(journal.read_text().replace("step 5\n", ""))
     assert trained(tmp_path / "other", run, every=1) is not None
-
-
-@pytest.mark.parametrize("secure", [False, True])
-def test_each_shard_s_noise_has_the_strategy_s_covariance(processes: Processes, secure: bool) -> None:
-    """C times what the steps moved is white in each shard and in what is whole, the shards' independent: within 6 deviations."""
-    run = make_network_run("cyclic", noise=BANDED, noise_multiplier=1.0, steps=4)
-    told = processes.run(2, of_noise_alone, "some", run, None, {"secure": secure})
-    assert told[0].run == told[1].run == run
-    assert run.noise is not None
-    assert run.clip_norm is not None
-    white = []
-    for places in (told[0].shard, told[1].shard, told[0].whole):
-        steps = -np.diff(np.stack([place.reshape(-1).numpy() for place in places]), axis=0) / (0.5 * run.clip_norm / 5)
-        white.append(as_matrix(run.noise.strategy(4)) @ steps)
-        assert np.cov(white[-1]) == pytest.approx(np.eye(4), abs=6 * np.sqrt(2 / steps.shape[1]))
-    assert all(torch.equal(*pair) for pair in zip(told[0].whole, told[1].whole, strict=True))  # whole in both: drawn once
-    least = min(one.shape[1] for one in white[:2])
-    across = white[0][:, :least] @ white[1][:, :least].T / least
-    assert across == pytest.approx(np.zeros((4, 4)), abs=6 / np.sqrt(least))
 
 
 def without_gradient(rank: int, run: Run, folder: str, stop: int | None) -> list[tuple[Tensor, Tensor]]:

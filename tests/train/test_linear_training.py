@@ -63,7 +63,7 @@ def plain_descent(run: Run, batches: Sequence[Any]) -> np.ndarray:
         if averages is not None and ended:
             ys = [sum(weight * y for weight, y in zip(averages.tolist(), ys, strict=True))]
         u = ys[-1] / (1 + size * 0.3)
-        u = u * min(1.0, 0.03 / np.linalg.norm(u)) if np.linalg.norm(u) > 0 else u
+        u = u * min(1.0, 0.02 / np.linalg.norm(u)) if np.linalg.norm(u) > 0 else u
         ys = [] if ended else ys
     return u
 
@@ -74,7 +74,7 @@ def plain_descent(run: Run, batches: Sequence[Any]) -> np.ndarray:
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_without_noise_it_is_the_plain_recursion(kind: str, weights: Any, design: str) -> None:
     averaged = {} if weights is None else {"noise_at": "pass_ends", "pass_weights": weights}
-    regulariser = [{"kind": "ridge", "strength": 0.3}, {"kind": "ball", "radius": 0.03}]
+    regulariser = [{"kind": "ridge", "strength": 0.3}, {"kind": "ball", "radius": 0.02}]
     sizes = {"schedule": "time_decay", "first": 0.4, "rate": 0.1}
     run = make_run(
         kind, design, noise_multiplier=0.0, step_size=sizes, regulariser=regulariser, loss=make_loss(kind, intercept=True), **averaged
@@ -84,7 +84,7 @@ def test_without_noise_it_is_the_plain_recursion(kind: str, weights: Any, design
     trained = fit(run, seed=None, noise_generator=np.random.default_rng(0), batch_generator=torch.Generator().manual_seed(7))
     got = np.vstack([trained.model.weights, trained.model.intercept])
     assert got == pytest.approx(expected, rel=1e-11, abs=1e-13)  # twelve contracting steps of rounding
-    assert np.linalg.norm(got) == pytest.approx(0.03, rel=1e-12)  # the ball acts, so the test sees it
+    assert np.linalg.norm(got) == pytest.approx(0.02, rel=1e-12)  # the ball acts, so the test sees it
 
 
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends", "averages"])
@@ -112,25 +112,6 @@ def test_the_noise_of_a_whole_run_is_the_certified_noise(noise_at: str) -> None:
     assert high / (columns * classes) < 1.02
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("clip_norm", [None, 0.6])
-def test_one_touch_moves_the_iterate_by_at_most_the_certified_sensitivity(kind: str, clip_norm: float | None) -> None:
-    run = make_run(kind, design="full", steps=1, noise_multiplier=0.0, clip_norm=clip_norm)
-    problem = make_problem(kind)
-    initial = np.random.default_rng(0).normal(size=(COLUMNS, 3 if kind == "softmax_regression" else 1)) * 20
-    reached = []
-    for scale in (-1e6, -1.0, 1e-3, 1.0, 1e6):
-        for target in (-1e3, 1e3) if kind == "least_squares" else (0, 1):
-            features, targets = problem.features.copy(), problem.targets.copy()
-            features[7] = scale * initial[:, 0]
-            targets[7] = target
-            reached.append(fit_linear(run, features, targets, classes=problem.classes, seed=0, initial=initial).model.weights)
-    largest = max(float(np.linalg.norm(one - two)) for one in reached for two in reached)
-    # 1e-14: the sum of 23 gradients is rounded, which no certificate counts
-    assert largest <= run.sensitivities[0] + 1e-14
-    assert largest >= 0.5 * run.sensitivities[0]  # the attack is a real one
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_same_seed_gives_the_same_weights_and_none_does_not(design: str) -> None:
@@ -151,37 +132,6 @@ def test_prediction_projects_as_training_did() -> None:
     for wrong, said in ((np.zeros((2, 3)), "got 3 columns"), (np.full((1, 4), np.nan), r"features\[0, 0\]")):
         with pytest.raises(InputError, match=said):
             trained.model.predict(wrong)
-
-
-FEATURES = np.array([[1, 0], [0, 1], [0.6, 0.8], [0.8, -0.6], [0.5, 0.5], [-0.3, 0.9], [0, -0.7], [0.6, 0.8]])
-TARGETS = np.array([0.3, -0.5, 0.1, 0.6, -0.2, 0.4, 0.0, 0.998])
-SIZE = 4
-
-
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("weights", [[1.0, 1.0], [1.0, 0.0], [0.2, 0.8], [0.0, 1.0]])
-@pytest.mark.parametrize("record", [0, 7])
-@pytest.mark.parametrize("step_size", [0.5, {"schedule": "exponential", "first": 2.0, "ratio": 0.6}])
-def test_one_record_moves_a_pass_by_at_most_what_is_certified(weights: list[float], record: int, step_size: object) -> None:
-    """From many starting points; least squares with features of norm 1, steps at most 2 / smoothness."""
-    run = Run(
-        records=len(FEATURES), batches={"design": "cyclic", "size": SIZE}, passes=1, step_size=step_size, noise_multiplier=0.0,
-        noise_at="pass_ends", pass_weights=weights, release="last", neighbours="replace_one",
-        loss={"kind": "least_squares", "feature_norm": 1.0, "residual_bound": 1.0, "evidence": "enforced"},
-    )  # fmt: skip
-    reached = np.cumsum(weights[::-1])[::-1] / np.sum(weights)  # the part of the average that a touch in batch k reaches
-    allowed = (reached * run.sensitivities)[record // SIZE]
-    random, largest = np.random.default_rng(0), 0.0
-    for start in [np.zeros((2, 1)), *(random.normal(size=(2, 1)) * scale for scale in (0.1, 1.0, 100.0) for _ in range(10))]:
-        ends = []
-        for sign in (-1.0, 1.0):
-            features, values = FEATURES.copy(), TARGETS.copy()
-            features[record], values[record] = sign * np.array([0.6, 0.8]), 1e6
-            ends.append(fit_linear(run, features, values, seed=0, initial=start).model.weights)
-        largest = max(largest, float(np.linalg.norm(ends[1] - ends[0])))
-    # 1e-13: iterates of size 100 are rounded, which no certificate counts
-    assert 0.5 * allowed <= largest <= allowed + 1e-13  # the attack is a real one
-    assert largest <= run.sensitivities.max() + 1e-13
 
 
 EVERY = tuple(LOSSES)
@@ -287,37 +237,6 @@ def test_no_record_has_more_than_the_clip_norm_by_a_single_bit(seed: int, classe
         whole, norm = long.clipped_gradient_sum(parameters, slice(record, record + 1)), np.linalg.norm(rows[record])
         if float(whole.norm()) > clip_norm * 1.001 and clip_norm / norm < 1.0:  # between 1 and sqrt 2 it counts as 1
             assert float(model.clipped_gradient_sum(parameters, slice(record, record + 1)).norm()) >= clip_norm * (1 - 3e-5)
-
-
-@settings(max_examples=examples(40))
-@given(seed=st.integers(0, 10**6), clip_norm=st.floats(0.02, 1.5), size=st.floats(0.1, 20.0), apart=st.floats(1e-5, 5.0))
-def test_a_step_brings_no_two_models_apart(seed: int, clip_norm: float, size: float, apart: float) -> None:
-    """Weights in random places, records of different norms, step size 2/M of the envelope; plain clipping has no such promise."""
-    rng = np.random.default_rng(seed)
-    rows, labels = rng.standard_normal((8, 3)), rng.integers(4, size=8)
-    rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
-    loss = Softmax(feature_norm=1.0, classes=4)
-    model, step = model_of(rows, labels, loss, clip_norm), 2.0 / loss.envelope_smoothness(clip_norm)
-    weights = torch.tensor(size * rng.standard_normal((3, 4)))
-    other = weights + apart * torch.tensor(rng.standard_normal((3, 4)))
-
-    def moved(point: torch.Tensor) -> torch.Tensor:
-        return point - step / 8 * model.clipped_gradient_sum(point, slice(None))
-
-    assert float((moved(weights) - moved(other)).norm()) <= float((weights - other).norm()) * (1 + 1e-12) + 2 * step * clip_norm * 1e-9
-
-
-def test_at_the_loss_s_own_bound_nothing_is_searched_or_cut() -> None:
-    """The clip norm is the bound itself, rounded inward in training: still no envelope of another bound."""
-    problem, bound = make_problem("softmax_regression"), Softmax(feature_norm=1.5).derived_gradient_bound
-    start = 20.0 * np.eye(4, 3)
-    whole, cut = (
-        fit_linear(make_run(clip_norm=norm, clip_method="envelope"), problem.features, problem.targets, classes=3, seed=0, initial=start)
-        for norm in (bound, 0.99 * bound)
-    )
-    plain = fit_linear(make_run(clip_norm=bound), problem.features, problem.targets, classes=3, seed=0, initial=start)
-    np.testing.assert_array_equal(whole.model.weights, plain.model.weights)
-    assert not np.allclose(cut.model.weights, plain.model.weights, rtol=0, atol=0.02)
 
 
 def test_a_record_moves_the_model_by_its_bound_and_no_more() -> None:

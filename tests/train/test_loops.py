@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import DESIGNS, with_fresh_noise
-from interrupted import Killed, Spy, make_kept_run, planned_batches
+from interrupted import make_kept_run
 from networks import CROSS_ENTROPY, RECORDS, Loop, fit_network, flat, losses_of, make_data, make_network, make_network_run
 from torch import nn
 from torch.utils.data import Subset, TensorDataset
@@ -16,7 +16,6 @@ from torch.utils.data import Subset, TensorDataset
 import lethe
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.errors import InputError, LetheWarning
-from lethe.run.run import Run
 from lethe.train import Checkpoints, PrivacyEngine, TrainOptions
 
 
@@ -133,18 +132,6 @@ def test_a_step_of_some_optimisers_alone_is_no_step(tmp_path: Path) -> None:
     resumed.close()
 
 
-@pytest.mark.parametrize("factor", [0.1, 1 / 3, -1.0, 0.0])
-def test_any_function_of_the_noisy_gradient_is_a_step(factor: float) -> None:
-    loop = Loop()
-    before = flat(loop.model)
-    loop.engine.backward(next(iter(loop.loader)))
-    given = torch.cat([parameter.grad.flatten() for parameter in loop.model.parameters()])
-    for parameter in loop.model.parameters():
-        parameter.grad.mul_(factor)
-    loop.optimizer.step()
-    torch.testing.assert_close(flat(loop.model), before - 0.5 * factor * given, rtol=1e-12, atol=1e-15)
-
-
 RUN = make_network_run("full", noise_multiplier=0.0, steps=3)
 
 
@@ -182,45 +169,6 @@ def test_what_is_frozen_gets_no_noise_and_the_rest_all_of_it() -> None:
     assert abs(float(noise.std()) - 1) < 4 / (2 * len(noise)) ** 0.5 < 0.01
 
 
-def looped(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, stop: int | None = None, **options: Any) -> Loop:
-    """A process: the loop until it ends or is killed, by the spy or in the middle of the step after `stop`."""
-    with (spy or Spy()).watching():
-        loop = Loop(run, checkpoints=Checkpoints(folder=folder, every=every), noise_generator=None, **options)
-        try:
-            for batch in loop.loader:
-                if loop.engine.steps == stop:
-                    raise Killed
-                loop.use(batch)
-        except Killed:
-            loop.engine.close()
-    return loop
-
-
-@pytest.mark.sampled(12)
-@pytest.mark.parametrize("name", ["cyclic", "random_allocation", "poisson"])
-@pytest.mark.parametrize("before", [False, True])
-def test_every_release_is_counted_once(tmp_path: Path, name: str, before: bool) -> None:
-    run = make_kept_run(name)
-    spy = Spy()
-    resumed = []
-    for kill in (5, 1, 4):
-        spy.kill(kill, before=before)
-        resumed.append(looped(tmp_path, run, spy).engine.resumed)
-    loop = looped(tmp_path, run, spy)
-    assert loop.engine.steps == 20
-    assert with_fresh_noise(loop.engine.recorded_run()) == run
-    batches = planned_batches(run)
-    assert all(records == batches[step - 1] for step, records in zip(spy.steps, spy.records, strict=True))
-    assert resumed == [0, 5, 6]
-    assert loop.engine.resumed == 10
-    assert spy.steps == sorted(set(spy.steps))
-    assert set(range(1, 21)) - set(spy.steps) == ({5, 6, 10} if before else set())
-    loop.engine.close()
-    again = looped(tmp_path, run, spy)
-    assert with_fresh_noise(again.engine.recorded_run()) == run
-    assert torch.equal(flat(again.model), flat(loop.model))
-
-
 def test_a_scheduler_goes_on_with_the_optimiser(tmp_path: Path) -> None:
     """It steps after optimizer.step(): a checkpoint that was taken within that call would be one step short of it."""
     run = make_kept_run("poisson", noise_multiplier=0.0)
@@ -256,7 +204,9 @@ def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
             loop.engine.save()
             break
     loop.engine.close()
-    assert looped(tmp_path, run, stop=2).engine.resumed == 2
+    again = Loop(run, checkpoints=tmp_path, noise_generator=None)
+    assert again.engine.resumed == 2
+    again.engine.close()
     inside = make_kept_run("pass_ends")
     loop = Loop(inside, checkpoints=tmp_path / "ends", noise_generator=None)
     loop.use(next(iter(loop.loader)))

@@ -111,17 +111,6 @@ def test_a_loss_that_writes_into_its_targets_is_exact_or_refused() -> None:
         fit_network(run, loss=partial(masking, value=None), data=(features, targets.clone()))
 
 
-class Calling(torch.optim.SGD):
-    def step(self, closure: Any = None) -> Any:
-        return super().step(closure)
-
-
-def test_an_optimiser_whose_step_calls_that_of_its_class_takes_one_step() -> None:
-    torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # whose step has hooks of its own from now on
-    loop = Loop(optimizer=lambda parameters: Calling(parameters, lr=0.1))
-    assert loop.whole().total_steps == loop.engine.steps == loop.run.total_steps
-
-
 class Spoilt(torch.optim.SGD):
     """Puts other gradients in before the step of its class."""
 

@@ -140,16 +140,13 @@ def test_a_loop_over_epochs_is_the_shuffled_run() -> None:
     run = engine.run
     assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.batches.RandomAllocation(5), 2 * 5)
     assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 0.4, 0.1)
-    counts = []
-    for epoch in engine.epochs():
+    for _ in engine.epochs():
         assert len(engine.batches()) == 5
-        counts.append(0)
         for batch in engine.batches():
             engine.backward(batch)
             optimizer.step()
             optimizer.zero_grad()
-            counts[epoch] += 1
-    assert counts == [5, 5]
+    assert engine.steps == 10
     certificate = lethe.certify(engine.record(), DELTA)
     assert certificate.epsilon == engine.epsilon() == engine.epsilon(DELTA, steps_fixed_in_advance=True) == pytest.approx(3.0, rel=1e-6)
     assert certificate.epsilon <= 3.0
@@ -191,26 +188,15 @@ def test_what_is_spent_so_far_is_the_certificate_of_the_steps_taken() -> None:
     assert loop.engine.epsilon(DELTA, steps_fixed_in_advance=True) == 0.0
     with pytest.raises(InputError, match="delta"):
         loop.engine.epsilon(2.0, steps_fixed_in_advance=True)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(loop.optimizer, 0.5)
-    drawn, flags = 0, []
-    for batch in loop.loader:
+    for place, batch in enumerate(loop.loader, start=1):
         loop.engine.backward(batch)
-        complete = loop.engine.batch_complete
-        drawn += complete
-        flags.append(complete)
-        assert not loop.engine.stepped
-        if complete:
-            assert loop.engine.epsilon(DELTA, steps_fixed_in_advance=True) == of(drawn)
+        drawn, complete = place // 2, place % 2 == 0
+        assert (loop.engine.batch_complete, loop.engine.stepped) == (complete, False)
+        assert loop.engine.epsilon(DELTA, steps_fixed_in_advance=True) == (of(drawn) if drawn else 0.0)
         loop.optimizer.step()
         assert (loop.engine.stepped, loop.engine.steps) == (complete, drawn)
-        if complete:
-            scheduler.step()
-        if drawn:
-            assert loop.engine.epsilon(DELTA, steps_fixed_in_advance=True) == of(drawn)
         if drawn == 2:
             break
-    assert flags == [False, True] * 2
-    assert loop.optimizer.param_groups[0]["lr"] == 0.5 * 0.5**2  # once a step
     assert of(1) < of(2) < lethe.certify(loop.engine.record(), DELTA).epsilon  # a loop that ends early is certified for the plan
     with torch.no_grad():
         loop.model[0].weight += 1e-3

@@ -11,12 +11,10 @@ from helpers import as_planned
 from networks import by_hand, make_data, make_network_run
 from processes import Processes
 from scipy import stats
-from shared_work import Told, in_a_loop, kept, loudest, network, of_noise_alone, trained
+from shared_work import in_a_loop, kept, loudest, network, of_noise_alone, trained
 from torch import Tensor
 
-from lethe.run.run import Run
 from lethe.train import Group
-from lethe.train.distributed.workers import Workers
 
 SEED = 5  # its batches of nominal size 1 are now and then empty, single and larger
 USERS = {"records": 9, "batches": {"design": "random_allocation", "size": 3}, "unit": "user"}
@@ -76,33 +74,6 @@ def test_processes_take_the_steps_of_one(processes: Processes, case: tuple[Any, 
         assert told[2] == "checked" or changes is SMALL  # whose shares are seldom of two records
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("release", ["all", "last"])
-def test_processes_without_records_add_zeros_of_the_right_type(processes: Processes, release: str) -> None:
-    """In float32: sums of another type or shape would be mixed up on the way."""
-    given = ("whole", make_network_run(**SMALL, noise_multiplier=1.0, release=release), None, {"seed": 5}, torch.float32)
-    alone, *_ = trained(0, *given)
-    for parameters, *_ in processes.run(3, trained, *given):
-        assert float((parameters - alone).norm()) <= 1e-6 * float(alone.norm())
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("physical_size", [None, 3])
-def test_it_is_the_recursion_by_hand(processes: Processes, physical_size: int | None) -> None:
-    """An oracle that shares nothing with the engine: a record dropped, or clipped in parts, would show."""
-    run = make_network_run("without_replacement", noise_multiplier=0.0)
-    expected = by_hand(network(), make_data(), run, torch.Generator().manual_seed(3))
-    for got, recorded, _ in processes.run(3, with_generators, run, physical_size):
-        assert float((got - expected).abs().max()) < 1e-9
-        assert as_planned(recorded) == run
-
-
-def with_generators(rank: int, run: Run, physical_size: int | None) -> Told:
-    """Every process has a generator of its own; process 0's counts."""
-    generator = torch.Generator().manual_seed(3 + rank)
-    return trained(rank, "whole", run, None, {"physical_size": physical_size, "batch_generator": generator})
-
-
 def test_secure_noise_and_fresh_entropy_are_the_same_in_all(processes: Processes) -> None:
     run = make_network_run(noise_multiplier=[1.0, 0.0, 2.0], steps=3)
     for secure in (True, False):
@@ -120,7 +91,7 @@ def test_secure_noise_and_fresh_entropy_are_the_same_in_all(processes: Processes
 def test_noise_is_added_once(processes: Processes, release: str, make: Any, secure: bool) -> None:
     """Once a process would be three times the variance; once and divided among them a third."""
     run = make_network_run(noise_multiplier=[1.0, 2.0, 0.5], steps=3, release=release)
-    weights = [one.shard[-1] for one in processes.run(3, of_noise_alone, "whole", run, make, {"secure": secure})]
+    weights = [one[0] for one in processes.run(3, of_noise_alone, "whole", run, make, {"secure": secure})]
     require_variance(weights[0], 0.03)  # a standard deviation that is 1.5 % off would show
     assert all(torch.equal(weight, weights[0]) for weight in weights)
 
@@ -135,40 +106,11 @@ def require_variance(noise: Tensor, most: float) -> None:
     assert 1 - most < low / noise.numel() < high / noise.numel() < 1 + most
 
 
-SHAPES = {(): torch.float32, (0, 3): torch.float64, (7,): torch.float64, (1100, 1000): torch.float32, (5, 4): torch.float64}
-
-
-def tensors_of(rank: int) -> list[Tensor]:
-    """Of both types, of no, few and many numbers; the last one is not contiguous."""
-    generator = torch.Generator().manual_seed(rank)
-    *drawn, last = (torch.randn(shape, generator=generator, dtype=dtype) for shape, dtype in SHAPES.items())
-    return [*drawn, last.t().contiguous().t()]
-
-
-def exchanged(rank: int) -> tuple[list[Tensor], list[Tensor]]:
-    """Tensors that are added up; and others taken from process 0."""
-    tensors, theirs = tensors_of(rank), tensors_of(rank)
-    Workers.current().add_up(tensors, parameters=[torch.ones(3)])
-    Workers.current().from_root(theirs)
-    return tensors, theirs
-
-
-def test_process_0_alone_has_the_sums_and_all_have_what_it_makes_of_them(processes: Processes) -> None:
-    results = processes.run(3, exchanged)
-    sums = [sum(parts) for parts in zip(*(tensors_of(rank) for rank in range(3)), strict=True)]
-    for got, expected in zip(results[0][0], sums, strict=True):
-        assert torch.allclose(got, expected, rtol=0, atol=8 * torch.finfo(got.dtype).eps)  # of three terms below 6, in another order
-    for added, _ in results[1:]:
-        assert not any(bool(tensor.any()) for tensor in added)
-    for _, theirs in results:
-        assert all(torch.equal(got, expected) for got, expected in zip(theirs, tensors_of(0), strict=True))
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("release", "noise_multiplier"), [("last", 0.0), ("all", 1.0)])
 def test_processes_together_go_on_from_a_checkpoint(processes: Processes, tmp_path: Path, release: str, noise_multiplier: float) -> None:
     run = make_network_run("shuffled", release=release, noise_multiplier=noise_multiplier)
-    given = (run, os.fspath(tmp_path / "kept")), ("raise", torch.optim.SGD if release == "all" else None, "whole")
+    given = (run, os.fspath(tmp_path / "kept")), (torch.optim.SGD if release == "all" else None, "whole")
     assert all(isinstance(one, KeyError) for one in processes.run(2, kept, *given[0], 5, *given[1]))
     results = processes.run(2, kept, *given[0], None, *given[1])
     assert torch.equal(results[0][0], results[1][0])
@@ -208,10 +150,10 @@ def test_no_unclipped_gradient_is_ever_exchanged(processes: Processes, how: str)
 def test_the_shards_noises_together_are_one_gaussian(processes: Processes, make: Any, secure: bool) -> None:
     run = make_network_run(noise_multiplier=[1.0, 2.0, 0.5], steps=3)
     told = processes.run(3, of_noise_alone, "some", run, make, {"secure": secure})
-    shards, (first, *others) = [one.shard[-1] for one in told], [one.whole[-1] for one in told]
+    shards, (first, *others), gathered = zip(*told, strict=True)
     assert [len(shard) for shard in shards] == [84, 84, 83]  # of 251 rows
     weights = torch.cat(shards)
-    assert all(torch.equal(one.shards, weights) for one in told)
+    assert all(torch.equal(one, weights) for one in gathered)
     assert all(torch.equal(first, other) for other in others)  # whole in all: drawn once
     noise = torch.cat([weights.reshape(-1), first.reshape(-1)]).double()
     require_variance(noise, 0.0201)  # a standard deviation that is 1 % off would show

@@ -232,14 +232,6 @@ def stream(run: Run, seed: int = 0, data: Any = None, **changes: Any) -> BatchSt
     return BatchStream(run, numbered(run.records) if data is None else data, seeded(seed), **changes)
 
 
-def test_worker_processes_give_the_same_batches() -> None:
-    run = data_run("poisson", records=12, size=2, steps=25)
-    before = torch.random.get_rng_state()
-    source = MapStyleSource(Listed(12), num_workers=1)
-    assert by_step(stream(run, data=source, physical_size=3)) == dict(enumerate(oracle(run), start=1))
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_error_of_the_source_comes_in_its_place_and_the_rest_can_follow(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lethe.train.data.sources._SAMPLES", 8)  # record 8 is none of them

@@ -246,21 +246,6 @@ def test_going_on_with_something_else_is_refused(tmp_path: Path, change: dict[st
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == kept
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("release", ["all", "last"])
-def test_a_finished_run_gives_the_same_model_again_and_draws_nothing(tmp_path: Path, release: str) -> None:
-    run, spy, model, again = make_kept_run("cyclic", release), Spy(), make_network(), make_network()
-    spy.kill(5, before=False)
-    assert trained(tmp_path, run, spy) is None
-    for network in (model, again):
-        result = trained(tmp_path, run, spy, model=network)
-        assert result is not None
-        assert as_planned(result.run) == run
-        drawn = len(spy.steps)
-    assert torch.equal(flat(model), flat(again))
-    assert drawn == (20 if release == "all" else 22)  # the fourth and fifth step twice
-
-
 def test_no_noise_and_no_state_of_its_generator_is_on_disk(tmp_path: Path) -> None:
     spy, generator = Spy(), torch.Generator().manual_seed(99)
     state = generator.get_state().numpy().tobytes()

@@ -6,7 +6,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from itertools import groupby
+from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -25,50 +25,31 @@ from lethe.train import Checkpoints
 from lethe.train.checkpoints.journal import Journal
 
 
-def child(folder: Path, how: str, name: str, release: str, every: int) -> None:
+def child(folder: Path, how: str, name: str) -> None:
     """Train to the end, and leave the recorded run; the spy's log is opened for appending alone."""
     torch.set_num_threads(1)
-    run = make_kept_run(name, release, noise_multiplier=1.0)
+    run, checkpoints = make_kept_run(name), Checkpoints(folder=folder / "kept", every=3)
     log = (folder / "spied").open("ab", buffering=0)
     spy = Spy(lambda step, records: log.write(f"{step} {json.dumps(records)}\n".encode()))
-    log.write(b"process\n")
     if how == "fit":
-        result = trained(folder / "kept", run, spy, every=every)
+        result = trained(folder / "kept", run, spy, checkpoints=checkpoints)
         assert result is not None
         recorded = result.run
     else:
         with spy.watching():
-            options: dict[str, Any] = {"noise_generator": None, "physical_size": 4, "isolation": "declared"}
-            recorded = Loop(run, checkpoints=Checkpoints(folder=folder / "kept", every=every), **options).whole()
+            recorded = Loop(run, checkpoints=checkpoints, noise_generator=None, physical_size=4, isolation="declared").whole()
     (folder / "recorded.json").write_text(json.dumps(recorded.to_document()))
 
 
-CASES = [
-    ("fit", "cyclic", "all"),
-    ("fit", "shuffled_once", "all"),
-    ("fit", "shuffled", "all"),
-    ("fit", "random_allocation", "all"),
-    ("loop", "random_allocation", "all"),
-    ("loop", "shuffled", "all"),
-    ("fit", "averaged_shuffled", "all"),
-    ("fit", "pass_ends", "last"),
-    ("fit", "averaged", "last"),
-    ("fit", "poisson", "last"),
-]
-# By day a loop that draws a new secret allocation in each pass; test_resume.py has kills of every kind without their processes.
-BY_DAY = [case if case == ("loop", "random_allocation", "all") else pytest.param(*case, marks=pytest.mark.nightly) for case in CASES]
-
-
-def killed_until_finished(folder: Path, words: tuple[str, str, str, int], chance: random.Random) -> int:
+def killed_until_finished(folder: Path, how: str, name: str, chance: random.Random) -> int:
     """Start it, kill it some time after its log has grown by a few lines, and again; how many were killed, until it ended by itself."""
-    log, most = folder / "spied", 25 if by_night() else 3
-    folder.mkdir()
+    log, most, longest = folder / "spied", 25 if by_night() else 3, 1 + len(make_kept_run(name).noisy_steps) // 4
     log.touch()
     for kills in range(most + 1):
-        process = forking().Process(target=child, args=(folder, *words))
+        process = forking().Process(target=child, args=(folder, how, name))
         process.start()
         if kills < most:
-            line = log.read_bytes().count(b"\n") + chance.randint(1, 6)
+            line = log.read_bytes().count(b"\n") + chance.randint(1, longest)
             while process.is_alive() and log.read_bytes().count(b"\n") < line:
                 time.sleep(0.001)
             time.sleep(chance.uniform(0.0, 0.005))
@@ -80,33 +61,28 @@ def killed_until_finished(folder: Path, words: tuple[str, str, str, int], chance
     raise AssertionError("it did not end")
 
 
-@pytest.mark.parametrize(("how", "name", "release"), BY_DAY)
-def test_killed_at_random_times(tmp_path: Path, how: str, name: str, release: str) -> None:
-    folder = tmp_path / "killed"
-    kills = killed_until_finished(folder, (how, name, release, 3), random.Random(len(how + name + release)))
+NIGHTLY = [
+    *product(["fit"], ["cyclic", "shuffled_once", "shuffled", "random_allocation", "poisson", "averaged_shuffled"]),
+    ("loop", "shuffled"),
+]
+
+
+@pytest.mark.parametrize(
+    ("how", "name"), [("loop", "random_allocation"), *(pytest.param(*case, marks=pytest.mark.nightly) for case in NIGHTLY)]
+)
+def test_killed_at_random_times(tmp_path: Path, how: str, name: str) -> None:
+    """All iterates are released; test_resume.py has kills of every kind, also where the last one is, without their processes."""
+    kills = killed_until_finished(tmp_path, how, name, random.Random(len(how + name)))
     assert kills >= 2
-    run = make_kept_run(name, release)
-    recorded = lethe.Run.from_document(json.loads((folder / "recorded.json").read_text()))
+    run = make_kept_run(name)
+    recorded = lethe.Run.from_document(json.loads((tmp_path / "recorded.json").read_text()))
     assert as_planned(recorded) == run
-    processes = [list(lines) for new, lines in groupby((folder / "spied").read_text().splitlines(), "process".__eq__) if not new]
-    released = [(int(step), json.loads(records)) for lines in processes for step, _, records in (line.partition(" ") for line in lines)]
-    batches = planned_batches(run)
-    assert all(records == batches[step - 1] for step, records in released)
-    steps = [step for step, _ in released]
-    noisy = [int(step) + 1 for step in run.noisy_steps]
-    assert set(steps) <= set(noisy)
-    if release == "all":
-        assert steps == sorted(set(steps))
-        assert len(noisy) - len(steps) <= kills  # journaled, and killed before the noise was drawn
-    else:
-        assert sorted(set(steps)) == noisy
-        assert steps[-1] == noisy[-1]
-        starts = [int(lines[0].partition(" ")[0]) for lines in processes if lines]
-        ends = [int(lines[-1].partition(" ")[0]) for lines in processes if lines]
-        assert all(start in noisy[: noisy.index(end) + 2] for start, end in zip(starts[1:], ends, strict=False))
-        for lines in filter(None, processes):
-            own = [int(line.partition(" ")[0]) for line in lines]
-            assert own == noisy[noisy.index(own[0]) :][: len(own)]
+    lines = [line.partition(" ") for line in (tmp_path / "spied").read_text().splitlines()]
+    batches, steps = planned_batches(run), [int(step) for step, _, _ in lines]
+    assert all(json.loads(records) == batches[int(step) - 1] for step, _, records in lines)
+    assert steps == sorted(set(steps))
+    assert set(steps) <= {int(step) + 1 for step in run.noisy_steps}
+    assert len(run.noisy_steps) - len(steps) <= kills  # journaled, and killed before the noise was drawn
 
 
 def begun(path: Path, *steps: int) -> Journal:

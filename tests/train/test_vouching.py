@@ -217,9 +217,7 @@ def test_it_is_fit_linear_on_the_features_and_the_model_predicts_as_trained(kind
     backbone.eval()
     features = backbone(inputs).double().numpy()
     lengths = np.linalg.norm(features, axis=1)
-    assert (lengths > 0.9).any()
-    assert (lengths < 0.9).any()
-    assert result.diagnostics.projected == (lengths > 0.9).sum()
+    assert 0 < result.diagnostics.projected == (lengths > 0.9).sum() < RECORDS
     linear = fit_linear(
         run, features, targets.numpy(), classes=3 if kind == "softmax_regression" else None, seed=5, initial=torch.cat(start), dtype=dtype
     )

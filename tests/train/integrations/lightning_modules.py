@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import lightning.pytorch as L
 import torch
+from networks import RECORDS, flat, make_data, make_network, make_network_run
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -16,7 +17,7 @@ import lethe
 from lethe.integrations.lightning import PrivateTraining
 from lethe.train import PrivacyEngine, TrainOptions
 
-RECORDS, COLUMNS, CLASSES, DELTA = 23, 4, 3, 1e-3
+DELTA = 1e-3
 
 
 @contextmanager
@@ -29,14 +30,15 @@ def left_as_it_was() -> Iterator[None]:
 
 
 def data() -> tuple[Tensor, Tensor]:
-    random = torch.Generator().manual_seed(0)
-    return torch.randn(RECORDS, COLUMNS, generator=random), torch.randint(CLASSES, (RECORDS,), generator=random)
+    return make_data(torch.float32)
 
 
 def network() -> nn.Sequential:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(COLUMNS, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, CLASSES))
+    return make_network(torch.float32)
+
+
+def run_of(**changes: Any) -> lethe.Run:
+    return make_network_run(**{"steps": 10, "step_size": 0.01, "noise_multiplier": 1.0, "neighbours": "add_or_remove", **changes})
 
 
 class Classifier(L.LightningModule):
@@ -84,21 +86,6 @@ def users() -> list[str]:
     return [f"person {place * place % 7 + place % 2}" for place in range(RECORDS)]
 
 
-def run_of(**changes: Any) -> lethe.Run:
-    fields: dict[str, Any] = {
-        "records": RECORDS,
-        "batches": lethe.batches.Poisson(5),
-        "steps": 10,
-        "step_size": 0.01,
-        "clip_norm": 0.4,
-        "noise_multiplier": 1.0,
-        "release": "all",
-        "neighbours": "add_or_remove",
-        **changes,
-    }
-    return lethe.Run(**fields)
-
-
 def trainer(*callbacks: Any, folder: Path | None = None, **options: Any) -> L.Trainer:
     """A quiet Trainer on the CPU."""
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "enable_checkpointing": folder is not None}
@@ -110,10 +97,6 @@ def fitted(module: L.LightningModule, private: PrivateTraining, records: Any = N
     made = trainer(private, **options)
     made.fit(module, loader() if records is None else records)
     return made
-
-
-def flat(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def by_hand(run: lethe.Run, *, physical_size: int, seed: int = 5, autocast: bool = False, clip: float | None = None) -> Tensor:

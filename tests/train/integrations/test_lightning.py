@@ -22,8 +22,6 @@ from lethe.integrations.lightning import PrivateTraining
 from lethe.train import fit
 from lethe.train.data.map_style import MapStyleSource
 
-BANDED: Any = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
-
 
 def private(**changes: Any) -> PrivateTraining:
     return PrivateTraining(**{"run": run_of(), "delta": DELTA, "seed": 5, **changes})
@@ -68,23 +66,6 @@ def test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh() -> None:
     assert made.lr_scheduler_configs[0].scheduler.last_epoch == steps  # once a logical step
     assert not torch.allclose(flat(module), flat(other))
     assert lethe.verify(certificate, weights=module.state_dict()).yes
-
-
-@pytest.mark.nightly(by_day="test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit")
-@pytest.mark.parametrize(
-    ("batches", "theorem"),
-    [(lethe.batches.Cyclic(5), "correlated-noise"), (lethe.batches.CyclicPoisson(5, groups=4), "correlated-sampled")],
-)
-def test_correlated_noise_is_that_of_a_loop_of_one_s_own(batches: Any, theorem: str) -> None:
-    run = run_of(batches=batches, neighbours="zero_out", noise=BANDED)
-    module = Classifier()
-    fitted(module, PrivateTraining(run=run, delta=DELTA, seed=5))
-    assert torch.equal(flat(module), by_hand(run, physical_size=5))
-    assert not torch.equal(flat(module), by_hand(run.replace(noise=None), physical_size=5))
-    private = PrivateTraining(run=run, delta=DELTA)
-    fitted(Classifier(), private)
-    assert private.run == run
-    assert (private.certificate_.theorem, private.certificate_.epsilon) == (theorem, lethe.certify(run, DELTA).epsilon)
 
 
 class Augmented(Dataset[Any]):

@@ -13,10 +13,8 @@ from forked_processes import flat_average, require_same, told, told_by
 from helpers import with_fresh_noise
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
-from lightning_modules import DELTA, Classifier, Plain, data, fitted, flat, left_as_it_was, loader, network, run_of, trainer, users
-from torch import nn
+from lightning_modules import DELTA, Classifier, fitted, flat, left_as_it_was, loader, network, run_of, trainer, users
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
 
 import lethe
 from lethe.errors import InputError, LetheWarning
@@ -99,33 +97,6 @@ def test_three_processes_train_as_one_and_go_on_after_sigkill(tmp_path: Path) ->
         assert torch.equal(end["model"], told(tmp_path, 3)["model"])
         assert with_fresh_noise(lethe.Run.from_document(end["run"])) == run_of()
         assert end["epsilon"] == lethe.certify(run_of(), DELTA).epsilon
-
-
-def test_a_user_is_clipped_once() -> None:
-    """One step with all users and no noise: the sum of the clipped gradients of their mean losses, by plain autograd."""
-    whose, count = users(), len(set(users()))
-    run = run_of(
-        records=count, unit="user", batches=lethe.batches.Cyclic(count), steps=1, noise_multiplier=0.0, clip_norm=0.2, neighbours="zero_out"
-    )
-    features, labels = data()
-    rows: Any = [{"features": x, "label": y, "person": person} for x, y, person in zip(features, labels, whose, strict=True)]
-
-    class Named(Plain):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            assert set(batch) == {"features", "label"}
-            return super().training_step((batch["features"], batch["label"]), batch_idx)
-
-    module, private = Named(), PrivateTraining(run=run, delta=DELTA, users="person")
-    fitted(module, private, DataLoader(rows, batch_size=2), max_steps=1)
-    model = network()
-    expected = torch.zeros_like(flat(model))
-    for person in sorted(set(whose)):
-        mine = [place for place, owner in enumerate(whose) if owner == person]
-        loss = nn.functional.cross_entropy(model(features[mine]), labels[mine])
-        gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
-        expected += gradient * min(1.0, 0.2 / float(gradient.norm()))
-    assert float((flat(module) - flat(model) + 0.1 / count * expected).abs().max()) < 1e-6
-    assert with_fresh_noise(private.record().run) == run
 
 
 @pytest.mark.parametrize(

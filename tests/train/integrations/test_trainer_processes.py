@@ -1,7 +1,11 @@
-"""PrivateTrainer in several processes and after a kill: the training of one, with one noise, and every noisy step counted once."""
+"""PrivateTrainer in several processes and after a kill: the training of one; losses against the models' own, and the examples."""
 
+import difflib
 import os
+import runpy
 import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +15,16 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 import torch
+import transformers
 from forked_processes import flat_average, require_same, told, told_by
 from helpers import with_fresh_noise
-from small_models import DELTA, classifier, flat, padded, private, run_of, sentences
+from repository import ROOT
+from small_models import CLASSES, DELTA, SIZES, WORDS, classifier, flat, padded, private, run_of, sentences
 from torch import nn
-from transformers import AutoModelForSequenceClassification, TrainerCallback
 
 import lethe
 from lethe.errors import InputError
+from lethe.integrations.transformers.losses import criterion_of, labels_of, with_decoder_inputs
 
 STEPS, MODULE = 6, "test_trainer_processes"
 RUN = run_of(steps=STEPS, noise_multiplier=1.0, clip_norm=0.3)
@@ -103,7 +109,7 @@ def compared(folder: Path, *words: str, then: tuple[str, ...] = ()) -> list[list
         out = folder / f"out-{number}"
         assert {path.name for path in out.iterdir()} == {"checkpoint-2", "checkpoint-4", "checkpoint-6", "README.md"}
         assert "differential_privacy" in (out / "README.md").read_text()
-        saved: Any = AutoModelForSequenceClassification.from_pretrained(out / "checkpoint-6", dtype=torch.float64)
+        saved: Any = transformers.AutoModelForSequenceClassification.from_pretrained(out / "checkpoint-6", dtype=torch.float64)
         assert float((flat(saved) - alone["model"]).abs().max()) < 1e-6
     return ended[len(words) :]
 
@@ -151,7 +157,7 @@ def begun(folder: Path, **changes: Any) -> Any:
 
 
 def test_stopped_in_the_middle_it_ends_where_it_would_have_ended(tmp_path: Path) -> None:
-    class Stop(TrainerCallback):
+    class Stop(transformers.TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             if state.global_step == 4:
                 raise KeyboardInterrupt
@@ -191,3 +197,113 @@ def test_what_there_is_to_go_on_from(tmp_path: Path) -> None:
     assert with_fresh_noise(again.record().run) == run_of(steps=6)
     with pytest.raises(InputError, match="run: the checkpoint is not of run"):
         private(out, classifier(), sentences(), run=run_of(steps=7), save_strategy="steps").train(resume_from_checkpoint=True)
+
+
+B, T = 5, 7
+
+
+def bert(**changes: Any) -> Any:
+    return transformers.BertConfig(**{**SIZES, "num_labels": CLASSES, **changes})
+
+
+def t5() -> Any:
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2, "vocab_size": WORDS, "decoder_start_token_id": 0}
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
+
+
+def vit() -> Any:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    config = transformers.ViTConfig(image_size=4, patch_size=2, num_channels=1, num_labels=CLASSES, **sizes)
+    return transformers.ViTForImageClassification(config)
+
+
+def tokens() -> dict[str, torch.Tensor]:
+    return {"input_ids": torch.randint(1, WORDS, (B, T)), "attention_mask": torch.ones(B, T, dtype=torch.long)}
+
+
+def some(labels: torch.Tensor) -> torch.Tensor:
+    """Labels of which each record predicts another number."""
+    return torch.where(torch.arange(labels.shape[1]) < 1 + torch.arange(B)[:, None], labels, -100)
+
+
+def words() -> torch.Tensor:
+    return torch.randint(0, WORDS, (B, T))
+
+
+MODELS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, torch.Tensor]]]] = {
+    "masked language model": (lambda: transformers.BertForMaskedLM(bert()), lambda: {**tokens(), "labels": some(words())}),
+    "tokens": (lambda: transformers.BertForTokenClassification(bert()), lambda: {**tokens(), "labels": some(words() % CLASSES)}),
+    "classes": (lambda: transformers.BertForSequenceClassification(bert()), lambda: {**tokens(), "labels": torch.arange(B) % CLASSES}),
+    "numbers": (lambda: transformers.BertForSequenceClassification(bert(num_labels=1)), lambda: {**tokens(), "labels": torch.randn(B)}),
+    "many numbers": (
+        lambda: transformers.BertForSequenceClassification(bert(problem_type="regression")),
+        lambda: {**tokens(), "labels": torch.randn(B, CLASSES)},
+    ),
+    "many classes": (
+        lambda: transformers.BertForSequenceClassification(bert()),
+        lambda: {**tokens(), "labels": torch.randint(0, 2, (B, CLASSES)).float()},
+    ),
+    "pictures": (vit, lambda: {"pixel_values": torch.randn(B, 1, 4, 4), "labels": torch.arange(B) % CLASSES}),
+    "choices": (
+        lambda: transformers.BertForMultipleChoice(bert()),
+        lambda: {"input_ids": torch.randint(1, WORDS, (B, 4, T)), "labels": torch.arange(B) % 4},
+    ),
+    "answers": (
+        lambda: transformers.BertForQuestionAnswering(bert(num_labels=2)),
+        lambda: {**tokens(), "start_positions": torch.arange(B) % T, "end_positions": torch.tensor([1, 2, T, T + 3, 0])},
+    ),
+    "encoder and decoder": (t5, lambda: {**tokens(), "labels": some(words())}),
+}
+
+
+NOT_SMOOTHED = ("numbers", "many numbers", "many classes", "answers")  # by the Trainer
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    ("name", "smoothing"), [*((name, 0.0) for name in MODELS), *((name, 0.2) for name in MODELS if name not in NOT_SMOOTHED)]
+)
+def test_a_record_s_loss_is_the_trainer_s_of_the_record_alone(name: str, smoothing: float, tmp_path: Path) -> None:
+    make, batch_of = MODELS[name]
+    torch.manual_seed(0)
+    model, batch = make().eval(), batch_of()
+    args = transformers.TrainingArguments(str(tmp_path), use_cpu=True, label_smoothing_factor=smoothing, report_to="none")
+    trainer = transformers.Trainer(model=model, args=args)
+    arguments, labels = labels_of(batch, trainer.label_names)
+    losses = criterion_of(model, smoothing, None)(model(**with_decoder_inputs(model, arguments, labels)), labels)
+    for record in range(B):
+        alone = {key: part[record : record + 1] for key, part in batch.items()}
+        if smoothing and name == "encoder and decoder":  # the Trainer takes the labels away, and the model then needs its decoder's input
+            alone = with_decoder_inputs(model, alone, alone["labels"])
+        own: Any = trainer.compute_loss(model, alone)
+        if own.isnan():  # a mean of no answers: here both lie outside the text
+            assert name == "answers"
+            assert losses[record].item() < 3
+        else:
+            assert losses[record].item() == pytest.approx(own.item(), rel=2e-6)
+    assert losses.shape == (B,)
+    assert len({round(loss, 6) for loss in losses.tolist()}) > 1
+
+
+def test_the_private_script_differs_in_twelve_lines_at_most() -> None:
+    scripts = [ROOT.joinpath(f"examples/{name}.py").read_text().splitlines()[1:] for name in ("fine_tune", "fine_tune_privately")]
+    changed = [line for line in difflib.ndiff(*scripts) if line.startswith(("+ ", "- ")) and line[2:].strip()]
+    assert 3 <= len(changed) <= 12
+    new = [line for line in changed if line.startswith("+ ")]
+    assert any("epsilon=" in line for line in new)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("fine_tune", marks=pytest.mark.nightly(by_day="test_the_examples_run")), "fine_tune_privately"]
+)
+def test_the_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("datasets")
+    pytest.importorskip("sklearn")
+    script = ROOT.joinpath(f"examples/{name}.py").read_text().replace("num_train_epochs=10", "max_steps=2").replace("64, ", "16, ")
+    small = tmp_path / f"{name}.py"
+    small.write_text(script.replace('"intermediate_size": 128', '"intermediate_size": 16'))
+    monkeypatch.setattr(sys, "argv", [str(small), str(tmp_path / "out")])
+    names = runpy.run_path(str(small))
+    assert (tmp_path / "out" / "model.safetensors").exists()
+    assert names["trainer"].state.global_step == 2
+    assert "accuracy 0." in capsys.readouterr().out

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from helpers import make_run
-from how_many import by_night, examples
+from how_many import examples
 
 import lethe
 from lethe.errors import LedgerError, LetheError
@@ -105,19 +105,6 @@ def test_a_flipped_byte_of_the_file_is_found_or_changes_nothing(written, tmp_pat
         else:
             assert contents(str(file)) == rows, place
     assert noticed > times // 24
-
-
-def test_damaged_names_of_the_schema_are_told_as_damage(written, tmp_path) -> None:
-    """Where a name is no UTF-8 any more, the driver fails to tell of it."""
-    data, told, file = Path(written).read_bytes(), set[str](), tmp_path / "schema.sqlite"
-    start = data.index(b"CREATE TABLE")
-    for place in range(start, start + 2000, 1 if by_night() else 23):
-        file.write_bytes(data[:place] + bytes([data[place] | 0x80]) + data[place + 1 :])
-        try:
-            Ledger.open(file).show("patients")
-        except LetheError as error:
-            told.add(str(error).partition(":")[0])
-    assert "the ledger is damaged, and cannot be read" in told
 
 
 def test_a_row_that_an_index_of_the_file_contradicts_is_found(written, tmp_path) -> None:

@@ -166,7 +166,7 @@ def test_a_ledger_of_an_older_lethe_stays_in_its_journal_and_is_written(folder: 
     assert ledger.verify().entries == 3
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared(postgres) -> str:
     """A ledger with these roles; team B has reserved and settled, and reserved again (entries 4 to 7)."""
     psycopg = pytest.importorskip("psycopg")

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
 from helpers import make_run
@@ -70,28 +69,6 @@ def test_what_proves_nothing_has_no_price(guarantee, kind) -> None:
     for share in (0.0, 1e-9):
         with pytest.raises(InputError):
             price_of(guarantee, kind, share)
-
-
-def gaussian_delta(mu, epsilon):
-    """In the digits of mpmath."""
-    return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
-
-
-@pytest.mark.parametrize("delta", [1e-5, 1e-9])
-@pytest.mark.parametrize("mus", [[0.1] * 25, [0.01, 0.5, 1.3], list(np.geomspace(1e-4, 2.0, 30))], ids=["equal", "three", "many"])
-def test_sums_of_gaussian_releases_are_the_optimum(mus, delta) -> None:
-    """In 40 digits, from the normal law alone."""
-    budget, total = Budget(epsilon=50, delta=delta), Price(0, 0)
-    for mu in mus:
-        total += price_of(GDP(float(mu)), "gdp")
-    with mpmath.workdps(40):
-        mu = mpmath.sqrt(mpmath.fsum(mpmath.mpf(float(one)) ** 2 for one in mus))
-        low, high = mpmath.mpf(0), mpmath.mpf(60)
-        for _ in range(120):
-            middle = (low + high) / 2
-            low, high = (low, middle) if gaussian_delta(mu, middle) <= delta else (middle, high)
-    found = budget.guarantee_of(total).epsilon(delta)
-    assert high <= found <= high + mpmath.mpf(1e-9)
 
 
 @pytest.mark.sampled(2)

@@ -1,20 +1,16 @@
 """`ledger=` of trainings: reserved before a record is read, started before noise is drawn, settled with what was recorded."""
 
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 from helpers import make_run
 
 import lethe
-from lethe.calculus.correlated.matrices import as_matrix
-from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.errors import BudgetExceededError, CallbackWarning, InputError, LedgerError, LetheError
 from lethe.ledger import Budget, Ledger, Spending, spending
 
 torch = pytest.importorskip("torch")
 
-from doors import arguments, fit_linear  # noqa: E402
+from doors import fit_linear  # noqa: E402
 from torch import nn  # noqa: E402
 
 from lethe.train import Callback, PrivacyEngine, TrainOptions, fit  # noqa: E402  # without torch there is nothing to import
@@ -254,25 +250,6 @@ def test_a_reservation_that_was_made_before_pays_for_one_training_and_not_for_tw
     with pytest.raises(BudgetExceededError, match="more than was reserved"):
         fit_linear(run_of(noise_multiplier=10.0), features, targets, classes=2, ledger=paid)
     assert states(ledger) == ["started"]
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("named", [True, False])
-def test_a_training_with_correlated_noise_costs_one_gaussian_of_its_strategy(ledger, named: bool) -> None:
-    """By the definition alone: mu is 2 sens(C)/z where a record is replaced; the filter adds up the squares."""
-    run = make_run(noise={"kind": "banded_toeplitz", "coefficients": [1.0, 0.5]}, release="all", clip_norm=1.0, noise_multiplier=20.0)
-    square = (2.0 * sensitivity(as_matrix(run.noise.strategy(run.total_steps)), run.steps_per_pass) / run.noise_multiplier) ** 2
-    assert ledger.terms("patients").budget.kind == "gdp"
-    data = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
-    own = {"ledger": Spending(ledger, "patients")} if named else {}
-    tensors = torch.tensor(data[0], dtype=torch.float32), torch.tensor(data[1])
-    with nullcontext() if named else spending(ledger, "patients"):
-        fit_linear(run, *data, classes=2, **own)
-        for release in ("all", "last"):
-            fit(nn.Linear(3, 2), LOSS, tensors, run.replace(release=release), **arguments(own))
-    assert states(ledger) == ["settled"] * 3
-    for line in ledger.show("patients").lines:
-        assert square * (1 - 1e-12) <= line.price.cost / 2**80 <= square * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("by_hand", [False, True])

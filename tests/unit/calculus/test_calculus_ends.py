@@ -51,6 +51,7 @@ def test_a_tiny_mu_is_no_perfect_privacy() -> None:
     assert concentrated_rho(GDP(TINY)) > 0.0
     assert conversions.gdp_rho(0.0) == 0.0
     assert conversions.gdp_rho(math.inf) == math.inf
+    assert 0.045 <= conversions.gdp_rho(0.3) <= 0.045 * (1.0 + 1e-12)
     composed = together([(GDP(TINY), 2), (ZCDP(1e-310), 1)])
     assert composed.delta(0.0) > 0.0
     assert together([(GDPMixture((TINY, 0.0), (0.5, 0.5)), 3)]).delta(0.0) > 0.0
