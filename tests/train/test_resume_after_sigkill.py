@@ -61,7 +61,8 @@ def killed_until_finished(folder: Path, how: str, name: str, chance: random.Rand
     raise AssertionError("it did not end")
 
 
-NIGHTLY = [
+DESIGNS = ["cyclic", "shuffled_once", "shuffled", "random_allocation", "poisson", "averaged_shuffled"]
+NIGHTLY = [pytest.param(*case, marks=pytest.mark.nightly) for case in (*product(["fit"], DESIGNS), ("loop", "shuffled"))]
     *product(["fit"], ["cyclic", "shuffled_once", "shuffled", "random_allocation", "poisson", "averaged_shuffled"]),
     ("loop", "shuffled"),
 ]
