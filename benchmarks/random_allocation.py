@@ -4,6 +4,7 @@ python benchmarks/random_allocation.py [--repeat 3]
 """
 
 import argparse
+import math
 import statistics
 import time
 
@@ -48,6 +49,7 @@ def main() -> None:
         "batches a pass", "passes", "noise", "Poisson, dp_accounting", "Poisson, Lethe", "random allocation", "seconds", "of dp_accounting"
     )
     for slots, passes, noise in track(SHAPES, transient=True):
+        allocated, rival = math.nan, math.nan
         ours: list[float] = []
         theirs: list[float] = []
         for count in range(repeat):

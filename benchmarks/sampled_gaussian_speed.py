@@ -23,7 +23,7 @@ from rich.table import Table
 
 from lethe.calculus.privacy_losses.distributions import compose_losses
 from lethe.calculus.sampled.gaussian import SampledGaussian, sampled_factors
-from lethe.calculus.sampled.profiles import step_losses
+from lethe.calculus.sampled.profiles import SampledStep, step_losses
 from lethe.calculus.sampled.renyi import ORDERS, Relation, renyi_values
 
 PROBABILITY, RIVAL_LEVELS, REPEATS = 0.01, 40, 5
@@ -64,7 +64,7 @@ def _losses_table() -> Table:
     }
     for probability, noise, steps, interval in LOSSES:
         for relation, neighbours in relations.items():
-            ours = partial(step_losses, probability, noise, relation, "poisson", interval, 1e-23)
+            ours = partial(step_losses, [SampledStep(probability, noise, relation, "poisson")], interval, 1e-23)
             rival = partial(
                 from_gaussian_mechanism,
                 noise,

@@ -63,14 +63,9 @@ def killed_until_finished(folder: Path, how: str, name: str, chance: random.Rand
 
 DESIGNS = ["cyclic", "shuffled_once", "shuffled", "random_allocation", "poisson", "averaged_shuffled"]
 NIGHTLY = [pytest.param(*case, marks=pytest.mark.nightly) for case in (*product(["fit"], DESIGNS), ("loop", "shuffled"))]
-    *product(["fit"], ["cyclic", "shuffled_once", "shuffled", "random_allocation", "poisson", "averaged_shuffled"]),
-    ("loop", "shuffled"),
-]
 
 
-@pytest.mark.parametrize(
-    ("how", "name"), [("loop", "random_allocation"), *(pytest.param(*case, marks=pytest.mark.nightly) for case in NIGHTLY)]
-)
+@pytest.mark.parametrize(("how", "name"), [("loop", "random_allocation"), *NIGHTLY])
 def test_killed_at_random_times(tmp_path: Path, how: str, name: str) -> None:
     """All iterates are released; test_resume.py has kills of every kind, also where the last one is, without their processes."""
     kills = killed_until_finished(tmp_path, how, name, random.Random(len(how + name)))
