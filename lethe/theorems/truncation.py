@@ -127,8 +127,7 @@ def require_room(run: Run, delta: float) -> None:
     slack = truncation_slack(run)
     if slack > 0.0 and not delta > slack:
         raise InputError(
-            f"delta: got {delta:g}; there is no epsilon at this delta: the cap of {run.batches.cap} records on a batch alone costs "
-            f"{slack:.4g}, where it is not counted within each step.",
+            f"delta: got {delta:g}; the cap of {run.batches.cap} records on a batch alone costs {slack:.4g}.",
             source=f"batches.truncate_at = {run.batches.cap}, nominal size {run.batch_size}, {run.total_steps} steps",
             remedy="raise truncate_at, or drop it: TrainOptions(physical_size=64) bounds the memory and costs nothing.",
         )

@@ -16,7 +16,7 @@ from lethe.theorems.steps import step_constants
 
 SMOOTH = {"kind": "smooth", "smoothness": 1.0, "gradient_bound": 0.5}
 LINEAR = {"kind": "generalised_linear", "weak_convexity": 0.0, "smoothness": 1.0}
-ANY_METHOD = {"balls-in-bins", "composition", "sampled-gaussian", "budget-filter"}
+ANY_METHOD = {"balls-in-bins", "composition", "random-allocation", "sampled-gaussian", "budget-filter"}
 
 
 def clipped(**changes: Any) -> lethe.Run:
