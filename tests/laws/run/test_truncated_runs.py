@@ -71,8 +71,10 @@ def test_no_epsilon_where_the_cap_alone_costs_delta(verb: Any) -> None:
 @given(cap=st.integers(14, 60), more=st.integers(1, 20), release=st.sampled_from(["all", "last"]))
 def test_a_cap_never_makes_a_release_more_private_than_a_larger_one(cap: int, more: int, release: Any) -> None:
     runs = [make_cut_run(at, lethe.batches.Poisson, steps=5, release=release) for at in (cap, cap + more, None)]
-    epsilons = [lethe.certify(run, DELTA).epsilon for run in runs]
-    assert epsilons == sorted(epsilons, reverse=True)
+    tight, wide, never = (lethe.certify(run, DELTA).epsilon for run in runs)
+    rounding = 1.0 - 1e-9  # where a cut hardly ever happens, its bound differs from that without in the twelfth digit
+    assert tight >= wide * rounding
+    assert wide >= never * rounding
 
 
 @pytest.mark.sampled(1)
