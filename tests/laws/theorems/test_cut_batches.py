@@ -288,6 +288,7 @@ def test_the_bound_of_a_cut_pass_is_its_formula(relation: Neighbours) -> None:
     """With gradients that never change two bins, one of them full, are a law on the plane: what is added is not one per cent less."""
     bins, full, levels = BallsInBinsGaussian(mus=(1.0,), counts=(2,), relation=relation), 0.05, np.array(EPSILONS)
     cut = TruncatedAllocation(bins=bins, full=full)
+    assert cut.delta(0.5) == max(float(deltas[0]) for deltas in cut.directed_deltas(np.array([0.5])))
     said, expected = (np.hstack([each.directed_deltas(levels[[at]]) for at in range(levels.size)]) for each in (cut, bins))  # alone: exact
     replaced = relation != "add_or_remove"
     for weight, costs in ((0.1, (1.0, 2.0)), (0.005, (2.0, 2.0))):
