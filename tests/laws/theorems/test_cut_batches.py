@@ -3,7 +3,6 @@
 import math
 from fractions import Fraction
 from itertools import product
-from math import comb
 from typing import Any
 
 import numpy as np
@@ -235,7 +234,8 @@ def test_the_chances_of_a_full_batch_are_exact_and_rounded_outward(records: int,
     full = tail(least, chance, cap)
     counts = [least, records] if relation == "add_or_remove" else [least]
     kept = [
-        sum(comb(m, k) * chance**k * (1 - chance) ** (m - k) * chance * Fraction(cap, k + 1) for k in range(cap, m + 1)) for m in counts
+        sum(math.comb(m, k) * chance**k * (1 - chance) ** (m - k) * chance * Fraction(cap, k + 1) for k in range(cap, m + 1))
+        for m in counts
     ]
     if found is None:
         assert full < Fraction(1, 10**280) or max(kept) > full * (1 - Fraction(1, 10**7))

@@ -17,6 +17,7 @@ from lethe.calculus.any_guarantee import Composition
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.sampling import RandomAllocationTheorem
+from lethe.theorems.truncation import full_bins
 
 Array = NDArray[np.float64]
 STEP = 2e-3
@@ -137,3 +138,12 @@ def test_what_is_cut_is_paid_for_at_every_step() -> None:
 def test_it_refuses_other_runs(change: dict[str, Any]) -> None:
     run = a_run(3, 1.0, steps=3).replace(**change)
     assert any(finding.status == "fails" for finding in RandomAllocationTheorem().examine(run))
+
+
+@pytest.mark.parametrize(("relation", "others"), [("zero_out", 39), ("replace_one", 39), ("add_or_remove", 40)])
+def test_the_chance_that_others_fill_a_batch_is_exact_and_rounded_up(relation: Any, others: int) -> None:
+    batches = lethe.batches.RandomAllocation(10, truncate_at=18)
+    found = full_bins(a_run(4, 1.0, passes=2, records=40, batches=batches, neighbours=relation))
+    exact = sum(math.comb(others, k) * 3 ** (others - k) for k in range(18, others + 1)) / 4**others
+    assert found is not None
+    assert exact <= found <= exact * (1.0 + 1e-6)
