@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 from itertools import product
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -234,8 +235,7 @@ def test_the_chances_of_a_full_batch_are_exact_and_rounded_outward(records: int,
     full = tail(least, chance, cap)
     counts = [least, records] if relation == "add_or_remove" else [least]
     kept = [
-        sum(math.comb(m, k) * chance**k * (1 - chance) ** (m - k) * chance * Fraction(cap, k + 1) for k in range(cap, m + 1))
-        for m in counts
+        sum(comb(m, k) * chance**k * (1 - chance) ** (m - k) * chance * Fraction(cap, k + 1) for k in range(cap, m + 1)) for m in counts
     ]
     if found is None:
         assert full < Fraction(1, 10**280) or max(kept) > full * (1 - Fraction(1, 10**7))
@@ -288,7 +288,6 @@ def test_the_bound_of_a_cut_pass_is_its_formula(relation: Neighbours) -> None:
     """With gradients that never change two bins, one of them full, are a law on the plane: what is added is not one per cent less."""
     bins, full, levels = BallsInBinsGaussian(mus=(1.0,), counts=(2,), relation=relation), 0.05, np.array(EPSILONS)
     cut = TruncatedAllocation(bins=bins, full=full)
-    assert cut.delta(0.5) == max(float(deltas[0]) for deltas in cut.directed_deltas(np.array([0.5])))
     said, expected = (np.hstack([each.directed_deltas(levels[[at]]) for at in range(levels.size)]) for each in (cut, bins))  # alone: exact
     replaced = relation != "add_or_remove"
     for weight, costs in ((0.1, (1.0, 2.0)), (0.005, (2.0, 2.0))):

@@ -15,6 +15,7 @@ from scipy import special
 import lethe
 from lethe.calculus.any_guarantee import Composition
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
+from lethe.calculus.balls_in_bins.truncated import TruncatedAllocation
 from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.sampling import RandomAllocationTheorem
 from lethe.theorems.truncation import full_bins
@@ -147,3 +148,8 @@ def test_the_chance_that_others_fill_a_batch_is_exact_and_rounded_up(relation: A
     exact = sum(math.comb(others, k) * 3 ** (others - k) for k in range(18, others + 1)) / 4**others
     assert found is not None
     assert exact <= found <= exact * (1.0 + 1e-6)
+
+
+def test_the_delta_of_a_cut_pass_is_that_of_its_larger_direction() -> None:
+    cut = TruncatedAllocation(bins=BallsInBinsGaussian(mus=(1.0,), counts=(2,), relation="zero_out"), full=0.05)
+    assert cut.delta(0.5) == max(float(deltas[0]) for deltas in cut.directed_deltas(np.array([0.5])))
