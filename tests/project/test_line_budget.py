@@ -9,28 +9,28 @@ BUDGET = {
     "accounting": 2_300,
     "audit": 3_000,
     "calculus": 5_500,
-    "certificates": 2_400,
+    "certificates": 2_450,
     "cli": 1_250,
     "documents": 650,
     "errors": 350,
-    "estimators": 7_450,
+    "estimators": 7_900,
     "features": 50,
     "heavy_tailed": 3_000,
     "influence": 800,
-    "integrations": 3_050,
+    "integrations": 3_450,
     "jobs": 2_200,
     "ledger": 2_050,
-    "mechanisms": 2_600,
+    "mechanisms": 2_900,
     "noise_allocation": 2_100,
     "partitions": 1_300,
-    "report": 2_300,
-    "run": 3_640,
+    "report": 2_350,
+    "run": 3_750,
     "studio": 1_050,
-    "theorems": 6_880,
-    "train": 12_250,
+    "theorems": 7_000,
+    "train": 13_050,
     "utility": 200,
 }
-LINES, FILES, TESTS = 65_780, 450, 55_800
+LINES, FILES, TESTS = 68_200, 465, 58_000
 
 
 def lines_of(folder: str) -> Counter[str]:
