@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BeforeValidator, Field
 
+from lethe.calculus.rounding import raised
 from lethe.documents.specification import Missing
 from lethe.errors import InputError
 from lethe.run.batches import Batches
@@ -134,6 +135,23 @@ def refuse_filtering(batches: Batches, noise_at: NoiseAt, *, release: Release, a
         )
 
 
+def refuse_selecting(clip_norm: float | None, noise_at: NoiseAt, *, release: Release, correlated: bool) -> None:
+    """Refuse a sparse selection unless every iterate counts as released, with clipped gradients and noise of its own at every step."""
+    if clip_norm is None or release != "all" or noise_at != "every_step" or correlated:
+        raise InputError(
+            f"sparse_selection: got clip_norm = {clip_norm}, release = {release}, noise_at = {noise_at}"
+            f"{' and correlated noise' if correlated else ''}; rows that are not selected get no noise, so each step must pay for itself.",
+            source="sparse_selection",
+            remedy="set clip_norm, release: all and noise_at: every_step, and noise: null.",
+        )
+
+
+def selection_multipliers(multiplier: float, share: float) -> tuple[float, float]:
+    r"""$z_1 = z/\sqrt s$ of the choice of rows and $z_2 = z/\sqrt{1-s}$ of the gradients, rounded up: $1/z_1^2+1/z_2^2 \le 1/z^2$."""
+    rows, gradients = raised([multiplier / math.sqrt(share), multiplier / math.sqrt(1.0 - share)], 2.0**-50)
+    return float(rows), float(gradients)
+
+
 def run_document(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The document of a run; of passes and steps only the one that is set, and of the fields that few runs have those that are set."""
     rare = {
@@ -142,6 +160,7 @@ def run_document(fields: Mapping[str, Any]) -> dict[str, Any]:
         "pass_weights": schedule_document(fields["pass_weights"]),
         "noise_budget": fields["noise_budget"],
         "noise": None if fields["noise"] is None else fields["noise"].to_document(),
+        "sparse_selection": fields["sparse_selection"],
         "seeded": fields["seeded"] or None,
         "unit": None if fields["unit"] == "record" else fields["unit"],
         "precision": None if fields["precision"] is None else fields["precision"].to_document(),

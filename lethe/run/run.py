@@ -61,6 +61,9 @@ class Run(StoredSpecification):
             checkpoint kept for its score, or an optimiser's state leaves the training. "all": every iterate may be seen.
         neighbours: "add_or_remove": one record is there or not, of a design in which that moves no other; "zero_out", "replace_one": one
             is changed (into one without gradient, into another), with n public. None: add_or_remove, else zero_out; in files replace_one.
+        sparse_selection: None, or the share in (0, 1) of each step's privacy $1/z_t^2$ that goes to the choice of the rows of large tables
+            which get noise and a step at all (`lethe.train.SparseSelection`): the choice has noise $z_t/\sqrt{\text{share}}$ relative to a
+            record's map of rows, the gradients $z_t/\sqrt{1-\text{share}}$ relative to C. Needs release: all.
         seeded: True: noise or secret batches came from a seed or generator that somebody chose, so that whoever has it can make them
             again: no release. False claims that all was drawn fresh and is known to nobody.
         precision: of the stored iterates, whose rounding counts where only the last is released; None: they are declared to be exact.
@@ -90,6 +93,7 @@ class Run(StoredSpecification):
     regulariser: Annotated[InstanceOf[Regulariser] | tuple[InstanceOf[Regulariser], ...] | None, BeforeValidator(parse_regulariser)] = None
     release: Release
     neighbours: Annotated[Neighbours, BeforeValidator(usual)] = Field(default=cast(Neighbours, None), validate_default=True)
+    sparse_selection: float | None = Field(default=None, gt=0, lt=1)
     seeded: bool = False
     unit: Unit = "record"
     precision: Annotated[InstanceOf[Precision] | None, BeforeValidator(parse_precision)] = None
@@ -112,6 +116,8 @@ class Run(StoredSpecification):
             fields.refuse_no_weight(self._expanded("pass_weights", self.pass_weights, self.steps_per_pass))
         if self.noise_budget is not None:
             fields.refuse_filtering(self.batches, self.noise_at, release=self.release, averaged=self.pass_weights is not None)
+        if self.sparse_selection is not None:
+            fields.refuse_selecting(self.clip_norm, self.noise_at, release=self.release, correlated=self.noise is not None)
         fields.refuse_relation(self.loss, self.neighbours, differences_only=self.bounds_differences_only)
         return self
 
@@ -147,8 +153,8 @@ class Run(StoredSpecification):
     @property
     def record_bound(self) -> float:
         """The largest norm one record's gradient has in the sum: the smaller of clip_norm and the loss's bound, where that can be true."""
-        if self.clip_norm is None or self._impossible_bound or self.clip_method not in SHORTENING:
-            return self.clip_bound
+        if self.clip_norm is None or self._impossible_bound or self.clip_method not in SHORTENING or self.sparse_selection is not None:
+            return self.clip_bound  # a map of rows has norm C whatever the gradient's is
         return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
 
     @property
@@ -159,6 +165,7 @@ class Run(StoredSpecification):
         two gradients no further apart, so it remains one where the batches are of exact size and the other record takes the same place.
         """
         together = self.batches.exact_size and self.neighbours == "replace_one" and self.clip_method in SHORTENING
+        together = together and self.sparse_selection is None
         bound = min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
         return bound if together and self._impossible_bound else self.record_bound
 

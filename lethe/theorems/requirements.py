@@ -30,7 +30,8 @@ def gradient_bound(run: Run) -> Finding:
         return holds_by_declaration("gradient bound", f"{run.loss.summary}: {what}{kept})", evidence=run.loss.evidence)
     if run.clip_norm is not None and run.record_bound == run.clip_norm:
         idle = "" if run.clips else ", which never acts: no gradient of the loss is longer"
-        return holds("gradient bound", f"clip_norm: every record's gradient is {_bounded(run)} norm {run.clip_norm:g}{idle}")
+        rows = "" if run.sparse_selection is None else "; with its map of rows, which has its share of the noise, it counts as one vector"
+        return holds("gradient bound", f"clip_norm: every record's gradient is {_bounded(run)} norm {run.clip_norm:g}{idle}{rows}")
     what = f"{run.loss.summary}: every record's gradient has norm <= {run.record_bound:.6g}"
     if run.clip_norm is not None:
         times = run.clip_bound / run.record_bound

@@ -23,6 +23,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.train.clip.isolated import Losses, gradient_of, records_of, rows_of
 from lethe.train.clip.kept_state import Attributes, digests
 from lethe.train.clip.parts.part import ParameterGradients
+from lethe.train.clip.row_sums import added, of_rows
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
 
 _DROPOUTS = {
@@ -34,6 +35,8 @@ _DROPOUTS = {
     functional.feature_alpha_dropout,
     torch.dropout,
 }
+# A record's gradient of so many numbers is kept by its rows.
+_LARGE = 2**20
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _LIKE = {torch.rand_like, torch.randn_like, torch.randint_like}
 _SHAPED = {torch.rand, torch.randn}
@@ -167,7 +170,8 @@ class Look:
 
     def _alone(self, rows: Any, *, own: bool = False) -> tuple[Gradient, Tensor]:
         copied = rows_of(rows, [0])  # the function may write into what it is given
-        return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied, own=own))
+        gradients, losses = self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied, own=own))
+        return {parameter: _by_rows(gradient) for parameter, gradient in gradients.items()}, losses
 
     def same_draws(self, records: int, computed: Callable[[], Any], *, side_by_side: bool = False) -> Any:
         """What is computed where each record is given the draws of one."""
@@ -206,7 +210,9 @@ class Look:
         gradient, _ = self._before[record]
         whole = _norm(gradient.values())
         for parameter, alone in gradient.items() if whole < float("inf") else ():
-            error, size = _norm([other(parameter).reshape(alone.shape) - alone]), _norm([alone])
+            there = other(parameter)
+            there = there if there.is_sparse else _by_rows(there.reshape(alone.shape))
+            error, size = _norm([added(there, -alone)]), _norm([alone])
             alike = 10 * ALLOWED_IN_SHAPE[parameter.dtype]
             if not error <= (alike if precision is None else ALLOWED[coarser(parameter.dtype, precision)]) * (size + 0.01 * whole):
                 return self._names[parameter], error, size
@@ -304,4 +310,13 @@ def _differing(records: Sequence[int], there: Tensor, alone: Tensor, losses: Ten
 
 
 def _norm(tensors: Any) -> float:
-    return float(torch.stack([tensor.double().norm() for tensor in tensors]).norm())
+    dense = [tensor.coalesce().values() if tensor.is_sparse else tensor for tensor in tensors]
+    return float(torch.stack([torch.linalg.vector_norm(tensor, dtype=torch.float64) for tensor in dense]).norm())
+
+
+def _by_rows(gradient: Tensor) -> Tensor:
+    """A record's gradient in a large table by the rows that it looks up; any other as it is."""
+    if gradient.dim() != 2 or gradient.numel() < _LARGE:
+        return gradient
+    rows = (gradient != 0).any(1).nonzero()[:, 0]
+    return gradient if len(rows) > len(gradient) // 4 else of_rows(rows, gradient[rows], len(gradient))

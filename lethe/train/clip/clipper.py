@@ -81,6 +81,8 @@ class Clipper:
         margin: the share of C that is left for what float64 may put the sums off, see `margin_of`.
         gradient_memory: how many bytes the gradients of a batch's records may take at a time, beside what the backward pass has let go
             of by then; 0: none is kept. None: 8 MiB, on a GPU 64.
+        contributing: tables whose sums are taken by their rows, with a last column more: what the records, each of at most this norm,
+            contribute to the row.
 
     Attributes:
         groups: of parameters.
@@ -103,6 +105,7 @@ class Clipper:
         isolation: str = "checked",
         margin: float = 0.0,
         gradient_memory: int | None = None,
+        contributing: Mapping[nn.Parameter, float] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
@@ -121,7 +124,7 @@ class Clipper:
         self.groups, self.method = as_groups(clip_norm), METHODS[method]
         self.ways: set[str] = set()
         self.checked = False
-        self._sums = ClippedSums(shorter(self.groups, margin), self.method)
+        self._sums = ClippedSums(shorter(self.groups, margin), self.method, contributing)
         fast = [Way(FAST, layout) for layout in LAYOUTS]
         self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
         self._keeps = len(self.groups) == 1 or self.method.enlarges  # all gradients until the end of a batch
@@ -229,11 +232,15 @@ class Clipper:
         self.ways.add(way.name)
         return losses
 
-    def take(self) -> dict[nn.Parameter, Tensor]:
-        """The sums since the last `take`, float64, for every trained parameter, 0 where nothing came; starts anew."""
+    def take(self, *, rows: bool = False) -> dict[nn.Parameter, Tensor]:
+        """The sums since the last `take`, float64, for every trained parameter, 0 where nothing came; starts anew.
+
+        `rows`: those of large tables may come by the rows that were looked up, as `lethe.train.clip.row_sums.row_sum`.
+        """
         if not self._sums.sums and self._gradients.survey():
             self._refuse_ungrouped()
-        return self._sums.take(list(self._gradients.names))
+        sums = self._sums.take(list(self._gradients.names))
+        return sums if rows else {parameter: total.to_dense() if total.is_sparse else total for parameter, total in sums.items()}
 
     def _refuse_ungrouped(self) -> None:
         for name in self._gradients.names.values():

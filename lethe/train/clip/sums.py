@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clip.groups import Group, Method, group_of
-from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients, as_token_rows
+from lethe.train.clip.row_sums import added, of_rows
 
 # How much a computed squared norm may lie below the square of what is added, in eps: 44 where it is a product of two sums of squares
 # (`squares_of`), or where what is formed for the sum is brought to what was measured, 22 each; 4 for the roundings of the weight and of
@@ -29,8 +30,8 @@ _SMALL = 2**14
 class ClippedSums:
     r"""$\sum_i w_i \nabla \ell_i$ with $\|w_i \nabla \ell_i\| \le C$, in each group of parameters by its own norm."""
 
-    def __init__(self, groups: Sequence[Group], method: Method) -> None:
-        self._groups, self._method = groups, method
+    def __init__(self, groups: Sequence[Group], method: Method, contributing: Mapping[nn.Parameter, float] | None = None) -> None:
+        self._groups, self._method, self._contributing = groups, method, contributing or {}
         self._places: dict[str, int] = {}
         self.sums: dict[nn.Parameter, Tensor] = {}  # since the last `take`
         self.largest: Tensor | None = None  # of the squared norms of all records that could be measured; -1: of none; None: no records
@@ -41,13 +42,13 @@ class ClippedSums:
     ) -> None:
         """Add a batch. Losses and counted have shape (B,); a record whose loss is not finite adds nothing."""
         if len(self._groups) == 1:
-            groups = [_measured(parts, losses)]
+            groups = [_measured(parts, losses, self._contributing)]
             whole = groups[0].squared
         else:
             members: list[dict[nn.Parameter, ParameterGradients]] = [{} for _ in self._groups]
             for parameter, part in parts.items():
                 members[self._place(names[parameter])][parameter] = part
-            groups = [_measured(of_group, losses) for of_group in members]
+            groups = [_measured(of_group, losses, self._contributing) for of_group in members]
             whole = torch.stack([group.squared for group in groups]).sum(0)
         told, kept = whole + losses, None
         if counted is not None or not math.isfinite(told.sum().item()):  # the only question to the device
@@ -60,14 +61,14 @@ class ClippedSums:
         added: dict[nn.Parameter, Tensor] = {}
         for limit, group in zip(self._groups, groups, strict=True):
             factors = clip_weights(group.squared, limit, self._method, numbers=group.numbers, dtype=group.dtype, whole=whole)
-            group.give(factors if kept is None else torch.where(kept, factors, 0.0), added)
+            group.give(factors if kept is None else torch.where(kept, factors, 0.0), added, self._contributing)
         # All at once: a batch that failed half-way and is tried again must not count a record twice.
         self._note(added, whole if kept is None else torch.where(kept, whole, -1.0))
 
     def arriving(self, names: Mapping[nn.Parameter, str], counted: Tensor | None) -> Arriving:
         """For a batch whose groups are added as their gradients arrive."""
         places = {parameter: self._place(name) for parameter, name in names.items()}
-        return Arriving(self._groups, self._method, places, counted)
+        return Arriving(self._groups, self._method, places, counted, self._contributing)
 
     @torch.no_grad()
     def add_arrived(self, arrived: Arriving, losses: Tensor) -> bool:
@@ -97,11 +98,14 @@ class ClippedSums:
             self.sums = _together(before, self.sums)
 
     def take(self, trained: Sequence[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
-        """The sums for every trained parameter, float64, 0 where nothing came; starts anew."""
+        """The sums for every trained parameter, float64, 0 where nothing came, some by their rows; starts anew."""
         sums, self.sums = self.sums, {}
         ordered = dict[nn.Parameter, Tensor]()  # as the model has them, whichever way they came: noise is drawn in this order
         for parameter in trained:
             total = sums.pop(parameter, None)
+            if total is None and parameter in self._contributing:
+                rows = torch.zeros(0, dtype=torch.int64, device=parameter.device)
+                total = of_rows(rows, torch.zeros(0, parameter.shape[1] + 1, dtype=torch.float64, device=parameter.device), len(parameter))
             ordered[parameter] = torch.zeros_like(parameter.detach(), dtype=torch.float64) if total is None else total
         if sums:
             raise InputError(
@@ -127,8 +131,15 @@ class Arriving:
     `places` says the group of each parameter; `squares` and `sums` are of the groups that are complete.
     """
 
-    def __init__(self, groups: Sequence[Group], method: Method, places: Mapping[nn.Parameter, int], counted: Tensor | None) -> None:
-        self._groups, self._method, self.places, self.counted = groups, method, places, counted
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        method: Method,
+        places: Mapping[nn.Parameter, int],
+        counted: Tensor | None,
+        contributing: Mapping[nn.Parameter, float],
+    ) -> None:
+        self._groups, self._method, self.places, self.counted, self._contributing = groups, method, places, counted, contributing
         self.squares: dict[int, Tensor] = {}
         self.sums: dict[nn.Parameter, Tensor] = {}
 
@@ -139,9 +150,9 @@ class Arriving:
             return
         if place in self.squares:
             raise ReopenedError
-        group = _measured(parts)
+        group = _measured(parts, contributing=self._contributing)
         weights = clip_weights(group.squared, self._groups[place], self._method, numbers=group.numbers, dtype=group.dtype)
-        group.give(weights if self.counted is None else torch.where(self.counted, weights, 0.0), self.sums)
+        group.give(weights if self.counted is None else torch.where(self.counted, weights, 0.0), self.sums, self._contributing)
         self.squares[place] = group.squared
 
 
@@ -155,12 +166,15 @@ class _Measured(NamedTuple):
     numbers: int
     dtype: torch.dtype
 
-    def give(self, weights: Tensor, sums: dict[nn.Parameter, Tensor]) -> None:
-        """Note the weighted sum of each parameter."""
+    def give(self, weights: Tensor, sums: dict[nn.Parameter, Tensor], contributing: Mapping[nn.Parameter, float]) -> None:
+        """Note the weighted sum of each parameter, and what records contribute to the rows of those that are in `contributing`."""
         for parameters, part in self.parts:
+            if parameters[0] in contributing:
+                sums[parameters[0]] = as_token_rows(part).contributing(weights, contributing[parameters[0]])
+                continue
             total = part.weighted(weights)
             if len(parameters) == 1:
-                sums[parameters[0]] = total.view(parameters[0].shape)
+                sums[parameters[0]] = total if total.is_sparse else total.view(parameters[0].shape)
                 continue
             first = 0
             for parameter in parameters:
@@ -168,7 +182,9 @@ class _Measured(NamedTuple):
                 first += parameter.numel()
 
 
-def _measured(parts: Mapping[nn.Parameter, ParameterGradients], losses: Tensor | None = None) -> _Measured:
+def _measured(
+    parts: Mapping[nn.Parameter, ParameterGradients], losses: Tensor | None = None, contributing: Collection[nn.Parameter] = ()
+) -> _Measured:
     """A group; given the records' losses, it may have no parameters."""
     joined: list[tuple[list[nn.Parameter], ParameterGradients]] = []
     small: dict[torch.dtype, tuple[list[nn.Parameter], list[Tensor]]] = {}
@@ -176,7 +192,7 @@ def _measured(parts: Mapping[nn.Parameter, ParameterGradients], losses: Tensor |
     for parameter, part in parts.items():
         numbers += parameter.numel()
         dtype = dtype if part.dtype == torch.float64 else part.dtype
-        if isinstance(part, MaterialisedGradients) and parameter.numel() <= _SMALL:
+        if isinstance(part, MaterialisedGradients) and parameter.numel() <= _SMALL and parameter not in contributing:
             members, rows = small.setdefault(part.dtype, ([], []))
             members.append(parameter)
             rows.append(part.gradients if part.gradients.dim() == 2 else part.gradients.flatten(1))
@@ -220,6 +236,8 @@ def clip_weights(
 
 def _together(one: dict[nn.Parameter, Tensor], other: dict[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
     """The sums of both; those of the first may be written to."""
-    if both := [parameter for parameter in other if parameter in one]:
+    rows = {parameter: added(one[parameter], total) for parameter, total in other.items() if parameter in one and total.is_sparse}
+    rows |= {parameter: added(total, other[parameter]) for parameter, total in one.items() if parameter in other and total.is_sparse}
+    if both := [parameter for parameter in other if parameter in one and parameter not in rows]:
         torch._foreach_add_([one[parameter] for parameter in both], [other[parameter] for parameter in both])  # pyright: ignore[reportPrivateImportUsage]
-    return other | one
+    return other | one | rows

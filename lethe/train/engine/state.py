@@ -21,6 +21,7 @@ from lethe.train.data.sources import fields_of, mapping_of
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.fitted import Diagnostics
 from lethe.train.network.batch_losses import units_of
+from lethe.train.network.optimizers import usable_by
 from lethe.train.network.steps import NoisySums
 from lethe.train.network.trainer import Trainer
 
@@ -44,9 +45,11 @@ class LoopState:
         self._clipper, self._stream, self._workers, self._kept = trainer.clipper, trainer.stream, trainer.workers, trainer.kept
         self._average, self._source, self._recorder = trainer.average, trainer.source, trainer.recorder
         self._device, self._fields = trainer.device, fields_of(trainer.source)
-        self._noisy, self._parameters = NoisySums(trainer.run, trainer.noise), list(trainer.named.values())
+        self._noisy = NoisySums(trainer.run, trainer.noise, None, trainer.options.sparse_selection, trainer.named)
+        self._parameters = list(trainer.named.values())
         trainer.begin("optimizer.step()")
         self.resumed, self._held = trainer.done, trainer.held
+        self._optimizer = optimizer
         self._guard = StepGuard(optimizer, trainer, self._stepped)
         self._delivered: Any = None
         self._batch: LoadedBatch | None = None
@@ -199,9 +202,12 @@ class LoopState:
         if (noisy := self._trainer.step_sums(batch)) is None:
             self._guard.partial = True
             return
-        trained = [parameter for parameter in self._parameters if parameter in noisy]  # without those that are frozen for a while
-        self._trainer.note(batch, self._noisy(batch.step, [noisy[parameter] for parameter in trained]))
-        self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
+        means = {parameter: noisy[parameter] for parameter in self._parameters if parameter in noisy}  # without what is frozen for a while
+        del noisy
+        self._trainer.note(batch, self._noisy(batch.step, means))
+        for parameter in means:
+            means[parameter] = as_part_of(parameter, usable_by(self._optimizer, parameter, means[parameter]))
+        self._guard.hand(batch.step, means)
 
     def _stated(self, steps_fixed_in_advance: bool) -> Run:
         """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance."""

@@ -77,6 +77,8 @@ def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: flo
 
 def refuse_other_clipping(run: Run) -> None:
     """Raise InputError for other clipping than `LinearModel` does: all parameters together, by projection or of the loss's envelope."""
+    if run.sparse_selection is not None:
+        raise InputError("sparse_selection: a linear model looks up no rows of a table.", remedy="drop sparse_selection.")
     if run.clip_method not in SHORTENING or run.clip_groups is not None:
         name, got = ("clip_method", run.clip_method) if run.clip_method not in SHORTENING else ("clip_groups", run.clip_groups)
         raise InputError(

@@ -47,6 +47,19 @@ class Optimizers(torch.optim.Optimizer):
             part.load_state_dict({"state": {int(number): value for number, value in own.items()}, "param_groups": groups})
 
 
+_SPARSE = (torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam)
+
+
+def usable_by(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient by its rows, where the parameter's optimiser then moves these rows alone; else whole."""
+    for part in getattr(optimizer, "parts", (optimizer,)) if gradient.is_sparse else ():
+        for group in part.param_groups:
+            if any(one is parameter for one in group["params"]):
+                alone = isinstance(part, _SPARSE) and not group.get("momentum") and not group.get("weight_decay")
+                return gradient if alone else gradient.to_dense()
+    return gradient
+
+
 def as_one(optimizer: Any) -> Any:
     """Several optimisers as one; anything else as it is."""
     several = isinstance(optimizer, list | tuple) and optimizer and all(isinstance(part, torch.optim.Optimizer) for part in optimizer)

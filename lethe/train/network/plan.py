@@ -34,7 +34,7 @@ def clipper_of(model: nn.Module, losses: Losses, run: Run, options: TrainOptions
     groups: Any = options.clip_groups
     if groups == "per_layer":
         groups = per_layer(model, run.clip_norm or 1.0)  # of a run without one, groups are refused
-    run = _as_clipped(run, groups, options.method)
+    run = _as_selected(_as_clipped(run, groups, options.method), options)
     if isinstance(model, nn.Module):
         _refuse_wrapped(model)
     drawn = run.uncorrelated
@@ -62,6 +62,7 @@ def clipper_of(model: nn.Module, losses: Losses, run: Run, options: TrainOptions
         margin=margin_of(drawn, part, processes=Workers.current().world_size),
         isolation=options.isolation,
         gradient_memory=options.gradient_memory,
+        contributing=None if options.sparse_selection is None else options.sparse_selection.tables(dict(model.named_parameters())),
     )
     if not METHODS[run.clip_method].projection and run.release == "last":
         raise HypothesisError(
@@ -70,6 +71,28 @@ def clipper_of(model: nn.Module, losses: Losses, run: Run, options: TrainOptions
             remedy="use method clip, or certify with release: all.",
         )
     return run, clipper
+
+
+def _as_selected(run: Run, options: TrainOptions) -> Run:
+    """The run with the share that the choice of rows is given; an error where it says another, or that share changes its bound."""
+    selection = options.sparse_selection
+    share = None if selection is None else selection.share
+    if run.sparse_selection not in (None, share) or (share is not None and (options.secure or Workers.current().several)):
+        raise InputError(
+            f"sparse_selection: got the share {share}, and the run says {run.sparse_selection}; rows are selected in one process, by noise "
+            "that is not secure.",
+            source="run.sparse_selection, SparseSelection.share, secure, torch.distributed",
+            remedy="give TrainOptions(sparse_selection=SparseSelection(...)) with the run's share, or leave both out.",
+        )
+    selecting = run.replace(sparse_selection=share)
+    if run.record_bound < selecting.record_bound:
+        raise HypothesisError(
+            f"sparse_selection: the map of rows needs the noise of norm {run.clip_norm:g}; the run counts with loss.gradient_bound = "
+            f"{run.record_bound:g}.",
+            source="SparseSelection, run.loss.gradient_bound",
+            remedy="plan the run with sparse_selection, or leave the gradient bound out.",
+        )
+    return selecting
 
 
 def _as_clipped(run: Run, groups: Any, method: Any) -> Run:

@@ -5,9 +5,11 @@ anything is rounded at the size of the parameters: what one record changes is th
 plain step, is a function of noisy sums. Only where passes end at an average is it added to the parameters, after the average.
 """
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import LetheError
+from lethe.run.fields import selection_multipliers
 from lethe.run.losses import Holder
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.run import Run
+from lethe.train.clip.selection import SparseSelection
 from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.budgeted_noise import BudgetedNoise
 from lethe.train.core.comparison import arithmetic, coarser
@@ -27,6 +31,7 @@ from lethe.train.core.tensors import as_part_of, dimension, is_shard, local
 from lethe.train.network.noise.gaussian import ROUNDINGS
 from lethe.train.network.noise.secure import grid_noise_std, least_move
 from lethe.train.network.noise.training_noise import TrainingNoise
+from lethe.train.network.optimizers import usable_by
 
 Sums = Mapping[nn.Parameter, Tensor]
 DESCENT = "lethe steps"
@@ -34,33 +39,59 @@ DESCENT = "lethe steps"
 
 
 class NoisySums:
-    r"""$\frac1b(\sum_i v_i + \zeta_t)$, in place: the sums become the noisy mean gradient.
+    r"""$\frac1b(\sum_i v_i + \zeta_t)$, in place: the sums become the noisy mean gradient. That of a large table that comes by its rows
+    becomes a tensor of the parameter's type, or, of a run with sparse_selection, a COO tensor of the rows that are selected.
 
     Secure noise is made so much larger that its grid costs nothing (`grid_noise_std`); a budget pays for each step, and says its noise.
     """
 
-    def __init__(self, run: Run, noise: TrainingNoise, budget: BudgetedNoise | None = None) -> None:
-        self._run, self._noise, self._budget = run, noise, budget
+    def __init__(
+        self,
+        run: Run,
+        noise: TrainingNoise,
+        budget: BudgetedNoise | None = None,
+        selection: SparseSelection | None = None,
+        named: Mapping[str, nn.Parameter] | None = None,
+    ) -> None:
+        self._run, self._noise, self._budget, self._selection = run, noise, budget, selection
+        self._tables = {} if selection is None else selection.tables(named or {})
         self._clip_bound, self._divisor = run.clip_bound, run.batch_size
         fresh = 1.0 if noise.correlated is None else noise.correlated.fresh_share
         # added to float64 sums as large as a batch's; of correlated noise its fresh share alone counts
         self._least = ROUNDINGS * torch.finfo(torch.float64).eps * largest_batch(run) * run.clip_bound / fresh
 
     @torch.no_grad()
-    def __call__(self, step: int, sums: Sequence[Tensor]) -> float:
-        """Add the noise of step number `step`, from 1, and divide by b; returns its standard deviation in parameter units."""
+    def __call__(self, step: int, sums: dict[nn.Parameter, Tensor]) -> float:
+        """Add the noise of step number `step`, from 1, and divide by b; returns its standard deviation in parameter units: with a
+        selection, of both releases as one."""
         multiplier, of_parameters = self.chosen(step)
+        row_multiplier = 0.0
+        if self._run.sparse_selection is not None:
+            row_multiplier, multiplier = selection_multipliers(multiplier, self._run.sparse_selection)
         noise_std = wider = multiplier * self._clip_bound
         if self._noise.secure and noise_std > 0:
-            wider = grid_noise_std(noise_std, least_move(self._run), self._noise.dimension_of(sums))
+            wider = grid_noise_std(noise_std, least_move(self._run), self._noise.dimension_of(list(sums.values())))
         elif 0 < noise_std < self._least:
             raise LetheError(
                 f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {self._least:.3g}.",
                 source="noise_multiplier, and the records of a batch",
                 remedy="plan more noise, or none at all at the steps where it is this small.",
             )
-        self._noise.add_to(sums, wider)  # no noise is shared among processes as well
-        torch._foreach_div_(list(sums), self._divisor)  # pyright: ignore[reportPrivateImportUsage]
+        by_rows = self._noise.by_rows
+        for sparse, some in groupby(list(sums.items()), key=lambda one: one[1].is_sparse):  # in their order, as the noise is drawn
+            if not sparse:
+                whole = [total for _, total in some]
+                self._noise.add_to(whole, wider)  # no noise is shared among processes as well
+                torch._foreach_div_(whole, self._divisor)  # pyright: ignore[reportPrivateImportUsage]
+                continue
+            assert by_rows is not None
+            for parameter, total in some:
+                given = {"noise_std": wider, "divisor": self._divisor, "dtype": parameter.dtype}
+                if self._selection is None or parameter not in self._tables:
+                    sums[parameter] = by_rows.dense_mean(total, **given)
+                else:
+                    row_std = row_multiplier * math.hypot(*self._tables.values())
+                    sums[parameter] = by_rows.selected_mean(total, row_std=row_std, threshold=self._selection.threshold, **given)
         return of_parameters
 
     def chosen(self, step: int) -> tuple[float, float]:
@@ -94,9 +125,10 @@ class Descent:
         *,
         groups: Sequence[ProximalGroup] = (),
         budget: BudgetedNoise | None = None,
+        selection: SparseSelection | None = None,
     ) -> None:
         self._named, self._run, self._noise, self._optimizer = named, run, noise, optimizer
-        self._noisy, self._step_sizes = NoisySums(run, noise, budget), run.step_sizes
+        self._noisy, self._step_sizes = NoisySums(run, noise, budget, selection, named), run.step_sizes
         self._averages = None if run.pass_averages is None else [PassAverage(run.pass_averages) for _ in named]
         self.iterate: Mapping[str, Tensor] = named
         self.precision: Precision | None = None
@@ -117,23 +149,26 @@ class Descent:
     def __call__(self, step: int, sums: Sums) -> float:
         """Take step number `step`, from 1, given the clipped sums, which may be overwritten; returns the noise in parameter units."""
         step_size = float(self._step_sizes[step - 1])
-        moves = [sums[parameter] for parameter in self._named.values()]
+        totals = {parameter: sums[parameter] for parameter in self._named.values()}
+        if self.precision is not None or self._averages is not None:
+            totals = {parameter: total.to_dense() if total.is_sparse else total for parameter, total in totals.items()}
         tensors = [tensor.detach() for tensor in self.iterate.values()]
         if self._sharded:
             tensors = list(map(local, tensors))  # a shard's memory is another one once it was gathered
         if self._averages is not None:
             noise_std = self._noisy.chosen(step)[1]
-            for tensor, move, average in zip(tensors, moves, self._averages, strict=True):
+            for tensor, move, average in zip(tensors, totals.values(), self._averages, strict=True):
                 tensor.copy_(average(tensor.sub_(move, alpha=step_size / self._run.batch_size)))
             self._noise.add_to(tensors, noise_std)
         else:
-            noise_std = self._noisy(step, moves)
+            noise_std = self._noisy(step, totals)
             if self._optimizer is None:
-                moves = [move.to(tensor.dtype) for move, tensor in zip(moves, tensors, strict=True)]
+                moves = [move.to(tensor.dtype) for move, tensor in zip(totals.values(), tensors, strict=True)]
                 torch._foreach_add_(tensors, moves, alpha=-step_size)  # pyright: ignore[reportPrivateImportUsage]
             else:
-                for parameter, gradient in zip(self._named.values(), moves, strict=True):
-                    parameter.grad = as_part_of(parameter, gradient)
+                while totals:  # let go of, one by one
+                    parameter = next(iter(totals))
+                    parameter.grad = as_part_of(parameter, usable_by(self._optimizer, parameter, totals.pop(parameter)))
                 self._optimizer.step()
                 self._optimizer.zero_grad(set_to_none=True)
         if self.precision is not None:

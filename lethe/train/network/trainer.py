@@ -171,7 +171,7 @@ class Trainer:
         if not batch.last:
             self.placement.collect(self.clipper.take)
             return None
-        sums: Mapping[nn.Parameter, Tensor] = self.clipper.take()
+        sums: Mapping[nn.Parameter, Tensor] = self.clipper.take(rows=self.noise.by_rows is not None)
         if self._shared:
             self.placement.let_go()
             sums = self.placement.add_up(sums)
@@ -267,7 +267,8 @@ def train_network(
     trainer = Trainer(model, loss, plan, options, optimizer, told, own_loop=False)
     run, named, noise, placement, budget = trainer.run, trainer.named, trainer.noise, trainer.placement, trainer.budget
     with closing(trainer.kept) as kept:
-        update = Descent(named, run, noise, optimizer, groups=options.proximal_groups or (), budget=budget)
+        parts = {"groups": options.proximal_groups or (), "budget": budget, "selection": options.sparse_selection}
+        update = Descent(named, run, noise, optimizer, **parts)
         try:
             trainer.begin("fit's own step", update)
             if trainer.scheduler is not None:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 import lethe
 from lethe.errors import LetheError
 from lethe.run.regularisers import L2
-from lethe.train import Callback, Checkpoints, Group, Head, PrivacyEngine, ProximalGroup, TrainOptions, fit
+from lethe.train import Callback, Checkpoints, Group, Head, PrivacyEngine, ProximalGroup, SparseSelection, TrainOptions, fit
 
 NAN = float("nan")
 FEATURES, LABELS = make_data()
@@ -139,6 +139,7 @@ OF_NETWORKS: dict[str, Any] = {
     "isolation": "declared",
     "clip_groups": [Group(parameters=("*",), clip_norm=0.1)],
     "proximal_groups": [ProximalGroup(regularisers=())],
+    "sparse_selection": SparseSelection(parameters=("0.weight",), threshold=1.0),
     "checkpoints": Checkpoints(folder="nowhere"),
 }
 OF_ALL = {"noise_policy", "seed", "batch_generator", "noise_generator", "progress", "ledger", "allow_large_delta"}

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 from lethe.train.clip.in_float64 import lengths_of, products_added, squares_of
 from lethe.train.clip.parts.part import Grouping, MaterialisedGradients, ParameterGradients, TokenRows, at_least, no_longer, norms_of
+from lethe.train.clip.row_sums import added
 from lethe.train.core.tensors import has_fast_doubles
 
 FORMED, FORMED_ON_GPU = 2**20, 2**24
@@ -182,7 +184,7 @@ class Several(ParameterGradients):
             products_added(weights, part.gradients, part.inputs) if isinstance(part, OuterProducts) else part.weighted(weights)
             for part in self.parts
         ]
-        return torch.stack(sums).sum(0)
+        return reduce(added, sums)
 
     def rows(self) -> Tensor:
         """See ParameterGradients."""
@@ -209,6 +211,11 @@ def together(parts: list[ParameterGradients], numbers: int, memory: Memory) -> P
     if len(products) > 1 and len(products) == len(parts):
         inputs, gradients = (torch.cat(tensors, 1) for tensors in zip(*((part.inputs, part.gradients) for part in products), strict=True))
         return OuterProducts(inputs, gradients, memory).settled()
+    looked_up = [part for part in parts if isinstance(part, TokenRows)]
+    if len(looked_up) > 1 and (rows := looked_up[0].joined(looked_up[1:])) is not None:
+        parts = [*(part for part in parts if not isinstance(part, TokenRows)), rows]
+        if len(parts) == 1:
+            return rows
     factored = [part for part in parts if isinstance(part, OuterProducts | TokenRows)]
     if len(factored) == len(parts) and numbers * len(factored[0].gradients) > FORMED:
         several, size = Several(factored), len(factored[0].gradients) * numbers * factored[0].gradients.element_size()
@@ -226,9 +233,6 @@ def between(one: Factored, other: Factored) -> Tensor:
     """The inner product of each record's gradients in two calls of one parameter, shape (B,), float64."""
     if isinstance(one, OuterProducts) and isinstance(other, OuterProducts):
         return products_of(one.inputs, other.inputs, one.gradients, other.gradients)
-    if isinstance(one, TokenRows) and isinstance(other, TokenRows):
-        products = torch.bmm(one.gradients.double(), other.gradients.double().mT)
-        return products.mul_(one.tokens[:, :, None] == other.tokens[:, None]).sum(2).sum(1)
     product, looked_up = (one, other) if isinstance(one, OuterProducts) else (other, one)
     assert isinstance(product, OuterProducts)
     assert isinstance(looked_up, TokenRows)

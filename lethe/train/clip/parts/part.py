@@ -21,7 +21,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from lethe.errors import InputError
 from lethe.train.clip.in_float64 import looked_up_added, squares_of, weighed
+from lethe.train.clip.row_sums import contributions, row_sum
 
 Grouping = Callable[[Tensor], Tensor]
 """(rows, ...) -> (units, most, ...), zeros where a unit has fewer rows than the largest."""
@@ -44,7 +46,7 @@ class ParameterGradients(ABC):
 
     @abstractmethod
     def weighted(self, weights: Tensor) -> Tensor:
-        """The sum with weights of shape (B,), float64; of as many numbers as the parameter, in its order."""
+        """The sum with weights of shape (B,), float64; of as many numbers as the parameter, in its order; or its rows, see `row_sum`."""
 
     @abstractmethod
     def rows(self) -> Tensor:
@@ -152,6 +154,10 @@ def at_least(squares: Tensor, lengths: Tensor, terms: int) -> Tensor:
     return torch.maximum(squares + bound * (2 * terms * 2.0**-53), bound / CANCELLED**2)
 
 
+# A table of so many numbers, at most a quarter of whose rows are looked up, is summed by its rows, which a piece of the noise can hold.
+_LARGE, _FEW_ROWS, _NARROW = 2**16, 4, 2**14
+
+
 class TokenRows(ParameterGradients):
     """The gradients, shape (B, S, d), in the rows of a table that each record looks up, by `tokens`, shape (B, S), int64; those of one
     row are added, so that none is there twice.
@@ -192,7 +198,15 @@ class TokenRows(ParameterGradients):
 
     def weighted(self, weights: Tensor) -> Tensor:
         """See ParameterGradients."""
-        return looked_up_added(weights, self.tokens, self.gradients, self.table)
+        width, given = self.gradients.shape[2], (weights, self.tokens, self.gradients, self.table)
+        few = self.table * width >= _LARGE and self.tokens.numel() * _FEW_ROWS <= self.table and width <= _NARROW
+        return row_sum(*given) if few else looked_up_added(*given)
+
+    def contributing(self, weights: Tensor, contribution_norm: float) -> Tensor:
+        """The rows of the weighted sum, and behind each how much the records contribute to it; as `row_sum`, shape (table, d + 1)."""
+        parts = contributions((self.gradients != 0).any(2) & (weights > 0)[:, None], contribution_norm)
+        columns = torch.cat([self.gradients * weights[:, None, None], parts[..., None]], 2)
+        return row_sum(torch.ones_like(weights), self.tokens, columns, self.table)
 
     def rows(self) -> Tensor:
         """See ParameterGradients."""
@@ -205,3 +219,25 @@ class TokenRows(ParameterGradients):
     def grouped(self, grouping: Grouping) -> ParameterGradients:
         """See ParameterGradients."""
         return TokenRows(grouping(self.tokens).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.table)
+
+    def joined(self, others: Sequence[ParameterGradients]) -> ParameterGradients | None:
+        """See ParameterGradients."""
+        parts = [self, *(other for other in others if isinstance(other, TokenRows))]
+        if len(parts) <= len(others):
+            return None
+        tokens, gradients = (torch.cat(tensors, 1) for tensors in zip(*((part.tokens, part.gradients) for part in parts), strict=True))
+        return TokenRows(tokens, gradients, self.table)
+
+
+def as_token_rows(part: ParameterGradients) -> TokenRows:
+    """The gradients in a table as rows; refused where it is also a weight, whose gradients are in all rows of it."""
+    if isinstance(part, TokenRows):
+        return part
+    if isinstance(part, MaterialisedGradients):
+        rows = torch.arange(part.gradients.shape[1], device=part.gradients.device).expand(part.gradients.shape[:2])
+        return TokenRows(rows, part.gradients, part.gradients.shape[1])
+    raise InputError(
+        "sparse_selection: a table of it is also a weight, as of a tied output layer: each record has a gradient in all of its rows.",
+        source="SparseSelection.parameters",
+        remedy="leave this table out; or untie the weights.",
+    )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lethe.calculus.domains import require_nonnegative
 from lethe.errors import InputError
+from lethe.train.clip.row_sums import of_rows
 from lethe.train.core.generators import state_digest
 from lethe.train.core.tensors import checked_tensors
 
@@ -123,6 +124,41 @@ class NetworkNoise:
         for tensor, noisy in zip(tensors, flat, strict=True):
             if not tensor.is_contiguous():
                 tensor.copy_(noisy.view_as(tensor))
+
+    @torch.no_grad()
+    def dense_mean(self, rows: Tensor, noise_std: float, divisor: float, dtype: torch.dtype) -> Tensor:
+        r"""$(S + \nu)/b$ of a sum S by its rows, as `row_sum` gives it, with noise in every row; no float64 table is made."""
+        self._refuse_fork()
+        places, values = rows.indices()[0], rows.values() / divisor
+        table, width = rows.shape
+        mean = torch.empty(table, width, dtype=dtype, device=values.device)
+        size = max(1, self._piece // width)
+        ends = torch.searchsorted(places, torch.arange(0, table + size, size, device=places.device)).tolist()
+        with self._lock:
+            for number, some in enumerate(mean.split(size)):
+                start, stop = ends[number], ends[number + 1]
+                drawn = self._draw(some.numel()).view_as(some).mul_(noise_std / divisor) if noise_std else some.double().zero_()
+                if stop > start:
+                    drawn.index_add_(0, places[start:stop] - number * size, values[start:stop])
+                some.copy_(drawn)
+        return mean
+
+    @torch.no_grad()
+    def selected_mean(self, sums: Tensor, row_std: float, threshold: float, noise_std: float, divisor: float, dtype: torch.dtype) -> Tensor:
+        r"""The rows of $(S + \nu)/b$ to which more is contributed than the threshold, noise of deviation `row_std` included.
+
+        `sums`: of a `Clipper`'s `contributing` table; the mean is coalesced COO, without the last column.
+        """
+        places, columns = sums.indices()[0], sums.values()
+        contributed = torch.zeros(len(sums), dtype=torch.float64, device=columns.device)
+        self.add([contributed], row_std)
+        contributed[places] += columns[:, -1]
+        selected = (contributed > threshold).nonzero()[:, 0]
+        values = columns.new_zeros(len(selected), columns.shape[1] - 1)
+        kept = contributed[places] > threshold
+        values[torch.searchsorted(selected, places[kept])] = columns[kept, :-1]
+        self.add([values], noise_std)
+        return of_rows(selected, values.div_(divisor).to(dtype), len(sums))
 
 
 def _in_turn(flat: Iterable[Tensor], most: int) -> Iterator[tuple[list[Tensor], list[int]]]:

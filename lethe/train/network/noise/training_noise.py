@@ -38,6 +38,7 @@ class TrainingNoise:
             float64, in the order of `parts`, shards as this process holds them; the deviation is as of `NetworkNoise.add_to`. Raises a
             LetheError where the processes ask for different noise, or what the noise raises, in its process; and a StoppedElsewhere where
             another process had an error, or is gone.
+        by_rows: what makes it, where sums of large tables may come by their rows; None: they must be whole.
         secure: whether it is on a grid, and to be made so much larger that the grid costs nothing; correlated noise sees to that itself.
     """
 
@@ -57,6 +58,7 @@ class TrainingNoise:
         if shards is not None or self._workers.several:
             self.add_to = self._add_to_all
         self.secure = isinstance(whole, SecureNoise)
+        self.by_rows = whole if isinstance(whole, NetworkNoise) and shards is None and not self._workers.several else None
 
     def _add_to_all(self, tensors: Sequence[Tensor], noise_std: float) -> None:
         parts = self._parts or [False] * len(tensors)

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from networks import make_network_run
 from scipy import special, stats
+from torch import nn
 
 from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.errors import InputError
@@ -257,7 +258,7 @@ def test_steps_are_widened_for_the_sensitivity_that_is_certified() -> None:
         "full", records=1, steps=1, step_size=1.0, clip_norm=1000.0, noise_multiplier=0.01, loss=loss, neighbours="replace_one"
     )
     asked = Asked()
-    NoisySums(run, TrainingNoise(asked))(1, [torch.zeros(10**6)])
+    NoisySums(run, TrainingNoise(asked))(1, {nn.Parameter(torch.zeros(0)): torch.zeros(10**6)})
     certified = 1.0 / float(run.relative_noise[0])
     assert certified == pytest.approx(0.2 / 10.0)
     assert grid_sensitivity(0.2, asked.noise_stds[0], 10**6) / asked.noise_stds[0] <= certified
@@ -267,6 +268,6 @@ def test_the_grid_of_secure_noise_counts_the_numbers_of_all_processes() -> None:
     """A shard has few; what rounding to the grid may add to a change of all of them grows with their number."""
     asked, run = Asked(), make_network_run(noise_multiplier=1.0)
     noise = TrainingNoise(asked, shards=asked, parts=[True, False], dimension=10**12)
-    NoisySums(run, noise)(1, [torch.zeros(5), torch.zeros(3)])
+    NoisySums(run, noise)(1, {nn.Parameter(torch.zeros(0)): torch.zeros(numbers) for numbers in (5, 3)})
     assert set(asked.noise_stds) == {grid_noise_std(0.4, run.touch_factor * run.record_bound, 10**12)}
     assert asked.noise_stds[0] > 1.003 * 0.4

@@ -1,0 +1,36 @@
+r"""Sums of a large table by the rows that a batch looks up, and how much each record contributes to which row.
+
+A record's contribution map is 1 in each row in which its gradient is not 0, clipped to norm $C_1$: $\min(1, C_1/\sqrt k)$ in k rows.
+Rounded down to multiples of $2^{-30}$, the maps of $2^{22}$ records add up without any rounding.
+"""
+
+import torch
+from torch import Tensor
+
+from lethe.train.clip.in_float64 import looked_up_added
+
+_UNITS = 2.0**30
+
+
+def row_sum(weights: Tensor, tokens: Tensor, gradients: Tensor, table: int) -> Tensor:
+    """As `looked_up_added`, by the rows that are looked up: coalesced COO, shape (table, d), float64."""
+    rows, places = torch.unique(tokens, return_inverse=True)
+    return of_rows(rows, looked_up_added(weights, places, gradients, len(rows)), table)
+
+
+def of_rows(rows: Tensor, values: Tensor, table: int) -> Tensor:
+    """Of rows in ascending order, shape (m,), and their values, shape (m, d): coalesced COO, shape (table, d)."""
+    return torch.sparse_coo_tensor(rows[None], values, (table, values.shape[1]), is_coalesced=True, check_invariants=False)
+
+
+def contributions(touched: Tensor, contribution_norm: float) -> Tensor:
+    """The clipped maps of records, float64, of the shape of `touched`, (B, S), bool: which of a record's rows are touched."""
+    parts = (contribution_norm / touched.sum(1).clamp(min=1).double().sqrt()).clamp(max=1.0)
+    return touched * (parts * (_UNITS * (1.0 - 2.0**-50))).floor().div(_UNITS)[:, None]
+
+
+def added(one: Tensor, other: Tensor) -> Tensor:
+    """The sum of two, each by its rows or whole."""
+    if one.is_sparse and other.is_sparse:
+        return (one + other).coalesce()
+    return other + one if one.is_sparse else one + other
