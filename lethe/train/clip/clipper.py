@@ -34,6 +34,10 @@ class _Differs(Exception):
     """A way gives other gradients than the records alone."""
 
 
+class _Unseen(Exception):
+    """A call of a layer was taken as in no batch that was checked."""
+
+
 class _Schedule:
     """Which batches are looked at: 1, 2, 4, 8 and so on, one of 128 at random, one half as large again as any before, and the first
     where other parameters are trained or other modules are in training mode."""
@@ -207,7 +211,14 @@ class Clipper:
                         losses = self._isolated_sums(way, batch, records, counted, units, look)
                     if look is not None:
                         look.after()
+                    if way.name == FAST and records > 1 and self.isolation == "checked":  # of one record all rows are its own
+                        if look is not None:
+                            self._gradients.known |= self._gradients.choices
+                        elif self._gradients.unseen and (look := self._look(batch, counted, collated)) is not None:
+                            raise _Unseen
                 break
+            except _Unseen:
+                continue
             except (LetheError, torch.OutOfMemoryError):
                 raise
             except (*FAILURES, _Differs) as error:
