@@ -5,8 +5,8 @@
 Each engine runs in a process of its own; rounds are interleaved, and the median step over all rounds is shown relative to plain training
 with a dense gradient by the same optimiser. A step is forward, backward, clipping, noise and update. The peak is what the process holds at
 most beyond what it holds before the first step, in tables of float32: of plain training its gradient and the optimiser's state. Opacus
-clips by "ghost" norms, and is measured where it is installed (`pip install --no-deps opacus opt_einsum`); gradients of single records, 16 GB
-here, are not tried.
+clips by "ghost" norms, and is measured where it is installed (`pip install --no-deps opacus opt_einsum`); gradients of single records, of
+16 GB, are not tried.
 """
 
 from __future__ import annotations

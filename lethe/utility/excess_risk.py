@@ -123,8 +123,8 @@ def _hypotheses(run: Run, smooth: float | None, smooth_by: Evidence) -> list[Fin
         _either(
             run.noise_budget is None and run.sparse_selection is None,
             holds("noise", "its size at each step was set in advance, independent of the iterates"),
-            "it needs noise set in advance, in all numbers; with a noise budget it may have been chosen along the way, and the run may have "
-            "stopped early; of a selection of rows some get none",
+            "it needs noise set in advance, in all numbers; with a noise budget it may have been chosen along the way, and the run may "
+            "have stopped early; of a selection of rows some get none",
             source=f"noise_budget = {run.noise_budget}, sparse_selection = {run.sparse_selection}",
             remedy="plan a schedule without noise_budget and sparse_selection.",
         ),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError, RecordByRecordWarning
+from lethe.train.clip.adaptive import AdaptiveNorm
 from lethe.train.clip.check import Look
 from lethe.train.clip.fast import LAYOUTS, Gradients
 from lethe.train.clip.full_precision import full_precision
@@ -32,6 +33,10 @@ _ODDS = 128  # of a batch to be looked at by chance
 
 class _Differs(Exception):
     """A way gives other gradients than the records alone."""
+
+
+class _Unseen(Exception):
+    """A call of a layer was taken as in no batch that was checked."""
 
 
 class _Schedule:
@@ -83,6 +88,7 @@ class Clipper:
             of by then; 0: none is kept. None: 8 MiB, on a GPU 64.
         contributing: tables whose sums are taken by their rows, with a last column more: what the records, each of at most this norm,
             contribute to the row.
+        adaptive: the norm in force, in place of the method: gradients clipped to it, in its units of C; `take` gives its count as well.
 
     Attributes:
         groups: of parameters.
@@ -106,6 +112,7 @@ class Clipper:
         margin: float = 0.0,
         gradient_memory: int | None = None,
         contributing: Mapping[nn.Parameter, float] | None = None,
+        adaptive: AdaptiveNorm | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
@@ -124,7 +131,7 @@ class Clipper:
         self.groups, self.method = as_groups(clip_norm), METHODS[method]
         self.ways: set[str] = set()
         self.checked = False
-        self._sums = ClippedSums(shorter(self.groups, margin), self.method, contributing)
+        self._sums = ClippedSums(shorter(self.groups, margin), self.method, contributing, adaptive)
         fast = [Way(FAST, layout) for layout in LAYOUTS]
         self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
         self._keeps = len(self.groups) == 1 or self.method.enlarges  # all gradients until the end of a batch
@@ -210,7 +217,14 @@ class Clipper:
                         losses = self._isolated_sums(way, batch, records, counted, units, look)
                     if look is not None:
                         look.after()
+                    if way.name == FAST and records > 1 and self.isolation == "checked":  # of one record all rows are its own
+                        if look is not None:
+                            self._gradients.known |= self._gradients.choices
+                        elif self._gradients.unseen and (look := self._look(batch, counted, collated)) is not None:
+                            raise _Unseen
                 break
+            except _Unseen:
+                continue
             except (LetheError, torch.OutOfMemoryError):
                 raise
             except (*FAILURES, _Differs) as error:

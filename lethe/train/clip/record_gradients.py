@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
-from lethe.train.clip.fast import LAYOUTS, Gradients, Recording
+from lethe.train.clip.fast import LAYOUTS, Choices, Gradients, Recording
 from lethe.train.clip.isolated import Losses, by_vmap, gradient_of, records_of, rows_of
 from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import MaterialisedGradients
@@ -40,6 +40,8 @@ class RecordGradients:
         state: which parameters are trained, and which modules are in training mode.
         precision: the coarsest type of number that layers have computed in.
         ambiguous: whether another layout of the fast way would have made a difference to the last batch.
+        choices: of the last batch that went the fast way, see `fast.Choices`.
+        known: the choices of batches that were checked.
     """
 
     def __init__(self, model: nn.Module, losses: Losses, gradient_memory: int | None) -> None:
@@ -49,6 +51,8 @@ class RecordGradients:
         self.names: dict[nn.Parameter, str] = {}
         self.state: tuple[object, ...] = ()
         self.precision, self.ambiguous = torch.float64, True
+        self.choices: Choices = {}
+        self.known: Choices = {}
         self.survey()
 
     def survey(self) -> bool:
@@ -59,7 +63,7 @@ class RecordGradients:
         self._modules = list(self._model.modules())
         self.state = self._told()
         self.names = {parameter: name for name, parameter in self._model.named_parameters() if parameter.requires_grad}
-        self._layers = layers_of(self._model)
+        self._layers, self.known = layers_of(self._model), {}
         for parameter in self._model.parameters():
             if parameter.is_floating_point():
                 self.precision = coarser(self.precision, parameter.dtype)
@@ -67,6 +71,11 @@ class RecordGradients:
         default = _KEPT if self._device.type == "cpu" else _KEPT_ON_GPU
         self._limit = default if self._gradient_memory is None else self._gradient_memory
         return True
+
+    @property
+    def unseen(self) -> bool:
+        """Whether a call of the last batch was taken in a way in which none that was checked was."""
+        return any(self.known.get(call) != choice for call, choice in self.choices.items())
 
     def _told(self) -> tuple[object, ...]:
         trained, training = list[int](), list[bool]()
@@ -84,7 +93,7 @@ class RecordGradients:
 
         `units`: of whose rows the mean loss is differentiated; `arriving` is handed the gradients as they come, instead of the caller.
         """
-        recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving)
+        recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving, self.known)
         self.ambiguous = True
         try:
             with recording.running(self._layers, list(self.names)):
@@ -94,7 +103,7 @@ class RecordGradients:
                 with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
                     parts = recording.gradients(weighted.sum())
         finally:
-            self.ambiguous = recording.ambiguous
+            self.ambiguous, self.choices = recording.ambiguous, recording.choices
         if recording.precision != torch.float64:
             self.precision = coarser(self.precision, recording.precision)
         return parts, losses.detach()

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from torch import nn
 
 from lethe.errors import InputError, require_finite
 from lethe.train.clip.groups import checked_norm
+
+
+class SelectedTables(NamedTuple):
+    """Tables with the norm of a record's contributions to each, and above which sum of these a row is selected."""
+
+    tables: dict[nn.Parameter, float]
+    threshold: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +51,8 @@ class SparseSelection:
             raise InputError(f"SparseSelection.share: got {self.share!r}; it needs a number between 0 and 1.")
         object.__setattr__(self, "contribution_norm", checked_norm("SparseSelection.contribution_norm", self.contribution_norm))
 
-    def tables(self, named: Mapping[str, nn.Parameter]) -> dict[nn.Parameter, float]:
-        """The trained tables that are meant, with the norm of a record's contributions to each."""
+    def of(self, named: Mapping[str, nn.Parameter]) -> SelectedTables:
+        """The trained tables that are meant, of a model's parameters."""
         trained = {name: one for name, one in named.items() if one.requires_grad}
         found = {name: one for name, one in trained.items() if any(fnmatchcase(name, pattern) for pattern in self.parameters)}
         unused = [pattern for pattern in self.parameters if not any(fnmatchcase(name, pattern) for name in trained)]
@@ -54,4 +62,4 @@ class SparseSelection:
                 f"SparseSelection.parameters: {unused[0] if unused else wrong[0]} is no trained table (rows, width).",
                 remedy="name weights of nn.Embedding or nn.EmbeddingBag, as model.named_parameters() gives them.",
             )
-        return dict.fromkeys(found.values(), self.contribution_norm)
+        return SelectedTables(dict.fromkeys(found.values(), self.contribution_norm), self.threshold)

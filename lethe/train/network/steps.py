@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import LetheError
-from lethe.run.fields import selection_multipliers
+from lethe.run.fields import COUNT_SHARE, selection_multipliers
 from lethe.run.losses import Holder
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.run import Run
-from lethe.train.clip.selection import SparseSelection
+from lethe.train.clip.adaptive import AdaptiveNorm
+from lethe.train.clip.selection import SelectedTables
 from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.budgeted_noise import BudgetedNoise
 from lethe.train.core.comparison import arithmetic, coarser
@@ -43,6 +44,7 @@ class NoisySums:
     becomes a tensor of the parameter's type, or, of a run with sparse_selection, a COO tensor of the rows that are selected.
 
     Secure noise is made so much larger that its grid costs nothing (`grid_noise_std`); a budget pays for each step, and says its noise.
+    The count of an adaptive norm gets its noise with the sums, and the mean gradient is brought to the norm in force.
     """
 
     def __init__(
@@ -50,11 +52,10 @@ class NoisySums:
         run: Run,
         noise: TrainingNoise,
         budget: BudgetedNoise | None = None,
-        selection: SparseSelection | None = None,
-        named: Mapping[str, nn.Parameter] | None = None,
+        adaptive: AdaptiveNorm | None = None,
+        selected: SelectedTables | None = None,
     ) -> None:
-        self._run, self._noise, self._budget, self._selection = run, noise, budget, selection
-        self._tables = {} if selection is None else selection.tables(named or {})
+        self._run, self._noise, self._budget, self._adaptive, self._selected = run, noise, budget, adaptive, selected
         self._clip_bound, self._divisor = run.clip_bound, run.batch_size
         fresh = 1.0 if noise.correlated is None else noise.correlated.fresh_share
         # added to float64 sums as large as a batch's; of correlated noise its fresh share alone counts
@@ -65,18 +66,22 @@ class NoisySums:
         """Add the noise of step number `step`, from 1, and divide by b; returns its standard deviation in parameter units: with a
         selection, of both releases as one."""
         multiplier, of_parameters = self.chosen(step)
-        row_multiplier = 0.0
+        row_multiplier = math.inf
         if self._run.sparse_selection is not None:
             row_multiplier, multiplier = selection_multipliers(multiplier, self._run.sparse_selection)
-        noise_std = wider = multiplier * self._clip_bound
+        adaptive = self._adaptive
+        noise_std = wider = multiplier * self._clip_bound / (1.0 if adaptive is None else math.sqrt(1.0 - COUNT_SHARE))
         if self._noise.secure and noise_std > 0:
-            wider = grid_noise_std(noise_std, least_move(self._run), self._noise.dimension_of(list(sums.values())))
-        elif 0 < noise_std < self._least:
+            numbers = self._noise.dimension_of(list(sums.values())) + (adaptive is not None)
+            wider = grid_noise_std(noise_std, least_move(self._run), numbers)
+        elif 0 < (least := min(noise_std, row_multiplier * self._clip_bound)) < self._least:
             raise LetheError(
-                f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {self._least:.3g}.",
+                f"noise of standard deviation {least:.3g} drowns in the rounding of the sums; it needs {self._least:.3g}.",
                 source="noise_multiplier, and the records of a batch",
                 remedy="plan more noise, or none at all at the steps where it is this small.",
             )
+        if adaptive is not None:
+            sums[adaptive.key] = adaptive.count
         by_rows = self._noise.by_rows
         for sparse, some in groupby(list(sums.items()), key=lambda one: one[1].is_sparse):  # in their order, as the noise is drawn
             if not sparse:
@@ -87,11 +92,16 @@ class NoisySums:
             assert by_rows is not None
             for parameter, total in some:
                 given = {"noise_std": wider, "divisor": self._divisor, "dtype": parameter.dtype}
-                if self._selection is None or parameter not in self._tables:
+                if self._selected is None or parameter not in self._selected.tables:
                     sums[parameter] = by_rows.dense_mean(total, **given)
                 else:
-                    row_std = row_multiplier * math.hypot(*self._tables.values())
-                    sums[parameter] = by_rows.selected_mean(total, row_std=row_std, threshold=self._selection.threshold, **given)
+                    row_std = row_multiplier * math.hypot(*self._selected.tables.values())
+                    sums[parameter] = by_rows.selected_mean(total, row_std=row_std, threshold=self._selected.threshold, **given)
+        if adaptive is not None:
+            del sums[adaptive.key]
+            factor = adaptive.update()
+            for mean in sums.values():
+                mean.mul_(factor)
         return of_parameters
 
     def chosen(self, step: int) -> tuple[float, float]:
@@ -125,10 +135,11 @@ class Descent:
         *,
         groups: Sequence[ProximalGroup] = (),
         budget: BudgetedNoise | None = None,
-        selection: SparseSelection | None = None,
+        adaptive: AdaptiveNorm | None = None,
+        selected: SelectedTables | None = None,
     ) -> None:
         self._named, self._run, self._noise, self._optimizer = named, run, noise, optimizer
-        self._noisy, self._step_sizes = NoisySums(run, noise, budget, selection, named), run.step_sizes
+        self._noisy, self._step_sizes = NoisySums(run, noise, budget, adaptive, selected), run.step_sizes
         self._averages = None if run.pass_averages is None else [PassAverage(run.pass_averages) for _ in named]
         self.iterate: Mapping[str, Tensor] = named
         self.precision: Precision | None = None

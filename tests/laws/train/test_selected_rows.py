@@ -73,7 +73,8 @@ class Noted(NetworkNoise):
 def exact_mu(one: tuple[int, int, float, float], other: tuple[int, int, float, float], asked: lethe.Run, norm: float) -> float:
     """Of the two releases of one step as one Gaussian: the first of four records is `one` or `other`; as the trainer sums and noises."""
     model, selection = Two(), SparseSelection(parameters=("users.weight", "items.weight"), threshold=1.0, share=0.2, contribution_norm=norm)
-    tables = selection.tables(dict(model.named_parameters()))
+    selected = selection.of(dict(model.named_parameters()))
+    tables = selected.tables
     released = list[dict[nn.Parameter, Tensor]]()
     for first in (one, other):
         rows = [first, (0, 0, 1.0, 2.0), (0, 1, 3.0, 0.0), (4, 5, 0.1, 0.1)]

@@ -154,4 +154,4 @@ def test_sums_by_rows_and_whole_ones_add_up() -> None:
 )
 def test_a_selection_of_no_table_is_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        SparseSelection(**{"parameters": ("table.weight",), "threshold": 2.0, **given}).tables(dict(Twice().named_parameters()))  # pyright: ignore
+        SparseSelection(**{"parameters": ("table.weight",), "threshold": 2.0, **given}).of(dict(Twice().named_parameters()))  # pyright: ignore
