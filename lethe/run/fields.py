@@ -153,9 +153,9 @@ def refuse_filtering(batches: Batches, noise_at: NoiseAt, *, release: Release, a
         )
 
 
-def refuse_selecting(clip_norm: float | None, noise_at: NoiseAt, *, release: Release, correlated: bool) -> None:
+def refuse_selecting(share: float | None, clip_norm: float | None, noise_at: NoiseAt, release: Release, *, correlated: bool) -> None:
     """Refuse a sparse selection unless every iterate counts as released, with clipped gradients and noise of its own at every step."""
-    if clip_norm is None or release != "all" or noise_at != "every_step" or correlated:
+    if share is not None and (clip_norm is None or release != "all" or noise_at != "every_step" or correlated):
         raise InputError(
             f"sparse_selection: got clip_norm = {clip_norm}, release = {release}, noise_at = {noise_at}"
             f"{' and correlated noise' if correlated else ''}; rows that are not selected get no noise, so each step must pay for itself.",

@@ -129,8 +129,7 @@ class Run(StoredSpecification):
             fields.refuse_no_weight(self._expanded("pass_weights", self.pass_weights, self.steps_per_pass))
         if self.noise_budget is not None:
             fields.refuse_filtering(self.batches, self.noise_at, release=self.release, averaged=self.pass_weights is not None)
-        if self.sparse_selection is not None:
-            fields.refuse_selecting(self.clip_norm, self.noise_at, release=self.release, correlated=self.noise is not None)
+        fields.refuse_selecting(self.sparse_selection, self.clip_norm, self.noise_at, self.release, correlated=self.noise is not None)
         fields.refuse_relation(self.loss, self.neighbours, differences_only=self.bounds_differences_only)
         return self
 
@@ -178,9 +177,8 @@ class Run(StoredSpecification):
         two gradients no further apart, so it remains one where the batches are of exact size and the other record takes the same place.
         """
         together = self.batches.exact_size and self.neighbours == "replace_one" and self.clip_method in SHORTENING
-        together = together and self.sparse_selection is None
         bound = min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
-        return bound if together and self._impossible_bound else self.record_bound
+        return bound if together and self._impossible_bound and self.sparse_selection is None else self.record_bound
 
     @property
     def clips(self) -> bool:

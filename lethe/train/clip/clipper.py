@@ -86,8 +86,7 @@ class Clipper:
         margin: the share of C that is left for what float64 may put the sums off, see `margin_of`.
         gradient_memory: how many bytes the gradients of a batch's records may take at a time, beside what the backward pass has let go
             of by then; 0: none is kept. None: 8 MiB, on a GPU 64.
-        contributing: tables whose sums are taken by their rows, with a last column more: what the records, each of at most this norm,
-            contribute to the row.
+        contributing: tables whose sums have a last column more: what records, each of at most this norm, contribute to the row.
         adaptive: the norm in force, in place of the method: gradients clipped to it, in its units of C; `take` gives its count as well.
 
     Attributes:

@@ -33,7 +33,7 @@ _OF_WRAPPERS = (
 def clipper_of(
     model: nn.Module, losses: Losses, run: Run, options: TrainOptions, *, budgeted: bool
 ) -> tuple[Run, Clipper, AdaptiveNorm | None, SelectedTables | None]:
-    """The run with the clipping that is used, which is recorded and certified, the clipper that keeps to it, an adaptive norm, and the tables
+    """The run with the clipping that is used, which is recorded and certified, the clipper that keeps to it, an adaptive norm, and tables
     whose rows are selected.
 
     `budgeted`: whether the filter of a run with noise_budget is asked before every step.

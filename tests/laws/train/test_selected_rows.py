@@ -82,9 +82,7 @@ def exact_mu(one: tuple[int, int, float, float], other: tuple[int, int, float, f
         clipper.add((torch.tensor([row[:2] for row in rows]), *(torch.tensor([row[k] for row in rows]).double() for k in (2, 3))))
         released.append(clipper.take(rows=True))
     noise = Noted()
-    NoisySums(asked, TrainingNoise(noise), None, selection, dict(model.named_parameters()))(
-        1, {key: total.clone() for key, total in released[0].items()}
-    )
+    NoisySums(asked, TrainingNoise(noise), None, None, selected)(1, {key: total.clone() for key, total in released[0].items()})
     squared = 0.0
     for parameter, stds in zip(released[0], noise.stds[:2] + noise.stds[-1:], strict=True):
         difference = released[0][parameter].to_dense() - released[1][parameter].to_dense()
