@@ -126,7 +126,7 @@ class Clipper:
         self.ways: set[str] = set()
         self.checked = False
         self._sums = ClippedSums(shorter(self.groups, margin), self.method)
-        fast = [Way(FAST, layout) for layout in LAYOUTS]
+        fast = [Way(FAST, layout) for layout in LAYOUTS] + [Way(FAST, layout, shared=True) for layout in LAYOUTS]
         self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
         self._keeps = len(self.groups) == 1 or self.method.enlarges  # all gradients until the end of a batch
         self._schedule = _Schedule()
@@ -226,7 +226,8 @@ class Clipper:
                     raise
                 reason = reason or first_line(error)
                 self._tried.pop(0)
-                while self._tried[0].name == way.name and not self._gradients.ambiguous:
+                self._gradients.known.clear()
+                while self._tried[0][::2] == way[::2] and not self._gradients.ambiguous:
                     self._tried.pop(0)
                 if way.name == FAST != self._tried[0].name and self.isolation == "checked":
                     look = look or self._look(batch, counted, collated)
@@ -299,7 +300,12 @@ class Clipper:
     def _fast(
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
     ) -> Tensor:
-        if look is None and units is None and not self._keeps and (losses := self._arrived(way, batch, records, counted)) is not None:
+        if (
+            look is None
+            and units is None
+            and not (self._keeps or way.shared)
+            and (losses := self._arrived(way, batch, records, counted)) is not None
+        ):
             return losses
         if look is not None and look.random:
             same, of_same = look.same_draws(

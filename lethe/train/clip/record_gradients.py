@@ -13,6 +13,7 @@ from lethe.train.clip.isolated import Losses, by_vmap, gradient_of, records_of, 
 from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.registry import Layer, layers_of, refuse_model
+from lethe.train.clip.shared import Shared
 from lethe.train.clip.sums import Arriving
 from lethe.train.core.comparison import coarser
 
@@ -26,10 +27,13 @@ _FORMED, _FORMED_ON_GPU = 2**24, 2**28
 
 
 class Way(NamedTuple):
-    """How the gradients of a batch's records are computed: "fast", with one of `fast.LAYOUTS`, "vmap" or "alone"."""
+    """How the gradients of a batch's records are computed: "fast", with one of `fast.LAYOUTS`, "vmap" or "alone"; `shared`: what is
+    the same for all records is followed, see `Shared`.
+    """
 
     name: str
     layout: str = LAYOUTS[0]
+    shared: bool = False
 
 
 class RecordGradients:
@@ -94,9 +98,11 @@ class RecordGradients:
         `units`: of whose rows the mean loss is differentiated; `arriving` is handed the gradients as they come, instead of the caller.
         """
         recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving, self.known)
+        if way.shared:
+            recording.shared = Shared(recording, self._model, self.names, batch)
         self.ambiguous = True
         try:
-            with recording.running(self._layers, list(self.names)):
+            with recording.running(self._layers, list(self.names)), recording.shared or nullcontext():
                 losses = self.losses(batch, records)
                 weighted = losses if units is None else losses * _shares(units, losses)
                 kind = losses.device.type
