@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError, RecordByRecordWarning
+from lethe.train.clip.adaptive import AdaptiveNorm
 from lethe.train.clip.check import Look
 from lethe.train.clip.fast import LAYOUTS, Gradients
 from lethe.train.clip.full_precision import full_precision
@@ -85,6 +86,7 @@ class Clipper:
         margin: the share of C that is left for what float64 may put the sums off, see `margin_of`.
         gradient_memory: how many bytes the gradients of a batch's records may take at a time, beside what the backward pass has let go
             of by then; 0: none is kept. None: 8 MiB, on a GPU 64.
+        adaptive: the norm in force, in place of the method: gradients clipped to it, in its units of C; `take` gives its count as well.
 
     Attributes:
         groups: of parameters.
@@ -107,6 +109,7 @@ class Clipper:
         isolation: str = "checked",
         margin: float = 0.0,
         gradient_memory: int | None = None,
+        adaptive: AdaptiveNorm | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
@@ -125,7 +128,7 @@ class Clipper:
         self.groups, self.method = as_groups(clip_norm), METHODS[method]
         self.ways: set[str] = set()
         self.checked = False
-        self._sums = ClippedSums(shorter(self.groups, margin), self.method)
+        self._sums = ClippedSums(shorter(self.groups, margin), self.method, adaptive)
         fast = [Way(FAST, layout) for layout in LAYOUTS] + [Way(FAST, layout, shared=True) for layout in LAYOUTS]
         self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
         self._keeps = len(self.groups) == 1 or self.method.enlarges  # all gradients until the end of a batch

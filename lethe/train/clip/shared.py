@@ -42,7 +42,7 @@ _SHARED, _BATCH, _ROWS = "shared", "batch", "rows"
 
 
 class Shared(TorchFunctionMode):
-    """Follows one batch; what meets the records is handed to `recording`, a `Recording`, and `gathered` puts their gradients in the parameters there.
+    """Follows one batch; what meets the records is handed to a `Recording`, and `gathered` puts their gradients in the parameters there.
 
     Parameters are shared but where a layer that has a rule is given something of the batch. Constants that have a row for each record, as
     far as sizes tell, are of the batch where they meet what is shared, unless they were not in a batch that was checked.
