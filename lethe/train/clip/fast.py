@@ -25,9 +25,10 @@ from lethe.train.core.comparison import coarser
 
 Gradients = dict[nn.Parameter, ParameterGradients]
 
-LAYOUTS = ("blocks", "interleaved", "second", "shared")
+LAYOUTS = ("blocks", "interleaved", "second", "shared", "repeated")
 """What is tried where a layer is given other than one row a record: its k rows of each record lie in k blocks of all records, or side by
-side; records are along the second dimension; or indices that are alone in a row are the same for all records, such as positions."""
+side; records are along the second dimension; indices that are alone in a row are the same for all records, such as positions; or one row is
+the same for all k rows, in blocks, of each record."""
 
 
 class _Hold(torch.autograd.Function):
@@ -65,9 +66,11 @@ class Recording:
 
     def __init__(self, records: int, layout: str, memory: Memory, device: torch.device, arriving: Arriving | None = None) -> None:
         self.records, self.layout, self.memory = records, layout, memory
+        self._rows = records  # that a layer gave last, some of each record
         self.parts: dict[nn.Parameter, list[ParameterGradients]] = defaultdict(list)
         self.ambiguous = False
         self.precision = torch.float64
+        self.factors: Tensor | None = None  # that make of each record's part its gradient, shape (B,)
         self.anchor = torch.zeros((), device=device, requires_grad=True)
         self._plain = layout in LAYOUTS[:2]
         self._late: list[Callable[[], None]] = []
@@ -211,7 +214,8 @@ class Recording:
         taken: Gradients = {}
         for parameter in parameters:
             parts = self.parts.pop(parameter)
-            taken[parameter] = parts[0] if len(parts) == 1 else together(parts, parameter.numel(), self.memory)
+            part = parts[0] if len(parts) == 1 else together(parts, parameter.numel(), self.memory)
+            taken[parameter] = part if self.factors is None else part.scaled(self.factors)
         return taken
 
     def _await(self, layer: Layer) -> None:
@@ -261,8 +265,10 @@ class Recording:
         if rows == records:
             return output, inputs, False, None
         if rows == 1:
-            wide = [tensor.expand(records, *tensor.shape[1:]) if len(tensor) == 1 else tensor for tensor in inputs]
-            return output.expand(records, *output.shape[1:]), wide, False, None
+            several = self._rows if self.layout == LAYOUTS[4] else records
+            wide = [tensor.expand(several, *tensor.shape[1:]) if len(tensor) == 1 else tensor for tensor in inputs]
+            return output.expand(several, *output.shape[1:]), wide, False, self._several_each(several)
+        self._rows = rows
         return output, inputs, False, self._several_each(rows)
 
     def _several_each(self, rows: int) -> Grouping | None:
