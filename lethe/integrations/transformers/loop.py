@@ -227,7 +227,7 @@ class PrivateLoop(RecordedTraining, Trainer):
         """Within: what compute_loss counts and notes of private records is forgotten, and none of it goes to other processes."""
         noted = {name: copy.deepcopy(value) for name, value in vars(self).items() if name in _NOTED or isinstance(value, int | float)}
         accelerator, several = vars(self.accelerator), self.args.average_tokens_across_devices
-        alone = dict.fromkeys(("gather", "gather_for_metrics", "reduce"), lambda tensor, *args, **others: tensor)
+        alone: dict[str, Any] = dict.fromkeys(("gather", "gather_for_metrics", "reduce"), lambda tensor, *args, **others: tensor)
         self._recording, self.args.average_tokens_across_devices = True, False
         accelerator.update(alone)
         try:

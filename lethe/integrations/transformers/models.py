@@ -55,13 +55,18 @@ def refuse_prepared(trainer: Any, dataset: Any) -> None:
         )
 
 
+def quantised(model: nn.Module) -> bool:
+    """Whether the weights of its base are in 8 or 4 bits."""
+    return any(getattr(model, f"is_loaded_in_{bits}bit", False) for bits in (8, 4))
+
+
 def prepared(model: nn.Module) -> None:
     """A model whose trained parameters are what its layers use, and in a type that noise can be added in.
 
     TRL turns adapters on a quantised model into bfloat16, which is too coarse for noise, and lets a language model compute the losses
     of tokens beside the layer that owns the head: where that layer is trained, it is called again.
     """
-    if getattr(model, "is_loaded_in_8bit", False) or getattr(model, "is_loaded_in_4bit", False):
+    if quantised(model):
         for parameter in model.parameters():
             if parameter.requires_grad and parameter.dtype in _HALF:
                 parameter.data = parameter.data.float()

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import TrainOutput
 
@@ -18,7 +19,7 @@ from lethe.errors import InputError, require_finite
 from lethe.integrations.training import LogicalBatches, RecordedTraining, Target
 from lethe.integrations.transformers.arguments import refuse_arguments, refuse_evaluated, refuse_surroundings, refuse_unknown
 from lethe.integrations.transformers.loop import PrivateLoop, PublicLog, public
-from lethe.integrations.transformers.models import prepared, refuse_kind, refuse_prepared
+from lethe.integrations.transformers.models import prepared, quantised, refuse_kind, refuse_prepared
 from lethe.integrations.transformers.records import (
     KeptState,
     add_certificate,
@@ -38,7 +39,7 @@ from lethe.train.data.users import ids_of
 _PUBLIC_EVALUATION = "of the iterates, all released, the one that is best by {metric} on eval_dataset, which is public"
 
 
-class PrivateSteps(PrivateLoop):
+class PrivacyMixin(PrivateLoop):
     """What `privatize` puts before the Trainer's class: it takes the arguments of both."""
 
     _TRAIN = "trainer.train()"
@@ -143,6 +144,9 @@ class PrivateSteps(PrivateLoop):
         """Make the engine, and put the Trainer where its checkpoint was."""
         optimizer, model = cast(Any, self.optimizer), cast(Any, self.model)
         source, self._collated = source_of(self, declared_apart=self._declared_apart)
+        if quantised(model):  # some of its layers store their weights elsewhere when they are called first
+            with torch.no_grad():
+                self._losses(dict(zip(source.fields or (), (part.to(self.args.device) for part in source.fetch(slice(0, 1))), strict=True)))
         kept = checkpoints_of(self._kept, self.args)
         if kept is not None:
             kept = dataclasses.replace(kept, also={**kept.also, "scheduler": self.lr_scheduler, "trainer": KeptState(self)})
@@ -183,7 +187,7 @@ class PrivateSteps(PrivateLoop):
             args.gradient_accumulation_steps, args.max_steps = said
 
 
-_PRIVACY = tuple(inspect.signature(PrivateSteps._be_private).parameters)[2:]
+_PRIVACY = tuple(inspect.signature(PrivacyMixin._be_private).parameters)[2:]
 
 
 class _Epochs(TrainerCallback):
@@ -262,7 +266,7 @@ def _class_of(kind: type) -> type:
     if issubclass(kind, PrivateLoop):
         return kind
     refuse_kind(kind)
-    bases = (PrivateSteps, PublicLog) if kind is Trainer else (PrivateSteps, kind, PublicLog)
+    bases = (PrivacyMixin, PublicLog) if kind is Trainer else (PrivacyMixin, kind, PublicLog)
     return type(f"Private{kind.__name__}", bases, {"__doc__": f"`privatize({kind.__name__})`", "__module__": kind.__module__})
 
 

@@ -26,6 +26,7 @@ from lethe.train.core.comparison import FAILURES, chance, first_line
 ISOLATIONS = ("checked", "enforced", "declared")
 """How it is known that records do not meet: the fast way, checked; each record alone, by construction; or the caller's word."""
 
+_NO_MEAN = "the loss is one number for a batch, and no mean over records, nor over what each of them predicts"
 _ODDS = 128  # of a batch to be looked at by chance
 
 
@@ -112,7 +113,7 @@ class Clipper:
         if not callable(losses):
             raise InputError(
                 f"losses: got {type(losses).__name__}; it needs a function of a batch to one loss a record.",
-                remedy='give a function such as lambda batch: F.cross_entropy(model(batch[0]), batch[1], reduction="none").',
+                remedy='such as lambda batch: F.cross_entropy(model(batch[0]), batch[1], reduction="none").',
             )
         if method not in METHODS:
             raise InputError(f"method: got {method!r}; it needs one of {', '.join(METHODS)}.")
@@ -122,8 +123,7 @@ class Clipper:
             gradient_memory = require_count("gradient_memory", gradient_memory, low=0)
         self.model, self.losses, self.isolation = model, losses, isolation
         self.groups, self.method = as_groups(clip_norm), METHODS[method]
-        self.ways: set[str] = set()
-        self.checked = False
+        self.ways, self.checked = set[str](), False
         self._sums = ClippedSums(shorter(self.groups, margin), self.method)
         fast = [Way(FAST, layout, items) for layout in LAYOUTS for items in (True, False)]
         self._uneven = False  # whether a batch was looked at whose records have unequally many items
@@ -261,8 +261,8 @@ class Clipper:
             raise InputError(
                 f"a record alone, as a batch of one, does not go through the model and the loss: {first_line(error)}",
                 source="the check of a batch against its records alone",
-                remedy="let both take a batch of one record: no batch normalisation, squeeze() of all dimensions, or topk over the batch; "
-                "labels below the number of classes, tokens of the vocabulary, texts no longer than the model takes.",
+                remedy="let both take a batch of one record: no batch normalisation, squeeze() of all dimensions, or topk over the batch, and "
+                "labels, tokens and lengths within the model's.",
             ) from error
 
     def _recurs(self, way: Way, batch: Any, records: int) -> bool:
@@ -346,7 +346,5 @@ class Clipper:
             said = look.difference(parts, losses, rows, self._gradients.precision)
         if way.name == FAST and not said:
             said = look.apart(losses, self._gradients.precision, side_by_side=way.layout == LAYOUTS[1], items=way.items)
-        if said and isinstance(losses, MeanLoss):
-            said = f"the loss is one number for a batch, and no mean over records, nor over what each of them predicts: {said}"
         if said:
-            raise _Differs(said)
+            raise _Differs(said if isinstance(losses, Tensor) else f"{_NO_MEAN}: {said}")

@@ -149,11 +149,11 @@ TRAINED: list[tuple[Any, dict[str, Any], lethe.Run, str]] = [
     *(
         ([{**record, **changed} for record in DATA], {}, RUN, said)
         for changed, said in (
-            ({"labels": 9}, "Target 9 is out of bounds.*labels below"),
+            ({"labels": 9}, "Target 9 is out of bounds.*labels, tokens"),
             ({"labels": -5}, "Target -5 is out of bounds"),
             ({"labels": 0.5}, "a record alone.*size"),
-            ({"input_ids": [1000] * 8}, "a record alone.*index out of range.*vocabulary"),
-            ({"input_ids": [1] * 40, "attention_mask": [1] * 40}, "a record alone.*no longer than the model takes"),
+            ({"input_ids": [1000] * 8}, "a record alone.*index out of range.*labels, tokens"),
+            ({"input_ids": [1] * 40, "attention_mask": [1] * 40}, "a record alone.*expanded size.*lengths"),
         )
     ),
     *(

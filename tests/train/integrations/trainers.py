@@ -1,5 +1,6 @@
 """One small trainer of every kind that people fine-tune with, of transformers and of TRL, on random models in float64."""
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from transformers import (
     T5ForConditionalGeneration,
     Trainer,
 )
-from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.kto_config import KTOConfig
@@ -31,6 +31,9 @@ from trl.trainer.reward_config import RewardConfig
 from trl.trainer.reward_trainer import RewardTrainer
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
+
+os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 
 SGD: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "max_steps": 1}
 QUIET: dict[str, Any] = {"use_cpu": True, "bf16": False, "disable_tqdm": True, "report_to": "none", "save_strategy": "no"}
