@@ -89,8 +89,8 @@ def fit(
             arguments. Of modules also mappings from names to arrays, or data sets of mappings, such as a `datasets.Dataset`: the model is
             called as `model(**batch)`, with the fields that its forward names. Of a linear model (features, targets), of shapes (n, d)
             and (n,); targets are class numbers from 0, or real numbers for least squares and Huber. Of linear models and heads also a
-            table in blocks, or the pair of it and its targets or their column's name (docs/partitions.md): the run's batches are
-            then full, cyclic, shuffled_once or poisson, and each step is a pass over the blocks that hold its records.
+            table in blocks, or the pair of it and its targets or their column's name (docs/partitions.md): each step is then a pass over
+            the blocks that hold its records, of random batches nearly all.
         run: noise_multiplier must be set (0 is allowed: no privacy), unless a policy chooses the noise; of a module clip_norm as well. What
             it says of a module's loss is declared. With noise_budget set, every step is paid for before it is computed, and the first that
             the budget does not reach ends training. `lethe.plan(run, epsilon, delta)` finds the noise.

@@ -81,6 +81,7 @@ class Fitted(Generic[Model]):
             least 1 - delta, for a delta fixed before training. None without a budget, and of a seeded run, of which nothing is bounded.
         averaged: of `fit(..., ema=)` the model's state dict with the moving average of the iterates for its trained parameters, covered by
             the run's certificate: `model.load_state_dict(fitted.averaged)`; else None.
+        clip_norms: of the method "adaptive" the norm at each step, which the certificate covers; else None.
         validation_losses: of `TrainOptions(validation_data=...)` the mean loss of these records after each epoch.
         delta: that the noise was planned for; None: the run was given.
     """
@@ -93,6 +94,7 @@ class Fitted(Generic[Model]):
     spent: float | None = None
     odometer: Odometer | None = None
     averaged: Mapping[str, Tensor] | None = None
+    clip_norms: tuple[float, ...] | None = None
     validation_losses: tuple[float, ...] = ()
     delta: float | None = None
 

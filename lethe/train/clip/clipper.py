@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError, RecordByRecordWarning
+from lethe.train.clip.adaptive import AdaptiveNorm
 from lethe.train.clip.check import Look
 from lethe.train.clip.fast import LAYOUTS, Gradients
 from lethe.train.clip.full_precision import full_precision
 from lethe.train.clip.groups import METHODS, Group, as_groups, group_of
-from lethe.train.clip.isolated import Losses, MeanLoss, records_of
+from lethe.train.clip.isolated import Losses, MeanLoss, of_records, records_of
 from lethe.train.clip.kept_state import Attributes
 from lethe.train.clip.parts.part import UnitRows
 from lethe.train.clip.record_gradients import ALONE, FAST, VMAP, RecordGradients, Way
@@ -35,7 +36,7 @@ class _Differs(Exception):
 
 
 class _Unseen(Exception):
-    """A batch is to be looked at."""
+    """A call of a layer was taken as in no batch that was checked."""
 
 
 class _Schedule:
@@ -85,6 +86,7 @@ class Clipper:
         margin: the share of C that is left for what float64 may put the sums off, see `margin_of`.
         gradient_memory: how many bytes the gradients of a batch's records may take at a time, beside what the backward pass has let go
             of by then; 0: none is kept. None: 8 MiB, on a GPU 64.
+        adaptive: the norm in force, in place of the method: gradients clipped to it, in its units of C; `take` gives its count as well.
 
     Attributes:
         groups: of parameters.
@@ -107,13 +109,14 @@ class Clipper:
         isolation: str = "checked",
         margin: float = 0.0,
         gradient_memory: int | None = None,
+        adaptive: AdaptiveNorm | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
         if not callable(losses):
             raise InputError(
                 f"losses: got {type(losses).__name__}; it needs a function of a batch to one loss a record.",
-                remedy='such as lambda batch: F.cross_entropy(model(batch[0]), batch[1], reduction="none").',
+                remedy='give a function such as lambda batch: F.cross_entropy(model(batch[0]), batch[1], reduction="none").',
             )
         if method not in METHODS:
             raise InputError(f"method: got {method!r}; it needs one of {', '.join(METHODS)}.")
@@ -123,10 +126,10 @@ class Clipper:
             gradient_memory = require_count("gradient_memory", gradient_memory, low=0)
         self.model, self.losses, self.isolation = model, losses, isolation
         self.groups, self.method = as_groups(clip_norm), METHODS[method]
-        self.ways, self.checked = set[str](), False
-        self._sums = ClippedSums(shorter(self.groups, margin), self.method)
+        self.ways: set[str] = set()
+        self.checked = False
+        self._sums = ClippedSums(shorter(self.groups, margin), self.method, adaptive)
         fast = [Way(FAST, layout, items) for layout in LAYOUTS for items in (True, False)]
-        self._uneven = False  # whether a batch was looked at whose records have unequally many items
         self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
         self._keeps = len(self.groups) == 1 or self.method.enlarges  # all gradients until the end of a batch
         self._schedule = _Schedule()
@@ -211,11 +214,16 @@ class Clipper:
                         losses = self._isolated_sums(way, batch, records, counted, units, look)
                     if look is not None:
                         look.after()
+                    if way.name == FAST and records > 1 and self.isolation == "checked":  # of one record all rows are its own
+                        if look is not None:
+                            self._gradients.known |= self._gradients.choices
+                        elif self._gradients.unseen and (look := self._look(batch, counted, collated)) is not None:
+                            raise _Unseen
                 break
+            except _Unseen:
+                continue
             except (LetheError, torch.OutOfMemoryError):
                 raise
-            except _Unseen:
-                look, self._uneven = self._look(batch, counted, collated), True
             except (*FAILURES, _Differs) as error:
                 if len(self._tried) == 1 or not (isinstance(error, _Differs) or self._recurs(way, batch, records)):
                     raise
@@ -261,8 +269,7 @@ class Clipper:
             raise InputError(
                 f"a record alone, as a batch of one, does not go through the model and the loss: {first_line(error)}",
                 source="the check of a batch against its records alone",
-                remedy="let both take a batch of one record: no batch normalisation, squeeze() of all dimensions, or topk over the batch, and "
-                "labels, tokens and lengths within the model's.",
+                remedy="let both take a batch of one: no batch normalisation, squeeze() or topk over it; labels and tokens that the model has.",
             ) from error
 
     def _recurs(self, way: Way, batch: Any, records: int) -> bool:
@@ -308,7 +315,7 @@ class Clipper:
                 self._require(way, look, parts, given, range(records))
             else:
                 self._require(way, look, *self._gradients.together(way, batch, records, None), range(records))
-        losses, told = self._seen(given, look)
+        losses, told = of_records(given)
         if units is None:
             self._sums.add(parts, self._gradients.names, losses, counted)
             return told
@@ -326,19 +333,8 @@ class Clipper:
         except ReopenedError:  # its layers are computed again one after another, in several checkpoints
             self._keeps = True
             return None
-        losses, told = self._seen(given, None)
+        losses, told = of_records(given)
         return told if self._sums.add_arrived(arriving, losses) else None
-
-    def _seen(self, losses: Tensor | MeanLoss, look: Look | None) -> tuple[Tensor, Tensor]:
-        """The losses, shape (B,), that say which records cannot be measured, 0 where gradients have to, and those to be told; an _Unseen
-        where the first batch of unequally many items is not looked at."""
-        if isinstance(losses, Tensor):
-            return losses, losses
-        if self._gradients.uneven and not self._uneven and self.isolation == "checked":
-            if look is None:
-                raise _Unseen
-            self._uneven = True
-        return torch.zeros_like(losses.counts, dtype=torch.float64), losses.value.expand(len(losses.counts))
 
     def _require(self, way: Way, look: Look, parts: Gradients, losses: Tensor | MeanLoss, rows: Sequence[int]) -> None:
         self.checked = True

@@ -60,6 +60,13 @@ class MeanLoss(NamedTuple):
 Losses = Callable[[Any], Tensor | MeanLoss]
 
 
+def of_records(losses: Tensor | MeanLoss) -> tuple[Tensor, Tensor]:
+    """The losses that say which records cannot be measured, 0 where their gradients have to, and those to be told; shape (B,)."""
+    if isinstance(losses, Tensor):
+        return losses, losses
+    return torch.zeros_like(losses.counts, dtype=torch.float64), losses.value.expand(len(losses.counts))
+
+
 def by_vmap(
     model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any
 ) -> tuple[dict[nn.Parameter, ParameterGradients], Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
-from lethe.train.clip.fast import LAYOUTS, Gradients, Recording
+from lethe.train.clip.fast import LAYOUTS, Choices, Gradients, Recording
 from lethe.train.clip.isolated import Losses, MeanLoss, by_vmap, gradient_of, records_of, rows_of
 from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import MaterialisedGradients
@@ -45,6 +45,8 @@ class RecordGradients:
         precision: the coarsest type of number that layers have computed in.
         ambiguous: whether another layout of the fast way would have made a difference to the last batch.
         uneven: whether its loss was one number, of records that have unequally many items.
+        choices: of the last batch that went the fast way, see `fast.Choices`.
+        known: the choices of batches that were checked.
     """
 
     def __init__(self, model: nn.Module, losses: Losses, gradient_memory: int | None) -> None:
@@ -54,6 +56,8 @@ class RecordGradients:
         self.names: dict[nn.Parameter, str] = {}
         self.state: tuple[object, ...] = ()
         self.precision, self.ambiguous, self.uneven = torch.float64, True, False
+        self.choices: Choices = {}
+        self.known: Choices = {}
         self.survey()
 
     def survey(self) -> bool:
@@ -64,7 +68,7 @@ class RecordGradients:
         self._modules = list(self._model.modules())
         self.state = self._told()
         self.names = {parameter: name for name, parameter in self._model.named_parameters() if parameter.requires_grad}
-        self._layers = layers_of(self._model)
+        self._layers, self.known = layers_of(self._model), {}
         for parameter in self._model.parameters():
             if parameter.is_floating_point():
                 self.precision = coarser(self.precision, parameter.dtype)
@@ -72,6 +76,11 @@ class RecordGradients:
         default = _KEPT if self._device.type == "cpu" else _KEPT_ON_GPU
         self._limit = default if self._gradient_memory is None else self._gradient_memory
         return True
+
+    @property
+    def unseen(self) -> bool:
+        """Whether a call of the last batch was taken in a way in which none that was checked was."""
+        return any(self.known.get(call) != choice for call, choice in self.choices.items())
 
     def same(self, way: Way, other: Way) -> bool:
         """Whether another fast way would have made no difference to the last batch."""
@@ -93,13 +102,15 @@ class RecordGradients:
 
         `units`: of whose rows the mean loss is differentiated; `arriving` is handed the gradients as they come, instead of the caller.
         """
-        recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving)
+        recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving, self.known)
         self.ambiguous, self.uneven = True, False
         try:
             with recording.running(self._layers, list(self.names)):
                 losses = self.losses(batch, records)
                 if isinstance(losses, MeanLoss):
                     self.uneven = losses.uneven
+                    if self.uneven:
+                        recording.choices[None, 0] = "uneven"
                     total, factors = losses.total(items=way.items)
                     shares = None if units is None else _shares(units, losses.counts.double())
                     recording.factors = shares if factors is None else factors if shares is None else factors * shares
@@ -109,7 +120,7 @@ class RecordGradients:
                 with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
                     parts = recording.gradients(total)
         finally:
-            self.ambiguous = recording.ambiguous
+            self.ambiguous, self.choices = recording.ambiguous, recording.choices
         if recording.precision != torch.float64:
             self.precision = coarser(self.precision, recording.precision)
         return parts, MeanLoss(losses.value.detach(), losses.counts) if isinstance(losses, MeanLoss) else losses.detach()

@@ -149,11 +149,11 @@ TRAINED: list[tuple[Any, dict[str, Any], lethe.Run, str]] = [
     *(
         ([{**record, **changed} for record in DATA], {}, RUN, said)
         for changed, said in (
-            ({"labels": 9}, "Target 9 is out of bounds.*labels, tokens"),
+            ({"labels": 9}, "Target 9 is out of bounds.*labels and tokens"),
             ({"labels": -5}, "Target -5 is out of bounds"),
             ({"labels": 0.5}, "a record alone.*size"),
-            ({"input_ids": [1000] * 8}, "a record alone.*index out of range.*labels, tokens"),
-            ({"input_ids": [1] * 40, "attention_mask": [1] * 40}, "a record alone.*expanded size.*lengths"),
+            ({"input_ids": [1000] * 8}, "a record alone.*index out of range.*labels and tokens"),
+            ({"input_ids": [1] * 40, "attention_mask": [1] * 40}, "a record alone.*expanded size"),
         )
     ),
     *(
@@ -163,7 +163,7 @@ TRAINED: list[tuple[Any, dict[str, Any], lethe.Run, str]] = [
             (lambda records: {**padded(records), "attention_mask": padded(records)["attention_mask"][:, :-1]}, "of more than that record"),
             (lambda records: {**padded(records), "names": ["x"] * len(records)}, "names of a batch is list; it needs a tensor"),
             (lambda records: {**padded(records), "labels": torch.zeros(1 + len(records))}, "a tensor with . rows, one for each record"),
-            (lambda records: {key: part.reshape(1, -1) for key, part in padded(records).items()}, "packing: several records in one row"),
+            (lambda records: {key: part.reshape(1, -1) for key, part in padded(records).items()}, "packing=True"),
             (lambda records: list(padded(records)), "made a list"),
             (lambda records: {**padded(records), "labels": padded(records)["labels"].min().expand(len(records))}, "of more than that"),
             (lambda records: {key: part for key, part in padded(records).items() if key != "labels"}, "did not return a loss"),
