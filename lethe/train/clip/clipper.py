@@ -269,7 +269,7 @@ class Clipper:
             raise InputError(
                 f"a record alone, as a batch of one, does not go through the model and the loss: {first_line(error)}",
                 source="the check of a batch against its records alone",
-                remedy="let both take a batch of one: no batch normalisation, squeeze() or topk over it; labels and tokens that the model has.",
+                remedy="let both take a batch of one: no batch normalisation, squeeze() or topk over it; labels and tokens the model has.",
             ) from error
 
     def _recurs(self, way: Way, batch: Any, records: int) -> bool:
