@@ -26,14 +26,15 @@ from lethe.train.core.comparison import coarser
 
 Gradients = dict[nn.Parameter, ParameterGradients]
 
-Choices = dict[tuple[nn.Module, int], tuple[str, str]]
+Choices = dict[tuple[nn.Module | None, int], tuple[str, str]]
 """How the n-th call of a module in a batch was taken: its "rows" are records, or "several" of each; the "second" dimension is theirs; "one"
 row, or "all" of it, is the same for every record; or it was "shared", see `Shared`. And which function it was, or which of its inputs had
-as many rows, where that matters."""
+as many rows, where that matters. Of no module: how the loss was taken."""
 
-LAYOUTS = ("blocks", "interleaved", "second", "shared")
+LAYOUTS = ("blocks", "interleaved", "second", "shared", "repeated")
 """What is tried where a layer is given other than one row a record: its k rows of each record lie in k blocks of all records, or side by
-side; records are along the second dimension; or indices that are alone in a row are the same for all records, such as positions."""
+side; records are along the second dimension; indices that are alone in a row are the same for all records, such as positions; or one row is
+the same for all k rows, in blocks, of each record."""
 
 
 class _Hold(torch.autograd.Function):
@@ -84,10 +85,12 @@ class Recording:
         memory: Memory,
         device: torch.device,
         arriving: Arriving | None = None,
-        known: Mapping[tuple[nn.Module, int], tuple[str, str]] | None = None,
+        known: Mapping[tuple[nn.Module | None, int], tuple[str, str]] | None = None,
     ) -> None:
         self.records, self.layout, self.memory = records, layout, memory
         self.choices: Choices = {}
+        self.factors: Tensor | None = None  # that make of each record's part its gradient, shape (B,)
+        self._rows = records  # that a layer gave last, several of each record
         self._known = known or {}
         self._nth: dict[nn.Module, int] = defaultdict(int)
         self.shared: Shared | None = None
@@ -172,12 +175,13 @@ class Recording:
             raise ValueError(f"{of}() of no rows of the records")
         turned, grouping = choice == "second", None
         if choice == "several":
-            grouping = self._several_each(len(output))
+            grouping, self._rows = self._several_each(len(output)), len(output)
         elif choice == "all":  # without a dimension of the records: it is given one
             output, inputs = output.expand(self.records, *output.shape), [one.expand(self.records, *one.shape) for one in inputs]
         elif choice == "one":
-            inputs = [one.expand(self.records, *one.shape[1:]) if len(one) == 1 else one for one in inputs]
-            output = output.expand(self.records, *output.shape[1:])
+            rows = self._rows if self.layout == LAYOUTS[4] else self.records
+            inputs = [one.expand(rows, *one.shape[1:]) if len(one) == 1 else one for one in inputs]
+            output, grouping = output.expand(rows, *output.shape[1:]), self._several_each(rows)
         output = output if output.requires_grad else _Anchored.apply(output, self.anchor)
         held = [_Hold.apply(self.anchor, *inputs).grad_fn]
         self._await(layer)
@@ -269,7 +273,8 @@ class Recording:
         taken: Gradients = {}
         for parameter in parameters:
             parts = self.parts.pop(parameter)
-            taken[parameter] = parts[0] if len(parts) == 1 else together(parts, parameter.numel(), self.memory)
+            part = parts[0] if len(parts) == 1 else together(parts, parameter.numel(), self.memory)
+            taken[parameter] = part if self.factors is None else part.scaled(self.factors)
         return taken
 
     def _await(self, layer: Layer) -> None:
