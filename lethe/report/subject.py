@@ -281,8 +281,8 @@ def _scores(file: Path) -> list[tuple[str, str]]:
     kind, named = parts.get("kind", "score"), ((part, parts.get(part)) for part in ("train", "test"))
     scores = [(f"{kind} on the {part} records", f"{value:.4f}") for part, value in named if isinstance(value, float)]
     for one in content.get("scores") or ():
-        parts = [(part, one[part]) for part in ("train", "test") if isinstance(one.get(part), float) and one["name"] != kind]
-        scores += [(f"{one['name']} on the {part} records", f"{value:.4f}") for part, value in parts]
+        named = ((part, one.get(part)) for part in ("train", "test") if one["name"] != kind)
+        scores += [(f"{one['name']} on the {part} records", f"{value:.4f}") for part, value in named if isinstance(value, float)]
     # How many records the batches leave over is public, as the number of records is, and stands in the first section.
     if type(value := content.get("projected")) is int:
         scores.append(("records whose features were shortened", f"{value:,}"))

@@ -13,9 +13,8 @@ from lethe.errors import InputError
 class _Half(ClassifierMixin, BaseEstimator):
     """Says one half of every record."""
 
-    classes_ = np.array([0, 1])
-
     def fit(self, X: Any, y: Any) -> Any:
+        self.classes_ = np.array([0, 1])
         return self
 
     def predict_proba(self, X: Any) -> Any:
@@ -44,4 +43,4 @@ class _Half(ClassifierMixin, BaseEstimator):
 def test_private_scores_refuse_what_they_cannot_bound(changed: Any, message: str) -> None:
     given = {"X": np.zeros((3, 1)), "y": [0, 1, 1], "metrics": ["log_loss"], "epsilon": 1.0, **changed}
     with pytest.raises(InputError, match=message):
-        private.private_score(_Half(), **given)
+        private.private_score(_Half().fit(None, None), **given)
