@@ -109,8 +109,8 @@ class ClippedSums:
         if before:
             self.sums = _together(before, self.sums)
 
-    def take(self, trained: Sequence[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
-        """The sums for every trained parameter, float64, 0 where nothing came, some by their rows; starts anew."""
+    def take(self, trained: Sequence[nn.Parameter], *, rows: bool = False) -> dict[nn.Parameter, Tensor]:
+        """The sums for every trained parameter, float64, 0 where nothing came; starts anew. `rows`: some as `row_sum` gives them."""
         sums, self.sums = self.sums, {}
         if self._adaptive is not None:
             trained = [*trained, self._adaptive.key]
@@ -118,9 +118,10 @@ class ClippedSums:
         for parameter in trained:
             total = sums.pop(parameter, None)
             if total is None and parameter in self._contributing:
-                rows = torch.zeros(0, dtype=torch.int64, device=parameter.device)
-                total = of_rows(rows, torch.zeros(0, parameter.shape[1] + 1, dtype=torch.float64, device=parameter.device), len(parameter))
-            ordered[parameter] = torch.zeros_like(parameter.detach(), dtype=torch.float64) if total is None else total
+                none = torch.zeros(0, dtype=torch.int64, device=parameter.device)
+                total = of_rows(none, parameter.new_zeros(0, parameter.shape[1] + 1, dtype=torch.float64), len(parameter))
+            total = torch.zeros_like(parameter.detach(), dtype=torch.float64) if total is None else total
+            ordered[parameter] = total.to_dense() if total.is_sparse and not rows else total
         if sums:
             raise InputError(
                 f"take: {len(sums)} parameters have a sum and are no longer trained parameters of the model.",
