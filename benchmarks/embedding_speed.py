@@ -84,7 +84,7 @@ def _lethe(
 
 
 def _opacus(model: nn.Module, data: tuple[Tensor, Tensor], optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    import opacus
+    import opacus  # pyright: ignore[reportMissingImports]
 
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*data), batch_size=BATCH)
     private = opacus.PrivacyEngine().make_private(
@@ -144,7 +144,8 @@ def main() -> None:
     parser.add_argument("--measure", nargs=2)
     given = parser.parse_args()
     if given.measure:
-        print(json.dumps(_measure(*given.measure, given.rows, given.width, given.threads)))
+        engine, optimizer = given.measure
+        print(json.dumps(_measure(engine, optimizer, given.rows, given.width, given.threads)))
         return
     engines = [one for one in ENGINES if one != "opacus" or importlib.util.find_spec("opacus")]
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
