@@ -154,8 +154,9 @@ class Look:
         usable: Sequence[int],
         collated: Mapping[int, Any],
         attributes: Attributes,
+        reached: set[nn.Parameter],
     ) -> None:
-        self._model, self._losses, self._names, self._attributes = model, losses, names, attributes
+        self._model, self._losses, self._names, self._attributes, self._reached = model, losses, names, attributes, reached
         self._written = digests(model)
         few = sample([*collated] or usable, _FEW)
         self._records = {record: collated.get(record, rows_of(batch, [record])) for record in few}
@@ -167,7 +168,7 @@ class Look:
 
     def _alone(self, rows: Any, *, own: bool = False) -> tuple[Gradient, Tensor]:
         copied = rows_of(rows, [0])  # the function may write into what it is given
-        return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied, own=own))
+        return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied, reached=self._reached, own=own))
 
     def same_draws(self, records: int, computed: Callable[[], Any], *, side_by_side: bool = False) -> Any:
         """What is computed where each record is given the draws of one."""

@@ -145,6 +145,12 @@ class Clipper:
         """The same, of gradients that were not 0 either."""
         return None if self._sums.largest is None else bool(self._sums.largest > 0)
 
+    @property
+    def unreached(self) -> list[str] | None:
+        """The trained parameters, by name, that no record's loss was made of so far; None before there were records."""
+        reached = self._gradients.reached
+        return None if self._sums.largest is None else [name for one, name in self._gradients.names.items() if one not in reached]
+
     def add(
         self,
         batch: Any,
@@ -248,7 +254,8 @@ class Clipper:
         if not usable:
             return None
         try:
-            return Look(self.model, self._gradients.losses, self._gradients.names, batch, usable, collated, self._attributes)
+            given = self._gradients.losses, self._gradients.names, batch, usable, collated, self._attributes, self._gradients.reached
+            return Look(self.model, *given)
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             if isinstance(error, LetheError | torch.OutOfMemoryError):
                 raise
