@@ -91,9 +91,10 @@ class FirstSteps:
 
     def noised(self, noise_std: float) -> None:
         """A step's noise was drawn."""
-        if not self._reached and (unreached := self._clipper.unreached) is not None:
+        if not self._reached and self._clipper.measured is not None:
             self._reached, model = True, self._clipper.model
-            self._say(unreached, "no record's loss depends on it", "freeze it, or use it: by an adapter that is active and not merged")
+            unused = [name for name, one in self._named.items() if one.requires_grad and one not in self._clipper.reached]
+            self._say(unused, "no record's loss depends on it", "freeze it, or use it: by an adapter that is active and not merged")
             if saved := {local(tensor).data_ptr() for state in adapter_states(model).values() for tensor in state.values()}:
                 prompts: Any = model  # of which the file holds what a network makes of them
                 lost = [name for name, parameter in self._named.items() if local(parameter).data_ptr() not in saved]
