@@ -20,9 +20,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from lethe.errors import HypothesisError, InputError
-from lethe.train.clip.isolated import Losses, MeanLoss, gradient_of, records_of, rows_of
+from lethe.train.clip.isolated import MeanLoss, gradient_of, records_of, rows_of
 from lethe.train.clip.kept_state import Attributes, digests
 from lethe.train.clip.parts.part import ParameterGradients
+from lethe.train.clip.record_gradients import RecordGradients
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
 
 _DROPOUTS = {
@@ -148,15 +149,14 @@ class Look:
     def __init__(
         self,
         model: nn.Module,
-        losses: Losses,
-        names: Mapping[nn.Parameter, str],
+        gradients: RecordGradients,
         batch: Any,
         usable: Sequence[int],
         collated: Mapping[int, Any],
         attributes: Attributes,
-        reached: set[nn.Parameter],
     ) -> None:
-        self._model, self._losses, self._names, self._attributes, self._reached = model, losses, names, attributes, reached
+        self._model, self._losses, self._names, self._reached = model, gradients.losses, gradients.names, gradients.reached
+        self._attributes = attributes
         self._written = digests(model)
         few = sample([*collated] or usable, _FEW)
         self._records = {record: collated.get(record, rows_of(batch, [record])) for record in few}

@@ -265,8 +265,7 @@ class Clipper:
         if not usable:
             return None
         try:
-            given = self._gradients.losses, self._gradients.names, batch, usable, collated, self._attributes, self._gradients.reached
-            return Look(self.model, *given)
+            return Look(self.model, self._gradients, batch, usable, collated, self._attributes)
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             if isinstance(error, LetheError | torch.OutOfMemoryError):
                 raise
