@@ -49,8 +49,8 @@ NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": Rule(partial(line
 """Rules of types in packages that need not be there, by the types' full names."""
 
 
-# What `use_experts_implementation` puts on the experts of a mixture. The routers of transformers' own models look at one row at a time; that
-# of another may have room for few rows of a batch, which only shows where there is too little: its records go alone.
+# What `use_experts_implementation` puts on experts of a mixture. The routers of transformers' own models look at one row at a time; that of
+# another may have room for few rows of a batch, which only shows where there is too little: its records go alone.
 _OF_EXPERTS = frozenset(("has_gate", "has_bias", "is_transposed", "is_concatenated", "_is_expert_parallel"))
 
 
