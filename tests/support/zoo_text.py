@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from zoo_member import (
     ALONE,
-    PICKED,
     VMAP,
     Batch,
     Member,
@@ -100,6 +99,8 @@ def answered(output: Any, targets: Tensor) -> Tensor:
 
 GROUPED: dict[str, Any] = {"num_key_value_heads": 1, "head_dim": 8}
 EXPERTS: dict[str, Any] = {**GROUPED, "num_experts_per_tok": 2, "output_router_logits": False, "experts_implementation": "eager"}
+RANKS = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8, "moe_intermediate_size": 12}
+LATENT = {**EXPERTS, **RANKS, "num_key_value_heads": 2, "head_dim": 4, "n_routed_experts": 4, "n_group": 2, "topk_group": 1}
 HALVES: dict[str, Any] = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
 BART: dict[str, Any] = {"d_model": 16, **HALVES, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "decoder_start_token_id": 1}
 T5: dict[str, Any] = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 1}
@@ -138,6 +139,8 @@ TEXT: dict[str, Member] = {
     "Qwen 2 MoE": causal("Qwen2MoeForCausalLM", **EXPERTS, num_experts=4, moe_intermediate_size=12, shared_expert_intermediate_size=12),
     "Qwen 3 MoE": causal("Qwen3MoeForCausalLM", **EXPERTS, num_experts=4, moe_intermediate_size=12),
     "OLMoE": causal("OlmoeForCausalLM", num_experts=4, num_experts_per_tok=2, experts_implementation="eager"),
+    "GPT-OSS": causal("GptOssForCausalLM", **EXPERTS, num_local_experts=4, sliding_window=4),
+    "DeepSeek V3": causal("DeepseekV3ForCausalLM", **LATENT, first_k_dense_replace=1),
     "Mamba": causal("MambaForCausalLM", **STATE_SPACE),
     "Mamba 2": causal("Mamba2ForCausalLM", state_size=4, conv_kernel=3, expand=2, num_heads=4, head_dim=8, n_groups=1, chunk_size=4),
     "RWKV": causal("RwkvForCausalLM", attention_hidden_size=16, context_length=16),
@@ -186,7 +189,6 @@ TEXT: dict[str, Member] = {
     "Marian": translator("MarianMTModel", **BART),
 }
 
-told(TEXT, ALONE, dict.fromkeys(("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "OLMoE"), PICKED))
 told(
     TEXT,
     ALONE,
