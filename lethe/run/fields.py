@@ -158,9 +158,8 @@ def refuse_selecting(share: float | None, clip_norm: float | None, noise_at: Noi
     if share is not None and (clip_norm is None or release != "all" or noise_at != "every_step" or correlated):
         raise InputError(
             f"sparse_selection: got clip_norm = {clip_norm}, release = {release}, noise_at = {noise_at}"
-            f"{' and correlated noise' if correlated else ''}; rows that are not selected get no noise, so each step must pay for itself.",
-            source="sparse_selection",
-            remedy="set clip_norm, release: all and noise_at: every_step, and noise: null.",
+            f"{', correlated noise' if correlated else ''}; each step must pay for itself.",
+            remedy="set clip_norm, release: all, noise_at: every_step and noise: null.",
         )
 
 

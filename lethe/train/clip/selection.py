@@ -46,10 +46,10 @@ class SparseSelection:
     def __post_init__(self) -> None:
         if not isinstance(self.parameters, tuple) or not all(isinstance(one, str) for one in self.parameters or (None,)):
             raise InputError(f"SparseSelection.parameters: got {self.parameters!r}; it needs a tuple of names, such as ('table.weight',).")
+        norm = checked_norm("SparseSelection.contribution_norm", self.contribution_norm)
+        object.__setattr__(self, "contribution_norm", norm)
         object.__setattr__(self, "threshold", require_finite("SparseSelection.threshold", self.threshold, low=0.0))
-        if not (isinstance(self.share, float) and 0.0 < self.share < 1.0):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"SparseSelection.share: got {self.share!r}; it needs a number between 0 and 1.")
-        object.__setattr__(self, "contribution_norm", checked_norm("SparseSelection.contribution_norm", self.contribution_norm))
+        object.__setattr__(self, "share", require_finite("SparseSelection.share", self.share, low=0.0, strict=True, high=0.999))
 
     def of(self, named: Mapping[str, nn.Parameter]) -> SelectedTables:
         """The trained tables that are meant, of a model's parameters."""

@@ -14,7 +14,7 @@ from lethe.errors import InputError
 from lethe.train.clip.adaptive import AdaptiveNorm
 from lethe.train.clip.groups import Group, Method, group_of
 from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients, as_token_rows
-from lethe.train.clip.row_sums import added, of_rows
+from lethe.train.clip.parts.row_sums import added, of_rows
 
 # How much a computed squared norm may lie below the square of what is added, in eps: 44 where it is a product of two sums of squares
 # (`squares_of`), or where what is formed for the sum is brought to what was measured, 22 each; 4 for the roundings of the weight and of

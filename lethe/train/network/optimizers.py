@@ -52,12 +52,12 @@ _SPARSE = (torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam)
 
 def usable_by(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, gradient: torch.Tensor) -> torch.Tensor:
     """A gradient by its rows, where the parameter's optimiser then moves these rows alone; else whole."""
-    for part in getattr(optimizer, "parts", (optimizer,)) if gradient.is_sparse else ():
-        for group in part.param_groups:
-            if any(one is parameter for one in group["params"]):
-                alone = isinstance(part, _SPARSE) and not group.get("momentum") and not group.get("weight_decay")
-                return gradient if alone else gradient.to_dense()
-    return gradient
+    if not gradient.is_sparse:
+        return gradient
+    parts = [(part, group) for part in getattr(optimizer, "parts", (optimizer,)) for group in part.param_groups]
+    own = [(part, group) for part, group in parts if any(one is parameter for one in group["params"])]
+    alone = all(isinstance(part, _SPARSE) and not group.get("momentum") and not group.get("weight_decay") for part, group in own)
+    return gradient if alone else gradient.to_dense()
 
 
 def as_one(optimizer: Any) -> Any:

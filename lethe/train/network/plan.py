@@ -84,23 +84,15 @@ def clipper_of(
 
 
 def _as_selected(run: Run, options: TrainOptions) -> Run:
-    """The run with the share that the choice of rows is given; an error where it says another, or that share changes its bound."""
-    selection = options.sparse_selection
-    share = None if selection is None else selection.share
-    if run.sparse_selection not in (None, share) or (share is not None and (options.secure or Workers.current().several)):
-        raise InputError(
-            f"sparse_selection: got the share {share}, and the run says {run.sparse_selection}; rows are selected in one process, by noise "
-            "that is not secure.",
-            source="run.sparse_selection, SparseSelection.share, secure, torch.distributed",
-            remedy="give TrainOptions(sparse_selection=SparseSelection(...)) with the run's share, or leave both out.",
-        )
+    """The run with the share that the choice of rows is given; an error where it says another, or that share enlarges its bound."""
+    share = None if options.sparse_selection is None else options.sparse_selection.share
     selecting = run.replace(sparse_selection=share)
-    if run.record_bound < selecting.record_bound:
-        raise HypothesisError(
-            f"sparse_selection: the map of rows needs the noise of norm {run.clip_norm:g}; the run counts with loss.gradient_bound = "
-            f"{run.record_bound:g}.",
-            source="SparseSelection, run.loss.gradient_bound",
-            remedy="plan the run with sparse_selection, or leave the gradient bound out.",
+    same = run.sparse_selection in (None, share) and not run.record_bound < selecting.record_bound
+    if not same or (share is not None and (options.secure or Workers.current().several)):
+        raise InputError(
+            f"sparse_selection: got the share {share}; the run says {run.sparse_selection}, and bounds gradients by {run.record_bound:g}.",
+            source="SparseSelection.share, run.sparse_selection, loss.gradient_bound; or secure noise, or several processes",
+            remedy="plan a run with sparse_selection, and train it in one process; or leave the selection out.",
         )
     return selecting
 

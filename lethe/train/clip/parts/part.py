@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lethe.errors import InputError
 from lethe.train.clip.in_float64 import looked_up_added, squares_of, weighed
-from lethe.train.clip.row_sums import contributions, row_sum
+from lethe.train.clip.parts.row_sums import contributions, row_sum
 
 Grouping = Callable[[Tensor], Tensor]
 """(rows, ...) -> (units, most, ...), zeros where a unit has fewer rows than the largest."""

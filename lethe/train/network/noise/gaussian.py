@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lethe.calculus.domains import require_nonnegative
 from lethe.errors import InputError
-from lethe.train.clip.row_sums import of_rows
+from lethe.train.clip.parts.row_sums import of_rows
 from lethe.train.core.generators import state_digest
 from lethe.train.core.tensors import checked_tensors
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lethe.errors import InputError
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.parts import part
-from lethe.train.clip.row_sums import added, contributions, of_rows
+from lethe.train.clip.parts.row_sums import added, contributions, of_rows
 from lethe.train.clip.selection import SparseSelection
 
 ROWS, WIDTH, RECORDS, NORM = 400, 3, 5, 0.3
@@ -147,7 +147,7 @@ def test_sums_by_rows_and_whole_ones_add_up() -> None:
         ({"threshold": -1.0}, "SparseSelection.threshold"),
         ({"threshold": math.nan}, "SparseSelection.threshold"),
         ({"contribution_norm": 0.0}, "contribution_norm"),
-        ({"share": 1.0}, "share: got 1.0"),
+        ({"share": 1.0}, "SparseSelection.share: got 1"),
         ({"parameters": ("head.bias",)}, "head.bias is no trained table"),
         ({"parameters": ("nothing",)}, "nothing is no trained table"),
     ],
