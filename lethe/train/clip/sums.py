@@ -14,7 +14,7 @@ from lethe.errors import InputError
 from lethe.train.clip.adaptive import AdaptiveNorm
 from lethe.train.clip.groups import Group, Method, group_of
 from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients, as_token_rows
-from lethe.train.clip.parts.row_sums import added, of_rows
+from lethe.train.clip.parts.row_sums import added, no_rows
 
 # How much a computed squared norm may lie below the square of what is added, in eps: 44 where it is a product of two sums of squares
 # (`squares_of`), or where what is formed for the sum is brought to what was measured, 22 each; 4 for the roundings of the weight and of
@@ -117,10 +117,8 @@ class ClippedSums:
         ordered = dict[nn.Parameter, Tensor]()  # as the model has them, whichever way they came: noise is drawn in this order
         for parameter in trained:
             total = sums.pop(parameter, None)
-            if total is None and parameter in self._contributing:
-                none = torch.zeros(0, dtype=torch.int64, device=parameter.device)
-                total = of_rows(none, parameter.new_zeros(0, parameter.shape[1] + 1, dtype=torch.float64), len(parameter))
-            total = torch.zeros_like(parameter.detach(), dtype=torch.float64) if total is None else total
+            if total is None:
+                total = no_rows(parameter, parameter in self._contributing)
             ordered[parameter] = total.to_dense() if total.is_sparse and not rows else total
         if sums:
             raise InputError(

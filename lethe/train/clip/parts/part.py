@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lethe.errors import InputError
 from lethe.train.clip.in_float64 import looked_up_added, squares_of, weighed
-from lethe.train.clip.parts.row_sums import contributions, row_sum
+from lethe.train.clip.parts.row_sums import NARROW, contributions, row_sum
 
 Grouping = Callable[[Tensor], Tensor]
 """(rows, ...) -> (units, most, ...), zeros where a unit has fewer rows than the largest."""
@@ -163,8 +163,8 @@ def at_least(squares: Tensor, lengths: Tensor, terms: int) -> Tensor:
     return torch.maximum(squares + bound * (2 * terms * 2.0**-53), bound / CANCELLED**2)
 
 
-# A table of so many numbers, at most a quarter of whose rows are looked up, is summed by its rows, which a piece of the noise can hold.
-_LARGE, _FEW_ROWS, _NARROW = 2**16, 4, 2**14
+# A table of so many numbers, at most a quarter of whose rows are looked up, is summed by its rows.
+_LARGE, _FEW_ROWS = 2**16, 4
 
 
 class TokenRows(ParameterGradients):
@@ -208,7 +208,7 @@ class TokenRows(ParameterGradients):
     def weighted(self, weights: Tensor) -> Tensor:
         """See ParameterGradients."""
         width, given = self.gradients.shape[2], (weights, self.tokens, self.gradients, self.table)
-        few = self.table * width >= _LARGE and self.tokens.numel() * _FEW_ROWS <= self.table and width <= _NARROW
+        few = self.table * width >= _LARGE and self.tokens.numel() * _FEW_ROWS <= self.table and width <= NARROW
         return row_sum(*given) if few else looked_up_added(*given)
 
     def contributing(self, weights: Tensor, contribution_norm: float) -> Tensor:

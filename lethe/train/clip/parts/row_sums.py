@@ -10,6 +10,8 @@ from torch import Tensor
 from lethe.train.clip.in_float64 import looked_up_added
 
 _UNITS = 2.0**30
+NARROW = 2**14
+"""Of a sum by its rows a piece of the noise holds one row at least."""
 
 
 def row_sum(weights: Tensor, tokens: Tensor, gradients: Tensor, table: int) -> Tensor:
@@ -21,6 +23,14 @@ def row_sum(weights: Tensor, tokens: Tensor, gradients: Tensor, table: int) -> T
 def of_rows(rows: Tensor, values: Tensor, table: int) -> Tensor:
     """Of rows in ascending order, shape (m,), and their values, shape (m, d): coalesced COO, shape (table, d)."""
     return torch.sparse_coo_tensor(rows[None], values, (table, values.shape[1]), is_coalesced=True, check_invariants=False)
+
+
+def no_rows(parameter: Tensor, contributing: bool) -> Tensor:
+    """The sum of no records: 0, of a table with no row at all, and a column more where they would contribute."""
+    if not contributing and (parameter.dim() != 2 or parameter.shape[1] > NARROW):
+        return torch.zeros_like(parameter.detach(), dtype=torch.float64)
+    none = torch.zeros(0, dtype=torch.int64, device=parameter.device)
+    return of_rows(none, parameter.new_zeros(0, parameter.shape[1] + contributing, dtype=torch.float64), len(parameter))
 
 
 def contributions(touched: Tensor, contribution_norm: float) -> Tensor:

@@ -147,7 +147,7 @@ def test_sums_by_rows_and_whole_ones_add_up() -> None:
         ({"threshold": -1.0}, "SparseSelection.threshold"),
         ({"threshold": math.nan}, "SparseSelection.threshold"),
         ({"contribution_norm": 0.0}, "contribution_norm"),
-        ({"share": 1.0}, "SparseSelection.share: got 1"),
+        ({"share": 1.0}, "SparseSelection.share = 1"),
         ({"parameters": ("head.bias",)}, "head.bias is no trained table"),
         ({"parameters": ("nothing",)}, "nothing is no trained table"),
     ],
