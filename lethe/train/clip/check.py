@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from lethe.errors import HypothesisError, InputError
 from lethe.train.clip.isolated import Losses, MeanLoss, gradient_of, records_of, rows_of
@@ -93,6 +93,20 @@ class SameDraws(TorchFunctionMode):
         if len(drawn) == 1:
             return drawn.expand(rows, *drawn.shape[1:])
         return drawn.repeat(self.records, *[1] * (drawn.dim() - 1)) if self.side_by_side else drawn.repeat_interleave(self.records, 0)
+
+
+@contextmanager
+def of_no_record() -> Generator[None]:
+    """Within: what is drawn is for one thing, which is the same for all records."""
+    modes = [mode for mode in _get_current_function_mode_stack() if isinstance(mode, SameDraws)]
+    before = [mode.records for mode in modes]
+    try:
+        for mode in modes:
+            mode.records = 1
+        yield
+    finally:
+        for mode, records in zip(modes, before, strict=True):
+            mode.records = records
 
 
 class Chance:
@@ -219,18 +233,26 @@ class Look:
         alone = torch.cat([self._before[record][1] for record in compared])
         return _differing(compared, losses[[rows.index(record) for record in compared]], alone, losses, precision, "alone")
 
-    def apart(self, losses: Tensor | MeanLoss, precision: torch.dtype, *, side_by_side: bool = False, items: bool = False) -> str | None:
+    def apart(
+        self,
+        losses: Tensor | MeanLoss,
+        precision: torch.dtype,
+        *,
+        side_by_side: bool = False,
+        items: bool = False,
+        computed: Losses | None = None,
+    ) -> str | None:
         """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves.
 
-        Losses are of shape (B,), or one number, a mean over `items` or records, whose sums are compared; `precision` is the coarsest type
-        that layers computed in.
+        Losses are of shape (B,), or one number, a mean over `items` or records, whose sums are compared; `computed` gives those of the
+        halves, and `precision` is the coarsest type that layers computed in.
         """
         order, sums = sample(self._usable, len(self._usable)), list[Tensor]()
         halves = [order[: len(order) // 2], order[len(order) // 2 :]]
         for half in halves if isinstance(losses, Tensor) else (*halves, order):
             if half and (len(half) < len(losses) if isinstance(losses, Tensor) else len(order) > 3):
                 rows = rows_of(self._batch, half)
-                alone = self.same_draws(len(half), partial(self._losses, rows), side_by_side=side_by_side)
+                alone = self.same_draws(len(half), partial(computed or self._losses, rows), side_by_side=side_by_side)
                 if isinstance(losses, MeanLoss) or isinstance(alone, MeanLoss):
                     sums += [alone.total(items=items)[0].detach()] if isinstance(alone, MeanLoss) else []
                 elif said := _differing(half, losses[half], alone.detach(), losses, precision, "in half of it"):

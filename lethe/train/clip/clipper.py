@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -343,6 +344,8 @@ class Clipper:
         with torch.no_grad():
             said = look.difference(parts, losses, rows, self._gradients.precision)
         if way.name == FAST and not said:
-            said = look.apart(losses, self._gradients.precision, side_by_side=way.layout == LAYOUTS[1], items=way.items)
+            precision, aside = self._gradients.precision, way.layout == LAYOUTS[1]
+            computed = partial(self._gradients.losses_of, way) if way.shared and look.random else None
+            said = look.apart(losses, precision, side_by_side=aside, items=way.items, computed=computed)
         if said:
             raise _Differs(said if isinstance(losses, Tensor) else f"{_NO_MEAN}: {said}")
