@@ -16,6 +16,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from lethe.errors import InputError
 from lethe.train.clip.groups import Group, checked_norm
 from lethe.train.clip.rules.convolution import convolution
+from lethe.train.clip.rules.experts import experts
 from lethe.train.clip.rules.rule import Call, Parts, Rule
 from lethe.train.clip.rules.sequence_layers import attention, cell, recurrent
 from lethe.train.clip.rules.simple_layers import (
@@ -48,6 +49,11 @@ NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": Rule(partial(line
 """Rules of types in packages that need not be there, by the types' full names."""
 
 
+# What `use_experts_implementation` puts on experts of a mixture. The routers of transformers' own models look at one row at a time; that of
+# another may have room for few rows of a batch, which only shows where there is too little: its records go alone.
+_OF_EXPERTS = frozenset(("has_gate", "has_bias", "is_transposed", "is_concatenated", "_is_expert_parallel"))
+
+
 def register_rule(kind: type[nn.Module], parts: Callable[[Call], Parts], *, whole: bool = False) -> None:
     """Let the gradients of a type of layer be computed by a rule of one's own; docs/layer_rules.md shows one.
 
@@ -74,6 +80,8 @@ def rule_of(module: nn.Module) -> Rule | None:
     if any(name in vars(module) for name in _COMPUTING) or module._forward_pre_hooks:
         return None
     kind = type(module)
+    if _OF_EXPERTS.issubset(vars(module)) and kind.__module__.startswith("transformers.models."):
+        return Rule(forward=experts)
     for base in kind.__mro__:
         rule = RULES.get(base) or NAMED.get(f"{base.__module__}.{base.__qualname__}")
         if rule is not None:
