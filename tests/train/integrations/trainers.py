@@ -112,7 +112,7 @@ TRAINERS: Mapping[str, tuple[Callable[..., Any], str]] = {
     "answers": (of_transformers(lambda: bert(BertForQuestionAnswering), answers(outside=False)), "fast"),
     "answers outside": (of_transformers(lambda: bert(BertForQuestionAnswering), answers(outside=True)), "alone"),
     "smoothed": (of_transformers(language_model, texts(), label_smoothing_factor=0.1), "fast"),
-    "seq2seq": (of_transformers(t5, texts(), kind=Seq2SeqTrainer), "alone"),
+    "seq2seq": (of_transformers(t5, texts(), kind=Seq2SeqTrainer), "fast"),
     "sft": (of_trl(SFTTrainer, SFTConfig, TEXTS), "fast"),
     "sft dft": (of_trl(SFTTrainer, SFTConfig, PAIRS, loss_type="dft"), "fast"),
     "dpo": (of_trl(DPOTrainer, DPOConfig, PREFERRED, ref=True), "fast"),
