@@ -15,11 +15,13 @@ if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("torc
         "lethe.estimators needs scikit-learn and PyTorch, which are not both installed.", remedy='pip install "lethe-dp[estimators]"'
     )
 
+from lethe.estimators.evaluation.private_score import PrivateScores, private_score
 from lethe.estimators.heavy_tailed.mean import PrivateMean
 from lethe.estimators.heavy_tailed.model import HeavyTailedLinearRegression, HeavyTailedLogisticRegression
 from lethe.estimators.models.classifiers import LinearSVC, LogisticRegression, SoftmaxRegression
 from lethe.estimators.models.regressors import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
 from lethe.estimators.options import EstimatorOptions
+from lethe.estimators.pipelines.callers import known_at_fit as _known_at_fit  # noqa: F401  # every fit asks it
 from lethe.estimators.pipelines.privacy import privacy_of, privacy_report_of
 from lethe.estimators.pipelines.private_search import PrivateSearch
 from lethe.estimators.pipelines.shares import split_budget
@@ -40,6 +42,7 @@ __all__ = [
     "PrivateMean",
     "PrivatePCA",
     "PrivateQuantileClipper",
+    "PrivateScores",
     "PrivateSearch",
     "PrivateStandardScaler",
     "PrivateWhitening",
@@ -48,6 +51,7 @@ __all__ = [
     "SoftmaxRegression",
     "privacy_of",
     "privacy_report_of",
+    "private_score",
     "split_budget",
 ]
 

@@ -44,7 +44,7 @@ class LoopState:
         self._clipper, self._stream, self._workers, self._kept = trainer.clipper, trainer.stream, trainer.workers, trainer.kept
         self._average, self._source, self._recorder = trainer.average, trainer.source, trainer.recorder
         self._device, self._fields = trainer.device, fields_of(trainer.source)
-        self._noisy, self._parameters = NoisySums(trainer.run, trainer.noise), list(trainer.named.values())
+        self._noisy, self._parameters = NoisySums(trainer.run, trainer.noise, None, trainer.adaptive), list(trainer.named.values())
         trainer.begin("optimizer.step()")
         self.resumed, self._held = trainer.done, trainer.held
         self._guard = StepGuard(optimizer, trainer, self._stepped)
@@ -85,6 +85,7 @@ class LoopState:
         return self._counted.clone()  # written into, it would tell how many records are not there
 
     def _stepped(self) -> None:
+        self._trainer.first.after()
         if self._average is not None:
             self._average.add()
         if self._told.live:

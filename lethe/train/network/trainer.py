@@ -33,7 +33,7 @@ from lethe.train.network.noise.training_noise import sources_of
 from lethe.train.network.optimizers import SCHEDULER, catch_up, scheduler_of
 from lethe.train.network.plan import clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.post_processing import AVERAGE, PUBLIC, VALIDATION, MovingAverage, Validation
-from lethe.train.network.report import said_of, warn_of_shapes, warn_where_nothing_contributes
+from lethe.train.network.report import EARLY, FirstSteps, said_of, warn_of_shapes, warn_where_nothing_contributes
 from lethe.train.network.steps import DESCENT, Descent
 from lethe.train.options import TrainOptions
 from lethe.train.planning import TrainingPlan
@@ -42,8 +42,6 @@ Module = TypeVar("Module", bound=nn.Module)
 
 # Of several processes all need the same.
 _COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "isolation", "records_per_user", "views", "ema")
-# The step of a training at which is looked whether anything contributes, while there is time.
-_EARLY = 10
 
 
 class Trainer:
@@ -57,6 +55,7 @@ class Trainer:
         run: the same, of the noise that is drawn anew at each step.
         named: the trained parameters.
         kept: the checkpoints.
+        adaptive: the clip norm in force; None: it is the run's.
         held: from `begin` on, the parameters as the last step left them; and `done`, how many were taken before.
     """
 
@@ -82,7 +81,7 @@ class Trainer:
         self.source = (source := as_source(data, leave_out=() if column is None else (column,)))
         criterion = not own_loop or isinstance(loss, _Loss)
         losses = BatchLosses(model, loss, source, column) if criterion else loss
-        self.asked, self.clipper = clipper_of(model, losses, run, options, budgeted=not own_loop)
+        self.asked, self.clipper, self.adaptive = clipper_of(model, losses, run, options, budgeted=not own_loop)
         self.run = run = self.asked.uncorrelated
         self._step_sizes = run.step_sizes
         self.named = named = trained_parameters(model)
@@ -92,6 +91,7 @@ class Trainer:
         self._may_freeze = own_loop and self.asked.noise is None
         if own_loop or optimizer is not None:
             refuse_optimizer(optimizer, run, named, model)
+        self.first = FirstSteps(self.clipper, named, None if options.proximal_groups else optimizer)
         self.average = None if options.ema is None else MovingAverage(options.ema, named, run)
         if options.proximal_groups is not None:
             refuse_groups(options.proximal_groups, run)
@@ -142,7 +142,7 @@ class Trainer:
         """Begin, or go on from the checkpoints; callbacks are told. `by` is for errors what takes the steps: `update`, or a loop."""
         self.held = HeldParameters(self.named, by, self.placement)
         parts = {AVERAGE: self.average, DESCENT: None if update is None or update.precision is None else update}
-        parts |= {SCHEDULER: self.scheduler, VALIDATION: self.validation}
+        parts |= {SCHEDULER: self.scheduler, VALIDATION: self.validation, "lethe adaptive clip norm": self.adaptive}
         self.done = done = self.kept.begin(
             Training(
                 named=self.named if update is None else update.iterate,
@@ -171,12 +171,16 @@ class Trainer:
         if not batch.last:
             self.placement.collect(self.clipper.take)
             return None
-        sums: Mapping[nn.Parameter, Tensor] = self.clipper.take()
+        sums = self.clipper.take()
+        if self.adaptive is not None:
+            self.adaptive.count = sums.pop(self.adaptive.key).to(self.device)
+            self.workers.add_up([self.adaptive.count])
         if self._shared:
             self.placement.let_go()
             sums = self.placement.add_up(sums)
         elif sums.keys() != self._trained and not (self._may_freeze and sums and sums.keys() < self._trained):
             raise changed_parameters()
+        self.first.before()
         if self.kept.active:
             self.kept.before_noise(batch.step)
         return sums
@@ -185,10 +189,11 @@ class Trainer:
         """Record the step that a batch is the last of, with its noise in parameter units; say, while there is time, what rounding tells,
         and that nothing contributes."""
         self.recorder.note(step_size=float(self._step_sizes[batch.step - 1]), noise_std=noise_std, batch=batch.whole)
+        self.first.noised(noise_std)
         taken = batch.step - self.done
         if taken == 1:
             warn_of_shapes(self.clipper, self.run, self.device, self.stream)
-        if taken == _EARLY:
+        if taken == EARLY:
             warn_where_nothing_contributes(self.clipper, f"of the first {taken} steps")
 
     def diagnosed(self, steps: int) -> Diagnostics:
@@ -223,6 +228,7 @@ class Trainer:
             if self.average is not None:
                 self.average.add()
             self.note(batch, noise_std)
+            self.first.after()
             if scheduler is not None:
                 scheduler.step()
             if validation is not None and begun % self.steps_per_epoch == 0:
@@ -267,7 +273,7 @@ def train_network(
     trainer = Trainer(model, loss, plan, options, optimizer, told, own_loop=False)
     run, named, noise, placement, budget = trainer.run, trainer.named, trainer.noise, trainer.placement, trainer.budget
     with closing(trainer.kept) as kept:
-        update = Descent(named, run, noise, optimizer, groups=options.proximal_groups or (), budget=budget)
+        update = Descent(named, run, noise, optimizer, groups=options.proximal_groups or (), budget=budget, adaptive=trainer.adaptive)
         try:
             trainer.begin("fit's own step", update)
             if trainer.scheduler is not None:
@@ -302,6 +308,7 @@ def train_network(
             record=network_record(recorded, model, said, averaged, isolation=options.isolation),
             averaged=averaged,
             validation_losses=() if trainer.validation is None else tuple(trainer.validation.losses),
+            clip_norms=None if trainer.adaptive is None else tuple(trainer.adaptive.norms[:-1]),
             checked=said_of(trainer.clipper),
             diagnostics=trainer.diagnosed(trainer.recorder.steps),
             **spending(None if budget is None else budget.filter, seeded=recorded.seeded),
