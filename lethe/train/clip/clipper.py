@@ -16,7 +16,7 @@ from lethe.train.clip.check import Look
 from lethe.train.clip.fast import LAYOUTS, Gradients
 from lethe.train.clip.full_precision import full_precision
 from lethe.train.clip.groups import METHODS, Group, as_groups, group_of
-from lethe.train.clip.isolated import Losses, records_of
+from lethe.train.clip.isolated import Losses, MeanLoss, of_records, records_of
 from lethe.train.clip.kept_state import Attributes
 from lethe.train.clip.parts.part import UnitRows
 from lethe.train.clip.record_gradients import ALONE, FAST, VMAP, RecordGradients, Way
@@ -27,7 +27,7 @@ from lethe.train.core.comparison import FAILURES, chance, first_line
 ISOLATIONS = ("checked", "enforced", "declared")
 """How it is known that records do not meet: the fast way, checked; each record alone, by construction; or the caller's word."""
 
-
+_NO_MEAN = "the loss is one number for a batch, and no mean over records, nor over what each of them predicts"
 _ODDS = 128  # of a batch to be looked at by chance
 
 
@@ -74,8 +74,8 @@ class Clipper:
 
     Args:
         model: any module.
-        losses: (batch) -> shape (B,), one loss a record, not averaged. The batch is any nest of tensors that have the records along their
-            first dimension; it is given parts of it as well, down to one record.
+        losses: (batch) -> shape (B,), one loss a record, not averaged, or a `MeanLoss`. The batch is any nest of tensors that have the
+            records along their first dimension; it is given parts of it as well, down to one record.
         clip_norm: C > 0; or groups of parameters, each with a norm of its own, and then C is the root of the sum of their squares. On the
             fast way a group is clipped and added as soon as its gradients are there, and nothing of them is kept: with `per_layer` groups,
             layer by layer. Not so in batches that are compared, for units, and with "normalise".
@@ -94,6 +94,7 @@ class Clipper:
         isolation: as given.
         ways: the names of the ways that were taken so far.
         checked: whether a batch was compared.
+        reached: the parameters that some record's loss was made of so far.
 
     Raises:
         InputError: an argument is none of these, or the model mixes records by what its modules are (`refuse_model`).
@@ -129,12 +130,13 @@ class Clipper:
         self.ways: set[str] = set()
         self.checked = False
         self._sums = ClippedSums(shorter(self.groups, margin), self.method, adaptive)
-        fast = [Way(FAST, layout) for layout in LAYOUTS]
+        fast = [Way(FAST, layout, items, shared) for shared in (False, True) for layout in LAYOUTS for items in (True, False)]
         self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
         self._keeps = len(self.groups) == 1 or self.method.enlarges  # all gradients until the end of a batch
         self._schedule = _Schedule()
         self._attributes: Attributes | None = None
         self._gradients = RecordGradients(model, losses, gradient_memory)
+        self.reached = self._gradients.reached
         self._refuse_ungrouped()
 
     @property
@@ -229,7 +231,8 @@ class Clipper:
                     raise
                 reason = reason or first_line(error)
                 self._tried.pop(0)
-                while self._tried[0].name == way.name and not self._gradients.ambiguous:
+                self._gradients.known.clear()
+                while self._tried[0].name == FAST and self._gradients.same(way, self._tried[0]):
                     self._tried.pop(0)
                 if way.name == FAST != self._tried[0].name and self.isolation == "checked":
                     look = look or self._look(batch, counted, collated)
@@ -262,14 +265,14 @@ class Clipper:
         if not usable:
             return None
         try:
-            return Look(self.model, self._gradients.losses, self._gradients.names, batch, usable, collated, self._attributes)
+            return Look(self.model, self._gradients, batch, usable, collated, self._attributes)
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             if isinstance(error, LetheError | torch.OutOfMemoryError):
                 raise
             raise InputError(
                 f"a record alone, as a batch of one, does not go through the model and the loss: {first_line(error)}",
                 source="the check of a batch against its records alone",
-                remedy="let both take a batch of one record: no batch normalisation, squeeze() of all dimensions, or topk over the batch.",
+                remedy="let both take a batch of one: no batch normalisation, squeeze() or topk over it; labels and tokens the model has.",
             ) from error
 
     def _recurs(self, way: Way, batch: Any, records: int) -> bool:
@@ -302,43 +305,46 @@ class Clipper:
     def _fast(
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
     ) -> Tensor:
-        if look is None and units is None and not self._keeps and (losses := self._arrived(way, batch, records, counted)) is not None:
-            return losses
+        arrives = look is None and units is None and not self._keeps and not way.shared
+        if arrives and (arrived := self._arrived(way, batch, records, counted)) is not None:
+            return arrived
         if look is not None and look.random:
             same, of_same = look.same_draws(
                 records, lambda: self._gradients.together(way, batch, records, None), side_by_side=way.layout == LAYOUTS[1]
             )
             self._require(way, look, same, of_same, range(records))
-        parts, losses = self._gradients.together(way, batch, records, units)
+        parts, given = self._gradients.together(way, batch, records, units)
         if look is not None and not look.random:
             if units is None:
-                self._require(way, look, parts, losses, range(records))
+                self._require(way, look, parts, given, range(records))
             else:
                 self._require(way, look, *self._gradients.together(way, batch, records, None), range(records))
+        losses, told = of_records(given)
         if units is None:
             self._sums.add(parts, self._gradients.names, losses, counted)
-            return losses
+            return told
         table = UnitRows([list(rows) for rows in units], losses.device)
         with torch.no_grad():
             grouped = {parameter: parts.pop(parameter).grouped(table).settled() for parameter in list(parts)}
         self._sums.add(grouped, self._gradients.names, table(losses).sum(1), None)
-        return losses
+        return told
 
     def _arrived(self, way: Way, batch: Any, records: int, counted: Tensor | None) -> Tensor | None:
         """The losses of a batch whose groups are added as their gradients arrive; None: it cannot be, and nothing was added."""
         arriving = self._sums.arriving(self._gradients.names, counted)
         try:
-            _, losses = self._gradients.together(way, batch, records, None, arriving)
+            _, given = self._gradients.together(way, batch, records, None, arriving)
         except ReopenedError:  # its layers are computed again one after another, in several checkpoints
             self._keeps = True
             return None
-        return losses if self._sums.add_arrived(arriving, losses) else None
+        losses, told = of_records(given)
+        return told if self._sums.add_arrived(arriving, losses) else None
 
-    def _require(self, way: Way, look: Look, parts: Gradients, losses: Tensor, rows: Sequence[int]) -> None:
+    def _require(self, way: Way, look: Look, parts: Gradients, losses: Tensor | MeanLoss, rows: Sequence[int]) -> None:
         self.checked = True
         with torch.no_grad():
             said = look.difference(parts, losses, rows, self._gradients.precision)
         if way.name == FAST and not said:
-            said = look.apart(losses, self._gradients.precision, side_by_side=way.layout == LAYOUTS[1])
+            said = look.apart(losses, self._gradients.precision, side_by_side=way.layout == LAYOUTS[1], items=way.items)
         if said:
-            raise _Differs(said)
+            raise _Differs(said if isinstance(losses, Tensor) else f"{_NO_MEAN}: {said}")

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clip.fast import LAYOUTS, Choices, Gradients, Recording
-from lethe.train.clip.isolated import Losses, by_vmap, gradient_of, records_of, rows_of
+from lethe.train.clip.isolated import Losses, MeanLoss, by_vmap, gradient_of, records_of, rows_of
 from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import MaterialisedGradients
-from lethe.train.clip.rules.registry import Layer, layers_of, refuse_model
+from lethe.train.clip.rules.registry import Layer, layers_of, quantised, refuse_model, settle
+from lethe.train.clip.shared import Shared
 from lethe.train.clip.sums import Arriving
 from lethe.train.core.comparison import coarser
 
@@ -26,10 +27,16 @@ _FORMED, _FORMED_ON_GPU = 2**24, 2**28
 
 
 class Way(NamedTuple):
-    """How the gradients of a batch's records are computed: "fast", with one of `fast.LAYOUTS`, "vmap" or "alone"."""
+    """How the gradients of a batch's records are computed: "fast", with one of `fast.LAYOUTS`, "vmap" or "alone".
+
+    A loss that is one number is taken for a mean over `items`, or over records. `shared`: what is the same for all records is followed, see
+    `Shared`.
+    """
 
     name: str
     layout: str = LAYOUTS[0]
+    items: bool = True
+    shared: bool = False
 
 
 class RecordGradients:
@@ -40,6 +47,8 @@ class RecordGradients:
         state: which parameters are trained, and which modules are in training mode.
         precision: the coarsest type of number that layers have computed in.
         ambiguous: whether another layout of the fast way would have made a difference to the last batch.
+        reached: the parameters that the losses were seen to depend on, be it with a gradient of 0.
+        uneven: whether its loss was one number, of records that have unequally many items.
         choices: of the last batch that went the fast way, see `fast.Choices`.
         known: the choices of batches that were checked.
     """
@@ -48,15 +57,18 @@ class RecordGradients:
         self._model, self._losses, self._gradient_memory = model, losses, gradient_memory
         self._modules: list[nn.Module] = []
         self._layers: list[Layer] = []
+        self._quantised = quantised(model)
         self.names: dict[nn.Parameter, str] = {}
         self.state: tuple[object, ...] = ()
-        self.precision, self.ambiguous = torch.float64, True
+        self.precision, self.ambiguous, self.uneven = torch.float64, True, False
         self.choices: Choices = {}
         self.known: Choices = {}
+        self.reached: set[nn.Parameter] = set()
         self.survey()
 
     def survey(self) -> bool:
         """Look at the model anew where other parameters are trained, or other modules are in training mode; whether that was so."""
+        settle(self._quantised)
         if self.state == self._told():
             return False
         refuse_model(self._model)
@@ -77,6 +89,11 @@ class RecordGradients:
         """Whether a call of the last batch was taken in a way in which none that was checked was."""
         return any(self.known.get(call) != choice for call, choice in self.choices.items())
 
+    def same(self, way: Way, other: Way) -> bool:
+        """Whether another fast way would have made no difference to the last batch."""
+        alike = (other.layout != way.layout and not self.ambiguous) or (other.items != way.items and not self.uneven)
+        return alike and other.shared == way.shared
+
     def _told(self) -> tuple[object, ...]:
         trained, training = list[int](), list[bool]()
         for module in self._modules:
@@ -88,25 +105,36 @@ class RecordGradients:
 
     def together(
         self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None, arriving: Arriving | None = None
-    ) -> tuple[Gradients, Tensor]:
-        """One forward and one backward pass for all records, and the losses.
+    ) -> tuple[Gradients, Tensor | MeanLoss]:
+        """One forward and one backward pass for all records, and the losses, detached.
 
         `units`: of whose rows the mean loss is differentiated; `arriving` is handed the gradients as they come, instead of the caller.
         """
         recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving, self.known)
-        self.ambiguous = True
+        if way.shared:
+            recording.shared = Shared(recording, self._model, self.names, batch)
+        self.ambiguous, self.uneven = True, False
         try:
-            with recording.running(self._layers, list(self.names)):
+            with recording.running(self._layers, list(self.names)), recording.shared or nullcontext():
                 losses = self.losses(batch, records)
-                weighted = losses if units is None else losses * _shares(units, losses)
-                kind = losses.device.type
+                if isinstance(losses, MeanLoss):
+                    self.uneven = losses.uneven
+                    if self.uneven:
+                        recording.choices[None, 0] = "uneven", ""
+                    total, factors = losses.total(items=way.items)
+                    shares = None if units is None else _shares(units, losses.counts.double())
+                    recording.factors = shares if factors is None else factors if shares is None else factors * shares
+                else:
+                    total = (losses if units is None else losses * _shares(units, losses)).sum()
+                kind = total.device.type
                 with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
-                    parts = recording.gradients(weighted.sum())
+                    parts = recording.gradients(total)
         finally:
             self.ambiguous, self.choices = recording.ambiguous, recording.choices
+        self.reached.update(parts if arriving is None else arriving.sums)
         if recording.precision != torch.float64:
             self.precision = coarser(self.precision, recording.precision)
-        return parts, losses.detach()
+        return parts, MeanLoss(losses.value.detach(), losses.counts) if isinstance(losses, MeanLoss) else losses.detach()
 
     def apart(self, way: Way, batch: Any, groups: list[list[int]]) -> Iterator[tuple[list[int], Gradients, tuple[Tensor, Tensor]]]:
         """Each record by itself: rows, the gradients of their units, and the losses of units and of rows."""
@@ -117,6 +145,7 @@ class RecordGradients:
             for units in _chunks(groups, size):
                 rows = [row for unit in units for row in unit]
                 parts, values = by_vmap(self._model, self.losses, trained, rows_of(batch, rows))
+                self.reached.update(() if self.reached else trained)  # it gives 0 of what was not reached, too
                 values = values.detach()
                 means: Gradients = {parameter: MaterialisedGradients(_means(part.rows(), units)) for parameter, part in parts.items()}
                 yield rows, means, (_means(values, units), values)
@@ -124,7 +153,7 @@ class RecordGradients:
         for unit in groups:
             summed, values = None, []
             for row in unit:
-                gradient, value = gradient_of(self.losses, trained, rows_of(batch, slice(row, row + 1)))
+                gradient, value = gradient_of(self.losses, trained, rows_of(batch, slice(row, row + 1)), reached=self.reached)
                 values.append(value)
                 summed = gradient if summed is None else {p: tensor.add_(gradient[p]) for p, tensor in summed.items()}
             assert summed is not None
@@ -132,9 +161,13 @@ class RecordGradients:
             alone: Gradients = {parameter: MaterialisedGradients(tensor[None].div_(len(unit))) for parameter, tensor in summed.items()}
             yield unit, alone, (losses.mean(0, keepdim=True), losses)
 
-    def losses(self, batch: Any, records: int | None = None) -> Tensor:
-        """The losses of a batch, of so many records where that is known."""
+    def losses(self, batch: Any, records: int | None = None) -> Tensor | MeanLoss:
+        """The losses of a batch, of so many records where that is known; of a record alone always a tensor."""
         losses, records = self._losses(batch), records_of(batch) if records is None else records
+        if isinstance(losses, MeanLoss):
+            if records > 1:
+                return losses
+            losses = losses.value.reshape(1)
         if isinstance(losses, Tensor) and losses.dim() == 2 and losses.shape[1] == 1:
             losses = losses[:, 0]
         if not isinstance(losses, Tensor) or losses.shape != (records,) or not losses.is_floating_point():
