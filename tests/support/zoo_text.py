@@ -229,25 +229,31 @@ def adapter_batch() -> Batch:
 
 QUERY = ["q_proj", "v_proj"]
 
+# Of a Llama: the name of peft's class, and its options.
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "LoRA": ("LoraConfig", {"r": 2, "target_modules": QUERY}),
+    "LoRA on an embedding": ("LoraConfig", {"r": 2, "target_modules": ["embed_tokens", "q_proj"]}),
+    "DoRA": ("LoraConfig", {"r": 2, "target_modules": QUERY, "use_dora": True}),
+    "AdaLoRA": ("AdaLoraConfig", {"init_r": 3, "target_r": 2, "target_modules": QUERY, "total_step": 10}),
+    "IA3": ("IA3Config", {"target_modules": ["k_proj", "v_proj", "down_proj"], "feedforward_modules": ["down_proj"]}),
+    "VeRA": ("VeraConfig", {"r": 2, "target_modules": ["q_proj"]}),
+    "LoHa": ("LoHaConfig", {"r": 2, "target_modules": QUERY}),
+    "LoKr": ("LoKrConfig", {"r": 2, "target_modules": QUERY}),
+    "OFT": ("OFTConfig", {"r": 0, "oft_block_size": 4, "target_modules": QUERY}),
+    "BOFT": ("BOFTConfig", {"boft_block_size": 4, "target_modules": ["q_proj"]}),
+    "HRA": ("HRAConfig", {"r": 2, "target_modules": QUERY}),
+    "VB-LoRA": ("VBLoRAConfig", {"r": 2, "num_vectors": 4, "vector_length": 4, "topk": 2, "target_modules": ["q_proj"]}),
+    "LN tuning": ("LNTuningConfig", {"target_modules": ["input_layernorm", "post_attention_layernorm"]}),
+    "prefix tuning": ("PrefixTuningConfig", {"num_virtual_tokens": 3}),
+    "prefix tuning, projected": ("PrefixTuningConfig", {"num_virtual_tokens": 3, "prefix_projection": True, "encoder_hidden_size": 6}),
+    "prompt tuning": ("PromptTuningConfig", {"num_virtual_tokens": 3}),
+    "P-tuning": ("PromptEncoderConfig", {"num_virtual_tokens": 3, "encoder_hidden_size": 6}),
+}
+
 ADAPTERS: dict[str, Member] = {
-    "LoRA": adapted("LoraConfig", r=2, target_modules=QUERY),
+    "LoRA": adapted("LoraConfig", **CONFIGS["LoRA"][1]),
     "LoRA on GPT-2": adapted("LoraConfig", base="GPT2LMHeadModel", r=2, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True),
-    "LoRA on an embedding": adapted("LoraConfig", r=2, target_modules=["embed_tokens", "q_proj"]),
-    "DoRA": adapted("LoraConfig", r=2, target_modules=QUERY, use_dora=True),
-    "AdaLoRA": adapted("AdaLoraConfig", init_r=3, target_r=2, target_modules=QUERY, total_step=10),
-    "IA3": adapted("IA3Config", target_modules=["k_proj", "v_proj", "down_proj"], feedforward_modules=["down_proj"]),
-    "VeRA": adapted("VeraConfig", r=2, target_modules=["q_proj"]),
-    "LoHa": adapted("LoHaConfig", r=2, target_modules=QUERY),
-    "LoKr": adapted("LoKrConfig", r=2, target_modules=QUERY),
-    "OFT": adapted("OFTConfig", r=0, oft_block_size=4, target_modules=QUERY),
-    "BOFT": adapted("BOFTConfig", boft_block_size=4, target_modules=["q_proj"]),
-    "HRA": adapted("HRAConfig", r=2, target_modules=QUERY),
-    "VB-LoRA": adapted("VBLoRAConfig", r=2, num_vectors=4, vector_length=4, topk=2, target_modules=["q_proj"]),
-    "LN tuning": adapted("LNTuningConfig", target_modules=["input_layernorm", "post_attention_layernorm"]),
-    "prefix tuning": adapted("PrefixTuningConfig", num_virtual_tokens=3),
-    "prefix tuning, projected": adapted("PrefixTuningConfig", num_virtual_tokens=3, prefix_projection=True, encoder_hidden_size=6),
-    "prompt tuning": adapted("PromptTuningConfig", num_virtual_tokens=3),
-    "P-tuning": adapted("PromptEncoderConfig", num_virtual_tokens=3, encoder_hidden_size=6),
+    **{name: adapted(kind, **options) for name, (kind, options) in CONFIGS.items()},
 }
 
 told(ADAPTERS, ALONE, {"LoHa": "weights are put together by a function of its own, outside of the layer that uses them"})

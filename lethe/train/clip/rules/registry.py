@@ -1,10 +1,10 @@
 """The layers of a model: the rule of each type, which own trained parameters, and which no way of training can bound a record in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from glob import escape
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # the only name torch has for all of them
@@ -244,6 +244,22 @@ def _leaves_columns(module: nn.Module) -> bool:
     """By its class's name, so that bitsandbytes need not be there; PEFT calls its adapter by the same name, which is no nn.Linear."""
     named = any(kind.__name__ == "Linear8bitLt" for kind in type(module).__mro__)
     return named and isinstance(module, nn.Linear) and getattr(getattr(module, "state", None), "threshold", None) != 0
+
+
+def quantised(model: nn.Module) -> list[Any]:
+    """The layers of bitsandbytes."""
+    return [module for module in model.modules() if type(module._parameters.get("weight")).__name__ in ("Int8Params", "Params4bit")]
+
+
+def settle(layers: Iterable[Any]) -> None:
+    """Let layers of bitsandbytes hold their weights as training has them: the first call of one of 8 bits moves them, which the check would
+    take for a memory; an evaluation on a CPU packs those of 4 bits, and then no gradient comes through: no adapter below would learn.
+    """
+    for layer in layers:
+        if getattr(layer.weight, "CB", None) is not None:
+            layer.init_8bit_state()
+        if getattr(getattr(layer.weight, "quant_state", None), "packing_format_for_cpu", False):
+            layer.state_dict()  # which unpacks them
 
 
 _MOST_GROUPS = 32
