@@ -235,17 +235,11 @@ class Look:
         return _differing(compared, losses[[rows.index(record) for record in compared]], alone, losses, precision, "alone")
 
     def apart(
-        self,
-        losses: Tensor | MeanLoss,
-        precision: torch.dtype,
-        *,
-        side_by_side: bool = False,
-        items: bool = False,
-        computed: Losses | None = None,
+        self, losses: Tensor | MeanLoss, precision: torch.dtype, again: Any = None, *, side_by_side: bool = False, items: bool = False
     ) -> str | None:
         """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves.
 
-        Losses are of shape (B,), or one number, a mean over `items` or records, whose sums are compared; `computed` gives those of the
+        Losses are of shape (B,), or one number, a mean over `items` or records, whose sums are compared; `again` computes those of the
         halves, and `precision` is the coarsest type that layers computed in.
         """
         order, sums = sample(self._usable, len(self._usable)), list[Tensor]()
@@ -253,7 +247,7 @@ class Look:
         for half in halves if isinstance(losses, Tensor) else (*halves, order):
             if half and (len(half) < len(losses) if isinstance(losses, Tensor) else len(order) > 3):
                 rows = rows_of(self._batch, half)
-                alone = self.same_draws(len(half), partial(computed or self._losses, rows), side_by_side=side_by_side)
+                alone = self.same_draws(len(half), partial(again or self._losses, rows), side_by_side=side_by_side)
                 if isinstance(losses, MeanLoss) or isinstance(alone, MeanLoss):
                     sums += [alone.total(items=items)[0].detach()] if isinstance(alone, MeanLoss) else []
                 elif said := _differing(half, losses[half], alone.detach(), losses, precision, "in half of it"):
