@@ -17,11 +17,11 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from lethe.train.clip.check import of_no_record
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts
 from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.registry import Layer
 from lethe.train.clip.rules.rule import Parts, as_computed, positions, wide
+from lethe.train.clip.same_draws import of_no_record
 
 _BINARY = ("add", "sub", "mul", "div", "truediv")
 _OF_NUMBERS = {*_BINARY, *(f"r{name}" for name in _BINARY), *(f"i{name}" for name in _BINARY), "where", "maximum", "minimum", "pow"}
