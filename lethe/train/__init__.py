@@ -15,8 +15,8 @@ if importlib.util.find_spec("torch") is None:
 from lethe.train.callbacks.callback import Callback
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip.groups import Group
+from lethe.train.clip.parts.selection import SparseSelection
 from lethe.train.clip.rules.registry import fix_batch_norm, register_rule
-from lethe.train.clip.selection import SparseSelection
 from lethe.train.core.proximal import ProximalGroup
 from lethe.train.engine.opacus import refuse_name
 from lethe.train.engine.private_engine import PrivacyEngine

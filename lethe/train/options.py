@@ -17,7 +17,7 @@ from lethe.train.callbacks.paying import Spender
 from lethe.train.callbacks.progress import Progress
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip.groups import Group
-from lethe.train.clip.selection import SparseSelection
+from lethe.train.clip.parts.selection import SparseSelection
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.proximal import ProximalGroup
 

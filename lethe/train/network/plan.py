@@ -13,8 +13,8 @@ from lethe.train.clip.adaptive import AdaptiveNorm
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import METHODS, as_groups
 from lethe.train.clip.isolated import Losses
+from lethe.train.clip.parts.selection import SelectedTables
 from lethe.train.clip.rules.registry import per_layer
-from lethe.train.clip.selection import SelectedTables
 from lethe.train.clip.sum_error import margin_of
 from lethe.train.core.proximal import ProximalGroup
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory

@@ -22,7 +22,7 @@ from lethe.run.losses import Holder
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.run import Run
 from lethe.train.clip.adaptive import AdaptiveNorm
-from lethe.train.clip.selection import SelectedTables
+from lethe.train.clip.parts.selection import SelectedTables
 from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.budgeted_noise import BudgetedNoise
 from lethe.train.core.comparison import arithmetic, coarser

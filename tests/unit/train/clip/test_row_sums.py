@@ -11,7 +11,7 @@ from lethe.errors import InputError
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.parts import part
 from lethe.train.clip.parts.row_sums import added, contributions, of_rows
-from lethe.train.clip.selection import SparseSelection
+from lethe.train.clip.parts.selection import SparseSelection
 
 ROWS, WIDTH, RECORDS, NORM = 400, 3, 5, 0.3
 F64 = torch.float64
