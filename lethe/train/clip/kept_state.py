@@ -13,6 +13,7 @@ from lethe.train.core.tensors import local
 _TORCHS = frozenset(vars(nn.Module())) | {"forward"}
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _DEEP = 6
+_SUMMED = 2**20  # numbers at once, which a CPU makes int64 before it adds them
 
 
 def digests(model: nn.Module) -> dict[str, int]:
@@ -23,7 +24,8 @@ def digests(model: nn.Module) -> dict[str, int]:
 def digests_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """The same of some tensors, of those that hold numbers here."""
     named = {name: tensor for name, tensor in tensors.items() if not tensor.is_meta and local(tensor.detach()).numel()}
-    sums = [_bits(local(tensor.detach())).sum(dtype=torch.int64).cpu() for tensor in named.values()]
+    pieces = [_bits(local(tensor.detach())).reshape(-1).split(_SUMMED) for tensor in named.values()]
+    sums = [torch.stack([some.sum(dtype=torch.int64) for some in own]).sum().cpu() for own in pieces]
     return dict(zip(named, torch.stack(sums).tolist() if sums else [], strict=True))
 
 
