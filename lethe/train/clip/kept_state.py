@@ -13,7 +13,7 @@ from lethe.train.core.tensors import local
 _TORCHS = frozenset(vars(nn.Module())) | {"forward"}
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _DEEP = 6
-_SUMMED = 2**20  # numbers at once, which a CPU makes int64 before it adds them
+_SUMMED = 2**18  # numbers at once, which a CPU makes int64 before it adds them
 
 
 def digests(model: nn.Module) -> dict[str, int]:
