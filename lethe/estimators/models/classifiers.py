@@ -16,6 +16,7 @@ from lethe.estimators.private_estimator import with_constructor
 from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import Logistic, OneVersusRest, SmoothedHinge, Softmax
+from lethe.run.losses.inverse_links import class_log_odds, class_log_probabilities
 from lethe.run.losses.linear import LinearLoss
 
 
@@ -87,26 +88,36 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
 
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """The class of the largest score, shape (n,)."""
-        scores = self.decision_function(X)
+        scores = PrivateClassifier.decision_function(self, X)  # log-odds are in the same order
         return self.classes_[(scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
 class _Probabilistic(PrivateClassifier):
-    """A classifier whose scores are logits."""
+    """A classifier whose scores say how likely the classes are, by the inverse link of the loss that was trained on."""
+
+    def decision_function(self, X: Any) -> Array:
+        """Log-odds of the second of two classes, shape (n,), or logarithms of probabilities, shape (n, K): what `predict_proba` is of.
+
+        The linear function of a row, `X @ coef_.T + intercept_`, is its score under the loss that was trained on; where slopes are bounded
+        that is not the log-odds.
+        """
+        scores, bounds = super().decision_function(X), self._slope_bounds(X)
+        known = class_log_odds if scores.ndim == 1 else class_log_probabilities
+        return known(self._loss_trained, scores, bounds)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the classes, shape (n, K)."""
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return np.stack([special.expit(-scores), special.expit(scores)], axis=1)
-        return special.softmax(scores, axis=1)
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> Array:
         """Their logarithms."""
         scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return np.stack([special.log_expit(-scores), special.log_expit(scores)], axis=1)
-        return special.log_softmax(scores, axis=1)
+        return log_probabilities_of(scores) if scores.ndim == 1 else scores
+
+
+def log_probabilities_of(log_odds: Array) -> Array:
+    """Of two classes, shape (n, 2), from the log-odds of the second, shape (n,)."""
+    return np.stack([special.log_expit(-log_odds), special.log_expit(log_odds)], axis=1)
 
 
 class LogisticRegression(_Probabilistic):

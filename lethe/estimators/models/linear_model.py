@@ -19,6 +19,7 @@ from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.ranges import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, UserRecords, UserRows, row_by_row, row_norms, rows_of_users
 from lethe.estimators.inputs.tables import SPARSE, bounded_weights, declared_norm, declared_passes, read_table
+from lethe.estimators.models.freed_intercept import freed_intercept
 from lethe.estimators.models.whitened_rows import WhitenedRows, chosen_whitening, whitened_rows
 from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.records import BlockRecords, BlockUsers, PreparedRows, users_in_blocks
@@ -58,6 +59,8 @@ class PrivateLinearModel(PrivateEstimator):
     n_averaged_: int = field(init=False)
     n_iter_: int = field(init=False)
     mechanism_: str = field(init=False)
+    _loss_trained: LinearLoss = field(init=False)
+    _envelope: float | None = field(init=False)
     _run_alone: bool = field(init=False)
     _in_passes: bool = field(init=False)
     feature_norm_: float = field(init=False)
@@ -176,9 +179,11 @@ class PrivateLinearModel(PrivateEstimator):
             self.mechanism_, self.feature_norm_, self.whitened_ = choice.plan.name, feature_norm, whitened
             self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
             self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged
+            self._loss_trained, self._envelope = outcome.facts.loss, outcome.facts.envelope
             self._run_alone, self._in_passes = outcome.run is not None and not budget.spent, in_blocks
-            scaled: Array = outcome.weights[:columns] / norm
-            constant: Array = CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
+            learned = freed_intercept(outcome.weights, outcome.facts, outcome.ridge)
+            scaled: Array = learned[:columns] / norm
+            constant: Array = CONSTANT * learned[-1] if intercept else np.zeros(loss.outputs)
             if whitened is None:
                 return scaled, constant
             of_features, offset = whitened.of_features(scaled, feature_norm)
@@ -230,3 +235,15 @@ class PrivateLinearModel(PrivateEstimator):
         with np.errstate(divide="ignore"):
             shorter = np.minimum(self.feature_norm_ / row_norms(table), 1.0)
         return (scores.T * shorter).T
+
+    def _slope_bounds(self, X: Any) -> Array | None:
+        """c of the envelope that was descended, in loss per score, of each row as it would have been trained on, shape (n,); or None."""
+        if self._envelope is None:
+            return None
+        table = read_table(self, X, reset=False, **SPARSE)
+        if self.whitened_ is None:
+            lengths = np.minimum(row_norms(table) / self.feature_norm_, 1.0)
+        else:
+            lengths = np.minimum(self.whitened_.lengths(table, self.feature_norm_), 1.0)
+        with np.errstate(divide="ignore"):
+            return self._envelope / np.hypot(lengths, CONSTANT if self.fit_intercept else 0.0)
