@@ -33,7 +33,7 @@ def table(rows: list[dict[str, Any]] | None = None) -> str:
         rows: of the file; None: those that are stored.
     """
     rows = read_lines(RESULTS) if rows is None else rows
-    head = f"| set | mechanism | {' | '.join(f'$\\epsilon = {epsilon:g}$' for epsilon in EPSILONS)} |"
+    head = f"| set | mechanism | {' | '.join(f'epsilon {epsilon:g}' for epsilon in EPSILONS)} |"
     lines = [head, "|---|---|---|---|---|"]
     for name in SETS:
         known = _of(rows, data=name)

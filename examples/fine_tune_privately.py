@@ -1,12 +1,12 @@
-"""Train a small vision transformer on handwritten digits with Lethe's PrivateTrainer; fine_tune.py does so without privacy."""
+"""Train a small vision transformer on handwritten digits privately; fine_tune.py does so without privacy."""
 
 import sys
 
 from datasets import Dataset
 from sklearn.datasets import load_digits
-from transformers import TrainingArguments, ViTConfig, ViTForImageClassification, set_seed
+from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification, set_seed
 
-from lethe.integrations.transformers import PrivateTrainer
+from lethe.integrations.transformers import privatize
 
 set_seed(0)
 digits = load_digits()
@@ -24,15 +24,14 @@ args = TrainingArguments(
     warmup_steps=5,
     save_strategy="no",
 )
-trainer = PrivateTrainer(
+trainer = Trainer(
     model=model,
     args=args,
     train_dataset=data["train"],
     eval_dataset=data["test"],
     compute_metrics=lambda told: {"accuracy": (told.predictions.argmax(1) == told.label_ids).mean()},
-    epsilon=8.0,
-    delta=1e-5,
 )
+trainer = privatize(trainer, epsilon=8.0, delta=1e-5)
 trainer.train()
 print(f"accuracy {trainer.evaluate()['eval_accuracy']:.3f}")
 trainer.save_model()

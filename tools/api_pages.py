@@ -29,7 +29,6 @@ PUBLIC = {
     "lethe.integrations.logging": "lethe.integrations.logging",
     "lethe.integrations.transformers": "lethe.integrations.transformers",
     "lethe.integrations.lightning": "lethe.integrations.lightning",
-    "lethe.integrations.trl": "lethe.integrations.trl",
 }
 
 # Classes whose public members stand in several files.

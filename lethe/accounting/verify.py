@@ -12,7 +12,7 @@ from lethe.calculus.domains import require_switch
 from lethe.calculus.large_delta import is_large, large_delta_note, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.findings import Finding
+from lethe.certificates.findings import Finding, holds, uncovered
 from lethe.certificates.keys import PublicKey
 from lethe.certificates.seal import Seal
 from lethe.certificates.statement import KIND, Statement
@@ -42,7 +42,8 @@ class Verification:
     Args:
         follows: that its numbers, hypotheses and words are those of its run; of a statement or a total that its numbers are those of its
             mechanism, or of its parts.
-        private: that its epsilon is finite, and its delta below 1/records unless a larger one is allowed.
+        private: that its epsilon is finite, its delta below 1/records unless a larger one is allowed, and that the fit saw nothing that
+            learned from the same records without privacy: an earlier step of its pipeline, or a search.
         sealed: that a key that is known here, or was given, signed what it says of its training.
         belongs: that the sealed training released these weights; None where no weights were given.
         within: that its epsilon is at most the one asked for; None where none was.
@@ -148,15 +149,17 @@ def verify(
     stated = stated if isinstance(stated, Total) else stated.trusting(believed)
     follows, again, declared = _computed_again(stated, believed)
     seal = None if isinstance(stated, Total) else stated.seal
+    leaks = uncovered(holds("", line, evidence="declared") for line in declared)
     epsilon, delta, records = _numbers(stated, again)
     # Of an unknown number of records nobody can tell whether delta is small.
     large = records is None or is_large(delta, records)
-    why = f"epsilon = {shown(epsilon)} at delta = {delta:g}"
+    why = "; ".join((*leaks, f"epsilon = {shown(epsilon)} at delta = {delta:g}"))
     if records is None:
         why += "; of how many records nothing says, and delta needs to be below 1/records"
     elif (note := large_delta_note(delta, records)) is not None:
         why += f"; {note.removeprefix('note: ')}"
     belongs = within = None
+    private = epsilon < float("inf") and delta < 1.0
     if weights is not None:
         # Without a seal nothing is looked for in the weights.
         digest = "" if seal is None else tensors_digest(as_tensors(weights))
@@ -166,7 +169,7 @@ def verify(
         within = Answer(question=f"epsilon at most {limit:g}", yes=at_most, why=f"{shown(epsilon)} {sign} {limit:g}")
     return Verification(
         follows=follows,
-        private=Answer(question="private", yes=epsilon < float("inf") and delta < 1.0 and (allowed or not large), why=why),
+        private=Answer(question="private", yes=private and not leaks and (allowed or not large), why=why),
         sealed=_sealed(stated, again),
         belongs=belongs,
         within=within,

@@ -12,7 +12,7 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import is_large, large_delta_note
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.claims import UNREADABLE, Claims, no_such_document
-from lethe.certificates.findings import FRESH_NOISE, Finding, as_said, as_written
+from lethe.certificates.findings import FRESH_NOISE, Finding, as_said, as_written, uncovered
 from lethe.certificates.keys import PublicKey
 from lethe.certificates.parts import (
     UNITS_SAID,
@@ -111,6 +111,7 @@ class Certificate(Claims):
         lines = [f"{self._claim + '.':<72}lethe {self.version}, run {run.run_id}, {run.total_steps} steps"]
         if self.epsilon == float("inf"):
             lines.append(self.not_private)
+        lines += [f"NOT COVERED: {words}." for words in uncovered(self.findings)]
         step = f"Lipschitz constant of a step {self.lipschitz.constant:.7g} ({self.lipschitz.certificate})" if self.lipschitz else ""
         lines.append("    ".join(part for part in (f"by  {self.theorem}", step, self.guarantee.describe()) if part))
         lines.append(f"    unit       {UNITS_SAID[run.unit]}")

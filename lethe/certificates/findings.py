@@ -21,6 +21,9 @@ _BY_BOTH = frozenset({"secrecy", "gradient bound", "curvature", "arithmetic", FR
 ENFORCEABLE = {ESTIMATORS: _BY_BOTH | {"release"}, TRAIN: _BY_BOTH | {"budget filter", "isolation"}}
 """Which declared hypotheses which code makes true; of no other may a certificate say more than its run does."""
 
+UNCOVERED, OTHER_RELEASES = "learned without privacy", "other releases"
+"""What a fit knows of the code that called it: what makes its guarantee no promise to the records, and what has to be added to it."""
+
 SAID_BY_RUN = "the run says: enforced by the code that trains"
 """What is written of a hypothesis that a run calls enforced: anybody can write that into a run, so it counts as declared."""
 
@@ -111,6 +114,12 @@ def not_fresh(otherwise: str = "") -> Finding:
 def first_failure(findings: Iterable[Finding]) -> Finding | None:
     """The first hypothesis that fails, if any."""
     return next((finding for finding in findings if finding.status == "fails"), None)
+
+
+def uncovered(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """What learned from the same records without privacy, as a fit's findings say, a sentence each; of a total's parts too."""
+    said = (f"{one.name}: {one.words}".partition(f"{UNCOVERED}: ")[2] for one in findings if one.evidence == "declared")
+    return tuple(filter(None, said))
 
 
 def require_all(findings: Iterable[Finding], what: str) -> None:

@@ -16,7 +16,7 @@ from lethe.calculus.large_delta import is_large, large_delta_note, open_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.claims import UNREADABLE, Claims, no_such_document
 from lethe.certificates.derivation import Derivation, derivation_lines
-from lethe.certificates.findings import FRESH_NOISE, Finding, as_told, first_failure, not_fresh
+from lethe.certificates.findings import FRESH_NOISE, Finding, as_told, first_failure, not_fresh, uncovered
 from lethe.certificates.keys import PublicKey
 from lethe.certificates.parts import (
     UNITS_SAID,
@@ -175,6 +175,7 @@ class Statement(Claims):
         lines = [f"{self._claim(level) + '.':<72}lethe {self.version}"]
         if self.not_private:
             lines.append(self.not_private)
+        lines += [f"NOT COVERED: {words}." for words in uncovered(self.findings)]
         lines.append(f"by  {self.name}    {self.guarantee.describe()}")
         lines.append(f"    unit       {UNITS_SAID[self.unit]}")
         label = "declared" if self.derivation is None else "computed"

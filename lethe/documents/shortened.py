@@ -10,7 +10,7 @@ MOST_LINES = 12
 """How many lines `print` shows of a result."""
 _MOST_ENTRIES = 6
 _SURE = ("    checked ", "    enforced ")
-_WARNS = ("note:", "NOT PRIVATE", "    FAILS", "    NOT SEALED")
+_WARNS = ("note:", "NOT PRIVATE", "NOT COVERED", "    FAILS", "    NOT SEALED")
 _MOST_LETTERS = 60
 _CAPTION = "text-align:left;font-weight:bold"
 _CELL = "text-align:left;vertical-align:top"

@@ -20,6 +20,7 @@ from lethe.estimators.heavy_tailed.model import HeavyTailedLinearRegression, Hea
 from lethe.estimators.models.classifiers import LinearSVC, LogisticRegression, SoftmaxRegression
 from lethe.estimators.models.regressors import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
 from lethe.estimators.options import EstimatorOptions
+from lethe.estimators.pipelines.callers import known_at_fit as _known_at_fit  # noqa: F401  # every fit asks it
 from lethe.estimators.pipelines.privacy import privacy_of, privacy_report_of
 from lethe.estimators.pipelines.private_search import PrivateSearch
 from lethe.estimators.pipelines.shares import split_budget

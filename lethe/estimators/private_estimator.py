@@ -18,6 +18,7 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, large_delta_note, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
+from lethe.certificates.findings import Finding, uncovered
 from lethe.certificates.records import ReleaseRecord, TrainingRecord
 from lethe.certificates.statement import Statement
 from lethe.documents.shortened import html_table
@@ -48,6 +49,8 @@ OWN_FIT = (
     "Not in it: earlier steps, or you, who learned from the records to make those rows (a StandardScaler's mean, say).",
 )
 """Lines below the headline of an estimator's own report."""
+KNOWN_AT_FIT: list[Callable[[Any], tuple[Finding, ...]]] = []
+"""What a fit that is about to be stated knows of its callers: `lethe.estimators.pipelines.callers`, which stands above this."""
 Made = TypeVar("Made")
 
 
@@ -100,6 +103,7 @@ class PrivateEstimator(BaseEstimator):
     statement_: Statement = field(init=False)
     _proof: Statement | Certificate | TrainingRecord | ReleaseRecord = field(init=False)
     _settle: Callable[[Statement], None] | None = field(init=False)
+    _callers: tuple[Finding, ...] = field(init=False)
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -214,8 +218,10 @@ class PrivateEstimator(BaseEstimator):
         """Set what says how private the result is."""
         if total is None:
             total = parts[0] if len(parts) == 1 else joint(parts)
+        self._callers = tuple(finding for look in KNOWN_AT_FIT for finding in look(self))
+        findings = (*total.findings, *self._callers)
         # A random number tells this fit from others with the same parameters, and says nothing of the data.
-        total = replace(total, records=records, target_delta=budget.delta, release_id=secrets.token_hex(16))
+        total = replace(total, records=records, target_delta=budget.delta, release_id=secrets.token_hex(16), findings=findings)
         if self.seed_noise:
             total = replace(total, seeded=True)
         settle = vars(self).pop("_settle", None)
@@ -282,6 +288,7 @@ def privacy_report(
     released = [f"{part.name}: epsilon {shown(part.epsilon(delta))} alone; {part.guarantee.describe()}" for part in parts]
     lines = [
         f"{headline}the number of {several}{'' if records is None else f', {records},'} is public.",
+        *(f"NOT COVERED: {words}." for words in uncovered(total.findings)),
         *scope,
         *([] if note is None else [note]),
         *(f"NOT PRIVATE: {finding.detail}." for finding in total.findings if finding.status == "fails"),

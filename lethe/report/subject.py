@@ -8,6 +8,7 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from lethe.audit.page import AuditPage
 from lethe.calculus.large_delta import is_large, usual_delta
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison
-from lethe.certificates.findings import FRESH_NOISE, Finding, holds
+from lethe.certificates.findings import FRESH_NOISE, Finding, holds, uncovered
 from lethe.certificates.keys import PublicKey
 from lethe.certificates.records import Recorded
 from lethe.certificates.seal import Seal
@@ -84,7 +85,7 @@ class Subject:
     stated: Run | Statement | Total  # what says whom it protects: neighbours, unit, and the number of records, where it is known
     delta: float  # asked for
     epsilon: float  # proved at it; inf: nothing is
-    private: bool  # whether anything is proved
+    private: bool  # whether anything is proved of the records
     large_delta: bool  # whether delta is 1/records or more
     release: str  # what may be seen: "last", "all", or "released" of what is no run
     seal: Seal[Any] | None  # believed or not; None of a total, whose parts have theirs
@@ -128,6 +129,8 @@ def subject_of(
         return (_of_folder if place.is_dir() else _of_file)(place, weights, asked)
     if isinstance(value, Comparison):
         value = value.certificate
+    if type(value).__module__ == "sklearn.pipeline":
+        value = _of_pipeline(value)
     if not hasattr(value, "certificate_") and isinstance(stated := getattr(value, "statement", None), Statement):
         value = stated  # of a training that is no run, and of a mechanism's weights
     if not isinstance(value, Run | Certificate | Statement | Total | Recorded) and hasattr(value, "certificate_"):
@@ -153,6 +156,17 @@ def subject_of(
     if found.certificate is None:
         raise InputError(found.follows.why, remedy="do not rely on it; ask for it, or certify the run, again.")
     return _of(found.certificate, found.answers, delta, found.declared, found.note)
+
+
+def _of_pipeline(pipeline: Any) -> Statement:
+    """What is proved of all its steps; where nothing is, what its last step says of itself and of those before it."""
+    try:
+        return import_module("lethe.estimators").privacy_of(pipeline)  # a pipeline of scikit-learn has loaded what this needs
+    except InputError:
+        own = getattr(pipeline[-1], "statement_", None)
+        if not isinstance(own, Statement) or not uncovered(own.findings):
+            raise
+        return own
 
 
 def _of(
@@ -183,7 +197,7 @@ def _of(
         stated=proof.run if isinstance(proof, Certificate) else proof,
         delta=delta,
         epsilon=epsilon,
-        private=epsilon < math.inf,
+        private=epsilon < math.inf and not uncovered(findings),
         large_delta=proof.records is not None and is_large(delta, proof.records),
         release="released" if run is None else run.release,
         seal=seal,

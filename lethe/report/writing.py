@@ -35,8 +35,8 @@ def write(
 
     Args:
         subject: a Run (with `delta`), a Certificate or Comparison, what training returned (with `delta`), a fitted estimator or its
-            statement, a Total; or the path of a run, of a saved certificate, statement or total, or of a folder of `lethe train`. What
-            is certified is certified again first.
+            statement, a fitted pipeline of scikit-learn, a Total; or the path of a run, of a saved certificate, statement or total, or of
+            a folder of `lethe train`. What is certified is certified again first.
         path: a file that ends in .html (one page that needs nothing but itself), .md (a section for a model card), .tex (a paragraph and a
             table for a paper) or .json (everything, for programs).
         delta: in (0, 1), of what has none of its own.

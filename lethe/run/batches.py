@@ -120,12 +120,13 @@ class Batches(Specification, ABC):
         return records // self.nominal_size(records)
 
     def accounts(self, records: int) -> int:
-        """Accounts of a budget filter: one for each slot, or group, where a record keeps it; else one, which pays at every step."""
+        """Accounts of a budget filter: one for each slot, or group, where a record keeps it; else one.
+
+        It pays at every step, or, where a record comes once a pass, for the dearest step of each pass.
+        """
         match self.participation:
-            case Participation.PUBLIC_SLOT:
+            case Participation.PUBLIC_SLOT | Participation.SECRET_SLOT:
                 return self.per_pass(records)
-            case Participation.SECRET_SLOT:
-                return self.per_pass(records) if self.exact_size else 1
             case Participation.DRAW_IN_PUBLIC_GROUP:
                 return self.groups_of_records
             case Participation.EVERY_STEP | Participation.FRESH_SECRET_SLOT | Participation.INDEPENDENT_DRAW:

@@ -31,12 +31,16 @@ RELEASE = Missing(
 )
 """What is said where it is left out."""
 
-ClipMethod = Literal["clip", "envelope", "normalise", "automatic"]
+ClipMethod = Literal["clip", "envelope", "normalise", "automatic", "adaptive"]
 r"""`clip` $v\min(1, C/\|v\|)$, a projection; `envelope`: the gradient of the loss's Lipschitz envelope in the scores, see
-`lethe.losses.LinearLoss.envelope_slopes`; `normalise` $vC/\|v\|$ (0 stays 0); `automatic` $vC/(\|v\|+0.01)$."""
+`lethe.losses.LinearLoss.envelope_slopes`; `normalise` $vC/\|v\|$ (0 stays 0); `automatic` $vC/(\|v\|+0.01)$;
+`adaptive`: `clip` with a norm that follows a private quantile of the gradients' norms."""
 
 SHORTENING: tuple[ClipMethod, ...] = ("clip", "envelope")
 """The methods that make no gradient longer: what bounds the loss's own gradients bounds theirs."""
+
+COUNT_SHARE = 0.01
+"""What of each step's $1/z^2$ an adaptive clip norm spends on its count."""
 
 # Groups of 0.6 and 0.8 make 1, but for rounding; the code that clips stays below its norm by a far larger margin.
 _ROUNDING = 1 + 1e-14
@@ -92,6 +96,20 @@ def _refuse_envelope(loss: Loss, groups: tuple[float, ...] | None, unit: Unit) -
         )
 
 
+def refuse_quantile(quantile: float | None, method: ClipMethod, **others: bool) -> None:
+    """Refuse a quantile without an adaptive norm, the reverse, and, of an adaptive norm, those of the other fields that are set."""
+    if (quantile is None) == (method == "adaptive"):
+        got = "null" if quantile is None else f"{quantile:g}"
+        remedy = "set clip_quantile, such as 0.5, together with clip_method: adaptive, or neither."
+        raise InputError(f"clip_quantile: got {got}, and clip_method is {method}.", source="clip_quantile, clip_method", remedy=remedy)
+    if method == "adaptive" and (found := [name.replace("_", " ") for name, there in others.items() if there]):
+        raise InputError(
+            f"clip_method: got adaptive with {found[0]}; it needs one norm, noise of its own at every step, and release: all.",
+            source="clip_method",
+            remedy="change that, or set clip_method: clip.",
+        )
+
+
 def refuse_averaging(batches: Batches, noise_at: NoiseAt, *, steps: int, per_pass: int) -> None:
     """Refuse pass weights without fixed batches, two or more a pass, whole passes, and noise at pass ends."""
     if not batches.fixed or per_pass == 1:
@@ -138,6 +156,7 @@ def run_document(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The document of a run; of passes and steps only the one that is set, and of the fields that few runs have those that are set."""
     rare = {
         "clip_method": None if fields["clip_method"] == "clip" else fields["clip_method"],
+        "clip_quantile": fields["clip_quantile"],
         "clip_groups": None if fields["clip_groups"] is None else list(fields["clip_groups"]),
         "pass_weights": schedule_document(fields["pass_weights"]),
         "noise_budget": fields["noise_budget"],

@@ -59,5 +59,5 @@ def refuse_users(run: Run, where: str) -> None:
         raise InputError(
             f"unit: {run.unit}; {where} knows no users, and protects single records.",
             source="run.unit",
-            remedy="give users=ids to TrainOptions, PrivateTrainer(..., users=ids) or PrivateTraining; or state unit: record.",
+            remedy="give users=ids to TrainOptions, privatize(trainer, users=ids) or PrivateTraining; or state unit: record.",
         )

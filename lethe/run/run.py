@@ -41,7 +41,10 @@ class Run(StoredSpecification):
         step_size: $\lambda_t > 0$: number, list of T, or schedule.
         clip_norm: C, the norm each record's gradient is clipped to; None: no clipping, and the loss's gradient bound stands for C.
         clip_method: "clip"; "envelope": of linear models, gradients of each loss's Lipschitz envelope; "normalise" and "automatic", which
-            bring short gradients up to (nearly) C as well, and are no projections.
+            bring short gradients up to (nearly) C as well, and are no projections; "adaptive": the norm $C_t$ goes from C to where about
+            a share `clip_quantile` of the gradients is shorter. A count of these, with noise, is part of each step's release: one Gaussian
+            mechanism of noise multiplier $z_t$. That of the gradients is $z_t/\sqrt{0.99}$; they and their noise are in units of $C_t/C$.
+        clip_quantile: None, or in (0, 1), of the method "adaptive", such as 0.5.
         clip_groups: None, or $C_k > 0$ of groups of parameters that are clipped by themselves, $\sum_k C_k^2 \le C^2$.
         noise_multiplier: $z_t \ge 0$, noise relative to C on the *sum* of gradients: number, list, schedule, or None (still to be planned).
         noise_at: "every_step", or "pass_ends": noise only after the last step of a pass (and after the very last step); a list or
@@ -80,6 +83,7 @@ class Run(StoredSpecification):
     step_size: _ScheduleField
     clip_norm: float | None = Field(default=None, gt=0)
     clip_method: ClipMethod = "clip"
+    clip_quantile: float | None = Field(default=None, gt=0, lt=1)
     clip_groups: ClipGroups = None
     noise_multiplier: _ScheduleField | None = None
     noise_at: NoiseAt = "every_step"
@@ -100,6 +104,15 @@ class Run(StoredSpecification):
         fields.refuse_length(self.passes, self.steps, self.total_steps)
         fields.refuse_gradients(self.clip_norm, self.loss, self.regularisers)
         fields.refuse_clipping(self.clip_norm, self.clip_method, self.clip_groups, self.loss, self.unit)
+        fields.refuse_quantile(
+            self.clip_quantile,
+            self.clip_method,
+            clip_groups=self.clip_groups is not None,
+            correlated_noise=self.noise is not None,
+            noise_budget=self.noise_budget is not None,
+            noise_at_pass_ends=self.noise_at != "every_step",
+            release_last=self.release != "all",
+        )
         fields.refuse_standstill(self._expanded("step_size", self.step_size, self.total_steps))
         if self.noise_multiplier is not None:
             self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)

@@ -120,9 +120,9 @@ class BudgetFilterTheorem(Theorem):
     r"""A filter with budget $\rho$ makes everything released $\rho$-zCDP, though each noise was chosen in view of what came before.
 
     The budget is what counts, not what happened to be spent: how much was spent may itself depend on the data's noisy past. A record
-    of a fixed design pays only when its own batch is visited (the filter keeps an account for each batch slot, or, where every pass has
-    another secret order, one account that pays at every step); random batches pay at every step, or at each of a public group that they
-    are drawn from, without credit for the sampling.
+    of a fixed design pays only when its own batch is visited: the filter keeps an account for each batch slot, or, where a record comes
+    once a pass in a place that is new each time, one that pays for the dearest step of each pass. Random batches pay at every step, or at
+    each of a public group that they are drawn from, without credit for the sampling.
     """
 
     name: ClassVar[str] = "budget-filter"
@@ -172,4 +172,7 @@ def spent_budgets(run: Run) -> Array:
     slots = run.batches.accounts(run.records)
     with np.errstate(divide="ignore", over="ignore"):
         costs = 0.5 / np.square(run.relative_noise)
+    if run.batches.participation is Participation.FRESH_SECRET_SLOT:
+        costs = np.maximum.reduceat(costs, np.arange(0, len(costs), run.steps_per_pass))
+    with np.errstate(over="ignore"):
         return np.array([costs[slot::slots].sum() for slot in range(min(slots, len(costs)))])

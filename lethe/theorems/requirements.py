@@ -11,7 +11,7 @@ from lethe.calculus.sampled.renyi import Design
 from lethe.calculus.upward_formatting import shown, shown_down
 from lethe.certificates.findings import Finding, fails, holds, holds_by_declaration
 from lethe.run.descended import descended_curvature, descended_name, descends_envelope, gradient_error
-from lethe.run.fields import SHORTENING
+from lethe.run.fields import COUNT_SHARE, SHORTENING
 from lethe.run.losses import Holder
 from lethe.run.participation import BatchSizes, Participation, unknown_sizes
 from lethe.run.regularisers import Box
@@ -41,6 +41,8 @@ def gradient_bound(run: Run) -> Finding:
 def _bounded(run: Run) -> str:
     if descends_envelope(run):
         return "that of its loss's Lipschitz envelope, of at most"
+    if run.clip_method == "adaptive":
+        return f"clipped to a norm that follows a count with noise, which takes {COUNT_SHARE:.0%} of each step's privacy; in its unit, to"
     if run.clip_method not in SHORTENING:
         return f"brought ({run.clip_method}) to at most"
     if run.clips_in_groups:

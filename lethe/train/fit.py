@@ -48,13 +48,14 @@ def fit(
 ) -> Fitted[Model]:
     r"""Train a model privately, and record the run that was executed.
 
-        fitted = fit(model, nn.CrossEntropyLoss(), data, epsilon=3.0, delta=1e-5, epochs=10, batch_size=256)
+        fitted = fit(model, nn.CrossEntropyLoss(), data, epsilon=3.0, delta=1e-5)
         print(fitted)
 
     Without a run an epoch is what `DataLoader(shuffle=True)` means: each record once, in a batch drawn anew and in secret
     (`lethe.batches.RandomAllocation`; batches differ in size, and batch_size is about their mean). The noise is the smallest that meets
     (epsilon, delta) for so many epochs, all iterates released and one record added or removed. A `Run` says anything else: other batches,
-    such as `lethe.batches.Poisson`, the last iterate alone, schedules, another relation; then it says all of this.
+    such as `lethe.batches.Poisson`, the last iterate alone, schedules, another relation; then it says all of this. What is left out of
+    epochs, batch_size, clip_norm and lr is a function of the number of records, epsilon and delta, and `fitted.settings` says it.
 
     The model is a PyTorch module, trained in place; a `Linear` model of features; or a `Head` on a frozen backbone. Of the last two the
     pipeline itself enforces what follows from the norm of the features: they are projected to the loss's feature_norm.
@@ -89,19 +90,21 @@ def fit(
             arguments. Of modules also mappings from names to arrays, or data sets of mappings, such as a `datasets.Dataset`: the model is
             called as `model(**batch)`, with the fields that its forward names. Of a linear model (features, targets), of shapes (n, d)
             and (n,); targets are class numbers from 0, or real numbers for least squares and Huber. Of linear models and heads also a
-            table in blocks, or the pair of it and its targets or their column's name (docs/partitions.md): the run's batches are
-            then full, cyclic, shuffled_once or poisson, and each step is a pass over the blocks that hold its records.
+            table in blocks, or the pair of it and its targets or their column's name (docs/partitions.md): each step is then a pass over
+            the blocks that hold its records, of random batches nearly all.
         run: noise_multiplier must be set (0 is allowed: no privacy), unless a policy chooses the noise; of a module clip_norm as well. What
             it says of a module's loss is declared. With noise_budget set, every step is paid for before it is computed, and the first that
             the budget does not reach ends training. `lethe.plan(run, epsilon, delta)` finds the noise.
         epsilon, delta: the target; delta well below 1/records.
-        epochs: passes over the data, at most.
-        batch_size: about the mean records of a batch, of which an epoch has as many as without privacy; None: that of the DataLoader.
+        epochs: passes over the data, at most; None: 20.
+        batch_size: about the mean records of a batch, of which an epoch has as many as without privacy; None: that of the DataLoader, or
+            about as many as 1000 steps need, and more where epsilon is large (`lethe.train.settings`).
         clip_norm: C, the norm that each record's gradient is clipped to; None: 1, or none of a `Linear` or `Head`, whose loss bounds it.
         optimizer: of a module: "adamw", "adam", "sgd", or one or several of PyTorch's over its parameters; needs run.release = all, and no
             regulariser or pass_weights in the run. None: "adamw"; with a run the plain steps of its certificate. A new one: what its state
             already holds of private data is not accounted for.
-        lr: its learning rate; None: the optimiser's default. Of a `Linear` or `Head` without a run the step size.
+        lr: its learning rate; None: that of the optimiser that was named, and if none was, $\min(0.05, 0.4/\sqrt T)$ for T steps, falling
+            to 0 unless there is an lr_scheduler. Of a `Linear` or `Head` without a run the step size.
         callbacks: are told of the training: public facts of each step, and the training record at its end. See `Callback`, and
             `lethe.integrations.logging` for TensorBoard and MLflow.
         options: everything else, such as `TrainOptions(physical_size=64, checkpoints="folder")`.
@@ -120,11 +123,15 @@ def fit(
     """
     options = TrainOptions.of(options)
     words, linear = Words(epsilon, delta, epochs, batch_size, clip_norm), isinstance(model, Linear | Head)
-    made = None if linear else optimizer_of(model, optimizer, lr, default=None if run is not None else "adamw")
+    chooses = not linear and run is None and optimizer is None and lr is None
+    made = None if linear or chooses else optimizer_of(model, optimizer, lr, default=None if run is not None else "adamw")
     rate = made.param_groups[0]["lr"] if isinstance(made, torch.optim.Optimizer) else lr
     fixed = _linear_loss(model, loss, run, optimizer, lr) if linear else None
     large = options.allow_large_delta
-    plan = planned(run, words, data, users=options.users, rate=rate, loss=fixed, allow_large_delta=large)
+    plan = planned(run, words, data, users=options.users, rate=rate, chooses_rate=chooses, loss=fixed, allow_large_delta=large)
+    if chooses:
+        made = optimizer_of(model, None, plan.settings["lr"], default="adamw")
+        options = replace(options, lr_scheduler=options.lr_scheduler or "linear")
     watched = (ProgressBar(plan.delta),) if ProgressBar.wanted(options.progress) else ()
     told = Telling(callbacks, paying(options.ledger, options.checkpoints), watched)
     with told.preparing(plan.run):
@@ -137,7 +144,7 @@ def fit(
                 fitted = train_head(model, plan.data, plan.run, options, told)
             case _:  # what is no module is refused there
                 fitted = train_network(cast(Any, model), cast(Any, loss), plan, options, made, told)
-    fitted = replace(fitted, delta=plan.delta)
+    fitted = replace(fitted, delta=plan.delta, settings=plan.settings)
     told.end(
         TrainingEnd(
             run=fitted.run, steps=fitted.diagnostics.steps, record=fitted.record, spent=fitted.spent, diagnostics=fitted.diagnostics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -81,8 +81,10 @@ class Fitted(Generic[Model]):
             least 1 - delta, for a delta fixed before training. None without a budget, and of a seeded run, of which nothing is bounded.
         averaged: of `fit(..., ema=)` the model's state dict with the moving average of the iterates for its trained parameters, covered by
             the run's certificate: `model.load_state_dict(fitted.averaged)`; else None.
+        clip_norms: of the method "adaptive" the norm at each step, which the certificate covers; else None.
         validation_losses: of `TrainOptions(validation_data=...)` the mean loss of these records after each epoch.
         delta: that the noise was planned for; None: the run was given.
+        settings: what was left to `fit`, by name, such as {"epochs": 20, "lr": 0.0126}: functions of public numbers.
     """
 
     model: Model
@@ -93,8 +95,10 @@ class Fitted(Generic[Model]):
     spent: float | None = None
     odometer: Odometer | None = None
     averaged: Mapping[str, Tensor] | None = None
+    clip_norms: tuple[float, ...] | None = None
     validation_losses: tuple[float, ...] = ()
     delta: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -142,7 +146,9 @@ class Fitted(Generic[Model]):
         lines = [f"{type(self.model).__name__} trained by run {self.run.run_id}: {self.diagnostics.steps} of {self.run.total_steps} steps"]
         spent = [] if self.spent is None else [f"spent     {self.spent:.6g} of the noise budget"]
         said = [f"declared  {line}" for line in self.declared] if self.delta is None else [str(self.certificate)]
-        return "\n".join([*lines, f"checked   {self.checked}", *spent, *said])
+        words = (f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in self.settings.items())
+        chosen = [f"settings  {', '.join(words)}: of the number of records, epsilon and delta"] if self.settings else []
+        return "\n".join([*lines, f"checked   {self.checked}", *chosen, *spent, *said])
 
 
 def spending(budget: BudgetFilter | None, *, seeded: bool) -> dict[str, Any]:

@@ -53,7 +53,8 @@ class TrainOptions:
         ema: $\beta$ in (0, 1), such as 0.999: `fitted.averaged` is then the average
             $\frac{1-\beta}{1-\beta^T}\sum_t \beta^{T-t} x_t$ of the iterates, beside the last one; the certificate covers both. Needs
             run.release = all.
-        method: "clip", or another of the run's clip_method; None: the run's.
+        method: "clip", or another of the run's clip_method; None: the run's. "adaptive": clip_norm is the first norm, and the next follow
+            the median of the gradients' norms, by a count with noise that the certificate covers (Andrew et al. 2019, arXiv:1905.03871).
         clip_groups: parameter groups with norms of their own, whose squares sum to at most clip_norm^2: those of run.clip_groups, if it
             names some; or "per_layer", equal norms of all layers.
         proximal_groups: of `fit`: regularisers of parts of the parameters, where the run has none and release is all.

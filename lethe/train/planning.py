@@ -1,6 +1,8 @@
-"""The run that a training's own words stand for: a target, epochs, a batch size and a clip norm."""
+"""The run that a training's own words stand for: a target, and, given or chosen, epochs, a batch size and a clip norm."""
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -8,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from lethe.accounting.plan import plan
 from lethe.calculus.domains import require_count, require_positive
+from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.batches import RandomAllocation
@@ -18,8 +21,9 @@ from lethe.train.data.foreign_order import refuse_foreign_order
 from lethe.train.data.loaders import as_source, records_of
 from lethe.train.data.users import ids_of, owners_of
 from lethe.train.distributed.workers import Workers
+from lethe.train.settings import EPOCHS, default_batch_size, default_lr
 
-_TARGET = "fit(model, loss, data, epsilon=3.0, delta=1e-5, epochs=10, batch_size=256); or a planned run: lethe.plan(run, epsilon, delta)."
+_TARGET = "fit(model, loss, data, epsilon=3.0, delta=1e-5); or a planned run: lethe.plan(run, epsilon, delta)."
 
 
 class Words(NamedTuple):
@@ -33,12 +37,14 @@ class Words(NamedTuple):
 
 
 class TrainingPlan(NamedTuple):
-    """What is to be trained: the run, with its noise, planned for `delta`, None: it was given; the data, of a DataLoader its records."""
+    """What is to be trained: the run, with its noise, planned for `delta`, None: it was given; the data, of a DataLoader its records; and
+    the settings that were not given."""
 
     run: Run
     data: Any
     delta: float | None
     steps_per_epoch: int
+    settings: Mapping[str, Any] = MappingProxyType({})
 
 
 def planned(
@@ -48,6 +54,7 @@ def planned(
     *,
     users: Any = None,
     rate: Any = None,
+    chooses_rate: bool = False,
     loss: Loss | None = None,
     allow_large_delta: bool = False,
 ) -> TrainingPlan:
@@ -55,7 +62,8 @@ def planned(
 
     What is called shuffling: random allocation, every iterate released, one record added or removed. An epoch is a pass, with as many steps
     as without privacy, $k = \lceil n/b\rceil$; a batch has n/k records in the mean. Of several processes b is of each. With a run the words
-    say nothing; with users the numbers count them. `rate` is the learning rate, of a linear model the step size.
+    say nothing; with users the numbers count them. `rate` is the learning rate, of a linear model the step size; where it `chooses_rate`,
+    that of `settings`.
     """
     if run is not None:
         for name, value in words._asdict().items():
@@ -69,16 +77,23 @@ def planned(
     if isinstance(data, DataLoader):
         refuse_foreign_order(data)
         words, data = words._replace(batch_size=words.batch_size or data.batch_size), records_of(data)
-    for name in ("epsilon", "delta", "epochs", "batch_size"):
-        if getattr(words, name) is None:
-            raise InputError(f"{name}: none was given, and no run.", remedy=_TARGET)
+    if words.epsilon is None or words.delta is None:
+        raise InputError(f"{'epsilon' if words.epsilon is None else 'delta'}: none was given, and no run.", remedy=_TARGET)
     units = _records(data, linear=loss is not None) if users is None else int(owners_of(ids_of(users, data)).max()) + 1
-    size, epochs = require_count("batch_size", words.batch_size) * Workers.current().world_size, require_count("epochs", words.epochs)
+    epochs = EPOCHS if words.epochs is None else require_count("epochs", words.epochs)
+    if words.batch_size is None:
+        epsilon, delta = require_positive("epsilon", words.epsilon), delta_for(units, words.delta, allow_large_delta=allow_large_delta)
+        size = default_batch_size(units, epochs, epsilon, delta)
+    else:
+        size = require_count("batch_size", words.batch_size) * Workers.current().world_size
     per_epoch = steps_per_epoch(units, size)
+    rate = default_lr(epochs * per_epoch) if chooses_rate else rate
     norm = (1.0 if loss is None else None) if words.clip_norm is None else require_positive("clip_norm", words.clip_norm)
     unplanned = shuffled_run(units, size, epochs * per_epoch, rate, clip_norm=norm, of_users=users is not None, loss=loss)
     noisy = plan(unplanned, words.epsilon, words.delta, allow_large_delta=allow_large_delta)  # pyright: ignore[reportArgumentType]
-    return TrainingPlan(noisy, data, words.delta, per_epoch)
+    chosen = {"epochs": epochs, "batch_size": noisy.batch_size, "clip_norm": norm}
+    settings = {name: value for name, value in chosen.items() if getattr(words, name) is None and value is not None}
+    return TrainingPlan(noisy, data, words.delta, per_epoch, settings | ({"lr": rate} if chooses_rate else {}))
 
 
 def steps_per_epoch(units: int, size: int) -> int:

@@ -103,13 +103,12 @@ def callables() -> dict[str, set[str]]:
         pytest.importorskip(package)
     import lightning
     from torch.utils.data import DataLoader
-    from transformers import Trainer, TrainingArguments
+    from transformers import TrainingArguments
     from trl.trainer.sft_config import SFTConfig
-    from trl.trainer.sft_trainer import SFTTrainer
 
     import lethe
     from lethe.integrations.lightning import PrivateTraining
-    from lethe.integrations.transformers import PrivateTrainer
+    from lethe.integrations.transformers.trainer import PrivacyMixin
     from lethe.ledger import Ledger, Spending
     from lethe.train import Group, Head, Linear, PrivacyEngine, TrainOptions, fit
     from lethe.train.data.map_style import MapStyleSource
@@ -129,8 +128,7 @@ def callables() -> dict[str, set[str]]:
     for name in ("recorded_run", "epsilon", "batches", "epochs"):
         own |= dict.fromkeys((name, f"engine.{name}"), getattr(PrivacyEngine, name))
     found = {name: takes(function) for name, function in own.items()}
-    found["PrivateTrainer"] = takes(PrivateTrainer, Trainer)
-    found["PrivateSFTTrainer"] = takes(PrivateTrainer, SFTTrainer)
+    found["privatize"] = takes(PrivacyMixin._be_private) | {"trainer"}
     return found
 
 

@@ -22,7 +22,8 @@ from lethe.train import Fitted
 from lethe.train.core.budgeted_noise import NoisePolicy, Observed, scheduled
 from lethe.train.linear.models import LinearPredictor
 
-SLOTTED = ("cyclic", "shuffled_once")
+SLOTTED = ("cyclic", "shuffled_once", "balls_in_bins")
+ONCE_A_PASS = ("shuffled", "random_allocation")
 
 
 def budgeted_run(budget: float, **changes: Any) -> Run:
@@ -40,6 +41,9 @@ def accounts(run: Run) -> list[float]:
     """What each account of the filter pays for the recorded steps, by the definition."""
     slots = run.steps_per_pass if run.batches.design in SLOTTED else 1
     costs = 0.5 * (run.sensitivities / run.noise_stds) ** 2
+    if run.batches.design in ONCE_A_PASS:
+        length = run.steps_per_pass
+        return [math.fsum(costs[first : first + length].max() for first in range(0, len(costs), length))]
     return [math.fsum(costs[slot::slots]) for slot in range(slots)]
 
 
@@ -64,8 +68,10 @@ def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget:
     assert max(paid) <= budget * (1 + 1e-9)
     assert trained.spent == pytest.approx(max(paid), rel=1e-12)
     if steps < 12:  # the refused step would have overspent
-        slot = steps % len(paid)
-        assert paid[slot] + 0.5 * (run.touch_factor / multipliers[steps]) ** 2 > budget
+        wanted = 0.5 * (run.touch_factor / np.array(multipliers[: steps + 1])) ** 2
+        begun = steps - steps % run.steps_per_pass
+        before = wanted[begun:steps].max(initial=0.0) if where in ONCE_A_PASS else 0.0
+        assert paid[steps % len(paid)] + wanted[-1] - before > budget
     certify(with_fresh_noise(trained.run), 1e-5)
 
 

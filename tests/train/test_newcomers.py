@@ -75,9 +75,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str, Callable[[str], Any]]] = {
         "model.float()",
         lambda remedy: trained(value(remedy, model=network().half())),
     ),
-    "no batch size": (
-        lambda: fit(network(), nn.CrossEntropyLoss(), DATA, epsilon=3.0, delta=1e-5, epochs=10),
-        "fit(model, loss, data, epsilon=3.0, delta=1e-5, epochs=10, batch_size=256)",
+    "no delta": (
+        lambda: fit(network(), nn.CrossEntropyLoss(), DATA, epsilon=3.0, epochs=10),
+        "fit(model, loss, data, epsilon=3.0, delta=1e-5)",
         lambda remedy: value(remedy, fit=fit, model=network(), loss=nn.CrossEntropyLoss(), data=DATA),
     ),
     "an option beside the words": (

@@ -24,6 +24,7 @@ SMALL = {"batches": {"design": "random_allocation", "size": 1}, "steps": 12}
 CORRELATED = {"noise": {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}, "noise_multiplier": 1.0}
 LAST = {"release": "last", "regulariser": {"kind": "ridge", "strength": 0.1}}
 AVERAGED = {"release": "last", "passes": 3, "noise_at": "pass_ends", "pass_weights": [0.0, 1.0, 2.0, 1.5]}
+ADAPTIVE = {"clip_method": "adaptive", "clip_quantile": 0.3}
 GROUPS = {"clip_groups": [Group(parameters=("0.*",), clip_norm=0.24), Group(parameters=("*",), clip_norm=0.32)]}
 SGD, ADAM = torch.optim.SGD, torch.optim.Adam
 CASES: list[tuple[Any, str, int, str, dict[str, Any], Any, dict[str, Any]]] = [
@@ -33,6 +34,7 @@ CASES: list[tuple[Any, str, int, str, dict[str, Any], Any, dict[str, Any]]] = [
     (trained, "whole", 3, "cyclic", AVERAGED, None, {}),
     (trained, "whole", 2, "shuffled", {"noise_at": "pass_ends", "steps": 8}, ADAM, {}),
     (trained, "whole", 3, "random_allocation", {}, None, GROUPS),
+    (trained, "whole", 2, "poisson", ADAPTIVE, SGD, {"physical_size": 2}),
     (trained, "whole", 2, "balls_in_bins", {}, None, {}),
     (trained, "whole", 3, "poisson", USERS, None, OF_USERS),
     (trained, "whole", 2, "cyclic", {}, None, {"views": 2, "physical_size": 2}),

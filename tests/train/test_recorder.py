@@ -25,6 +25,7 @@ from lethe.errors import HypothesisError
 from lethe.run.losses import LOSSES as REGISTERED
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
+from lethe.train.checkpoints.file import read_checkpoint
 from lethe.train.clip.groups import Group
 from lethe.train.clip.rules.registry import per_layer
 from lethe.train.core.recorder import Recorder
@@ -156,7 +157,7 @@ def by_fit(run: Run, **options: Any) -> tuple[Run, nn.Module]:
 
 
 def by_engine(run: Run, **options: Any) -> tuple[Run, nn.Module]:
-    loop = Loop(run, seed=3, **options)
+    loop = Loop(run, **{"seed": 3, **options})
     recorded = loop.whole()
     loop.engine.close()
     return recorded, loop.model
@@ -285,3 +286,50 @@ def test_three_starts_of_which_the_second_was_seeded_and_saved_nothing(tmp_path:
         assert (ended is None) == (kill == 1)
     assert ended is not None
     assert ended.run.seeded
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("train", [by_fit, by_engine])
+@pytest.mark.parametrize("secure", [False, True])
+def test_an_adaptive_norm_is_recorded_and_moves(train: Any, secure: bool) -> None:
+    """As an option it follows the median; a run may say another quantile. What is recorded is the plan."""
+    plan = make_network_run(noise_multiplier=1.0)
+    said = plan.replace(clip_method="adaptive", clip_quantile=0.5)
+    options: dict[str, Any] = {"secure": True, "seed": None} if secure else {}
+    recorded, model = train(plan, method="adaptive", **options)
+    assert with_fresh_noise(recorded) == said
+    again, same = train(said, **options)
+    assert with_fresh_noise(again) == said
+    assert torch.equal(flat(model), flat(same)) is not secure
+    assert with_fresh_noise(train(said.replace(clip_quantile=0.3))[0]).clip_quantile == 0.3
+
+
+def test_without_noise_an_adaptive_norm_follows_the_gradients_alone() -> None:
+    """Against plain clipping, step by step, at the norms that it says; and it goes on from a checkpoint."""
+    run = make_network_run("cyclic", clip_method="adaptive", clip_quantile=0.9)
+    model = make_network()
+    fitted = fit_network(run, model, seed=3)
+    assert fitted.clip_norms is not None
+    assert len(set(fitted.clip_norms)) == len(fitted.clip_norms) == 9
+    same = make_network()
+    for step, norm in enumerate(fitted.clip_norms):
+        place = slice(5 * (step % 4), 5 * (step % 4) + 5)
+        one = make_network_run("full", records=5, steps=1, clip_norm=norm)
+        fit_network(one, same, data=tuple(part[place] for part in make_data()), seed=3)
+    torch.testing.assert_close(flat(model), flat(same), rtol=1e-6, atol=1e-8)
+
+
+def test_an_adaptive_norm_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    run = make_kept_run("cyclic", clip_method="adaptive", clip_quantile=0.9)
+    spy = Spy()
+    spy.kill(8, before=True)
+    assert trained(tmp_path, run, spy) is None
+    kept = read_checkpoint(tmp_path / "checkpoint.pt")
+    assert kept is not None
+    norms = kept["also"]["lethe adaptive clip norm"]["norms"]
+    fitted = trained(tmp_path, run)
+    assert fitted is not None
+    assert fitted.clip_norms is not None
+    assert list(fitted.clip_norms[: len(norms)]) == norms
+    assert len(norms) == 7
+    assert as_planned(fitted.run) == run

@@ -33,7 +33,7 @@ def test_the_words_are_a_run_and_the_certificate_is_theirs() -> None:
     fitted = fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS)
     run = fitted.run
     assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.batches.RandomAllocation(6), 12)
-    assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 1.0, 1e-3)
+    assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 1.0, 0.05)
     planned = lethe.plan(run.replace(noise_multiplier=None), epsilon=3.0, delta=DELTA)
     assert run.noise_multiplier == planned.noise_multiplier
     assert fitted.epsilon == fitted.certificate.epsilon == lethe.certify(fitted, DELTA).epsilon == pytest.approx(3.0, rel=1e-6)
@@ -44,6 +44,35 @@ def test_the_words_are_a_run_and_the_certificate_is_theirs() -> None:
     by_loader = fit(make_network(), nn.CrossEntropyLoss(), DataLoader(TensorDataset(*make_data()), batch_size=6, shuffle=True), **words)
     assert by_loader.run.batches == run.batches
     assert "without its mean" in str(by_loader)
+
+
+def test_what_is_left_out_is_chosen_from_public_numbers_and_said() -> None:
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), epsilon=3.0, delta=DELTA)
+    assert fitted.settings == {"epochs": 20, "batch_size": 1, "clip_norm": 1.0, "lr": 0.4 / 460**0.5}
+    assert "settings  epochs 20, batch_size 1, clip_norm 1, lr 0.0187: of the number of records" in str(fitted)
+    assert (fitted.run.total_steps, fitted.run.step_size, fitted.epsilon) == (460, 0.4 / 460**0.5, pytest.approx(3.0, rel=1e-6))
+    other = make_data()[0] * 3.0, make_data()[1]
+    assert fit(make_network(), CROSS_ENTROPY, other, epsilon=3.0, delta=DELTA).run == fitted.run  # of other records, as many
+
+
+def test_what_is_given_is_not_chosen() -> None:
+    """By number, by the loader, by the name of the optimiser; a chosen rate falls to 0, and no other does."""
+    given = fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS, clip_norm=0.5, lr=0.01)
+    assert not given.settings
+    assert "settings" not in str(given)
+    rates, step = list[list[float]](), torch.optim.AdamW.step
+
+    def seen(own: Any, *given: Any) -> Any:
+        rates[-1].append(own.param_groups[0]["lr"])
+        return step(own, *given)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(torch.optim.AdamW, "step", seen)
+        for words, chosen in (({"optimizer": "adamw"}, {"clip_norm"}), ({"lr": 0.01}, {"clip_norm"}), ({}, {"clip_norm", "lr"})):
+            rates.append([])
+            assert set(fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS, **words).settings) == chosen
+    assert [set(constant) for constant in rates[:2]] == [{1e-3}, {0.01}]
+    assert rates[2] == pytest.approx([0.05 * (1 - step / 12) for step in range(12)])
 
 
 @pytest.mark.parametrize("name", ["AdamW", "sgd"])

@@ -10,13 +10,13 @@ from sklearn.utils import Tags
 
 from lethe.calculus.domains import as_number, outside, require_positive
 from lethe.estimators.inputs.tables import SPARSE, listed_classes, public_labels, read_table_and_targets
+from lethe.estimators.models.inverse_links import class_log_odds, class_log_probabilities
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.partitioned.tables import examined_labels
 from lethe.estimators.private_estimator import with_constructor
 from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import Logistic, OneVersusRest, SmoothedHinge, Softmax
-from lethe.run.losses.inverse_links import class_log_odds, class_log_probabilities
 from lethe.run.losses.linear import LinearLoss
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from scipy import optimize, special
 
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
+from lethe.estimators.models.inverse_links import log_odds
 from lethe.mechanisms.base import Array
 from lethe.run.losses import Logistic, TruncatedLogistic
-from lethe.run.losses.inverse_links import log_odds
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
 _SHARES = _WEIGHTS / _WEIGHTS.sum()

@@ -223,7 +223,10 @@ class PrivateLinearModel(PrivateEstimator):
         """Set coef_ and intercept_, as they are released: the certificate of the run, or the statement, will be sealed for them."""
         self.coef_, self.intercept_ = coefficients, intercepts
         if self._run_alone and self.run_ is not None:
-            self._proof = training_record(self.run_, coefficients, intercepts, in_blocks=self._in_passes, averaged=self.n_averaged_)
+            record = training_record(self.run_, coefficients, intercepts, in_blocks=self._in_passes, averaged=self.n_averaged_)
+            for one in self._callers:
+                record = record.with_declared(one.name, one.detail)
+            self._proof = record
         else:
             self._proof = release_record(self.statement_, coefficients, intercepts)
 

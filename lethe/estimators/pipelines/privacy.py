@@ -20,7 +20,7 @@ from sklearn.utils import get_tags
 
 from lethe.calculus.domains import require_delta
 from lethe.calculus.large_delta import delta_for
-from lethe.certificates.findings import holds
+from lethe.certificates.findings import OTHER_RELEASES, holds
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.preprocessing.data_free import FEATURES, PublicScaler, learns_nothing, lesson_of
@@ -235,7 +235,7 @@ def privacy_of(fitted: Any) -> Statement:
 
     What is looked at are the objects as they are now. How often something else was fitted on the same records they do not know: the
     statement says, as declared, that no other fit decided this one or is published. A `GridSearchCV` and its like are refused, since they
-    choose by looking at the records; its `best_estimator_` alone does not know what it was chosen from: what is declared of it is false.
+    choose by looking at the records; of its `best_estimator_` alone the statement says that nothing is proved of the records.
 
     Args:
         fitted: a pipeline, an estimator, or a list of them, all fitted on the same records.
@@ -271,6 +271,11 @@ def privacy_report_of(fitted: Any, delta: float, *, allow_large_delta: bool = Fa
     )
 
 
+def release_mark(stated: Statement) -> str:
+    """What names a release within a sentence."""
+    return f" (release {stated.release_id[:12]})"
+
+
 def _total(parts: Sequence[FittedPart], fitted: Any) -> Statement:
     statements = [part.statement for part in parts if part.statement is not None]
     if not statements:
@@ -278,5 +283,7 @@ def _total(parts: Sequence[FittedPart], fitted: Any) -> Statement:
             f"privacy_of: nothing in {type(fitted).__name__} has a statement_.", remedy="give fitted private estimators of lethe.estimators"
         )
     total = statements[0] if len(statements) == 1 else joint(statements)
+    counted = tuple(release_mark(one) for one in statements)  # what a fit knew of these releases is in the sum now
+    known = [one for one in total.findings if one.name != OTHER_RELEASES or not any(mark in one.detail for mark in counted)]
     taken = [_NO_OTHERS] + [holds(f"step '{part.where}'", part.declared, evidence="declared") for part in parts if part.declared]
-    return replace(total, findings=tuple(dict.fromkeys((*total.findings, *taken))))
+    return replace(total, findings=tuple(dict.fromkeys((*known, *taken))))

@@ -1,6 +1,6 @@
-"""Hugging Face's Trainer with private training: the same arguments, and epsilon and delta, or a Run.
+"""Hugging Face's Trainers with private training, TRL's among them: the same arguments, and epsilon and delta, or a Run.
 
-    trainer = PrivateTrainer(model=model, args=args, train_dataset=dataset, epsilon=3.0, delta=1e-5)
+    trainer = privatize(trainer, epsilon=3.0, delta=1e-5)
     trainer.train()
     print(trainer.certificate_.explain())
 
@@ -20,7 +20,7 @@ if not all(importlib.util.find_spec(package) for package in ("torch", "transform
 from transformers import Trainer
 
 from lethe.integrations.transformers.losses import record_losses
-from lethe.integrations.transformers.trainer import PrivateTrainer
+from lethe.integrations.transformers.trainer import PrivateTrainer, privatize
 
 # Methods of the Trainer that are its own affair: where one is gone, its loop would not ask for what stands in its place.
 _ASKED = (
@@ -33,4 +33,4 @@ if not all(hasattr(Trainer, name) for name in _ASKED.split()):
         remedy='pip install "lethe-dp[transformers]"',
     )
 
-__all__ = ["PrivateTrainer", "record_losses"]
+__all__ = ["PrivateTrainer", "privatize", "record_losses"]

@@ -1,9 +1,10 @@
 """The loop of transformers.Trainer, whose steps are those of a PrivacyEngine."""
 
+import copy
 import math
 import os
-from collections.abc import Iterator, Sized
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sized
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,26 +18,48 @@ from transformers.trainer_utils import TrainOutput
 from lethe.errors import InputError
 from lethe.integrations.training import LogicalBatch, LogicalBatches, PlannedTraining, RecordedTraining
 from lethe.integrations.transformers.arguments import clip_norm_of, refuse_other_words, sizes_of
-from lethe.integrations.transformers.losses import labels_of, with_decoder_inputs
-from lethe.integrations.transformers.records import checkpoints_of
+from lethe.integrations.transformers.losses import IGNORED, loss_of
+from lethe.integrations.transformers.records import Collated, checkpoints_of
 from lethe.run.run import Run
+from lethe.train.clip.isolated import MeanLoss
 from lethe.train.core.tensors import is_shard
 from lethe.train.data.foreign_order import DESIGN, refuse_foreign_order
 
-# What the training records themselves make: losses, and how much there was to do in a step of a secret number of records.
-PRIVATE = ("loss", "train_loss", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second")
+PUBLIC = ("epsilon", "learning_rate", "grad_norm", "epoch", "step")
+"""What a log may hold of training, beside what evaluation says: all else the records themselves make, such as losses, and times."""
+_NOTED = ("_metrics", "_stored_metrics", "_logs")  # where TRL's compute_loss notes what the log is to hold
+
+
+def public(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a log of training may be published."""
+    return {key: value for key, value in logs.items() if key in PUBLIC or key.startswith(("eval", "test"))}
+
+
+class PublicLog(Trainer):
+    """Stands right before the Trainer, where a log has come through all that the classes between add to it."""
+
+    _log_private: bool = False
+    _recording: bool = False
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """What is public of training, and of losses that are computed for a noisy step nothing."""
+        if self.is_in_train and not self._log_private:
+            if self._recording:
+                return
+            logs = public(logs)
+        super().log(logs, start_time)
 
 
 class PrivateLoop(RecordedTraining, Trainer):
-    """What the Trainer's own loop asks for, answered by an engine; see `PrivateTrainer`, which makes it."""
+    """What the Trainer's own loop asks for, answered by an engine; see `privatize`, which makes it."""
 
     _batches: LogicalBatches
-    _criterion: Any
+    _collated: Collated
     _kept: Any
     _log_private: bool
     _noisy_norm: float | None
     _plan: PlannedTraining | None
-    _recording: bool
+    _recording: bool = False
     _users: Any
 
     @property
@@ -80,27 +103,12 @@ class PrivateLoop(RecordedTraining, Trainer):
             cast(Any, self.optimizer).train()
         several, device = self.args.world_size > 1, cast(torch.device, self.args.device)
         add_up = (lambda total: cast(Tensor, self.accelerator.reduce(total, "sum"))) if several else None
-        loss = self._noisy_gradient(inputs, self._log_private, add_up, device)
+        with getattr(self, "maybe_activation_offload_context", None) or nullcontext():
+            loss = self._noisy_gradient(inputs, self._log_private, add_up, device)
         return torch.zeros((), device=device) if loss is None else loss
 
-    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """In training one loss a record, shape (B,), also of parts of a batch; in evaluation the Trainer's.
-
-        Args:
-            model, inputs, return_outputs: as of the Trainer.
-            num_items_in_batch: in training None.
-        """
-        if not self._recording:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        arguments, labels = labels_of(inputs, self.label_names)
-        outputs = model(**with_decoder_inputs(cast(Any, self.model), arguments, labels))
-        losses = self._criterion(outputs, labels)
-        return (losses, outputs) if return_outputs else losses
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """What is spent so far in place of what is private."""
-        if self.is_in_train and not self._log_private:
-            logs = {key: value for key, value in logs.items() if key not in PRIVATE}
+        """With what is spent so far."""
         if self.is_in_train and self.engine is not None and "learning_rate" in logs:
             logs["epsilon"] = self._epsilon()
         super().log(logs, start_time)
@@ -194,10 +202,39 @@ class PrivateLoop(RecordedTraining, Trainer):
         finally:
             del accelerator.prepare_model
 
-    def _losses(self, batch: Any) -> Tensor:
-        """The function of a batch that the engine is given: compute_loss, one loss a record."""
-        self._recording = True
+    def _losses(self, batch: Any) -> Tensor | MeanLoss:
+        """The function of a batch that the engine is given: compute_loss, where an item is what the Trainer counts as one."""
+        records = len(next(iter(batch.values())))
+        counts = self._items(batch, records)
+        with self._forgetting():
+            loss = self.compute_loss(cast(Any, self.model), self._collated.unfolded(batch), num_items_in_batch=counts.sum().clamp(min=1))
+        return loss_of(loss, counts)
+
+    def _items(self, batch: Mapping[str, Tensor], records: int) -> Tensor:
+        """How many items each record has, shape (B,): labels that count; 1 where there are none."""
+        if "start_positions" in batch and records > 1:
+            ends = torch.stack([batch["start_positions"], batch["end_positions"]])
+            if bool(((ends < 0) | (ends >= batch["input_ids"].shape[1])).any()):
+                raise NotImplementedError("answers that lie outside their texts, which the mean of the loss leaves out")
+        name = next((name for name in ("shift_labels", "labels", *self.label_names) if name in batch), None)
+        if name is None or len(self.label_names) > 1:
+            return torch.ones(records, dtype=torch.int64, device=self.args.device)
+        labels = batch[name][..., 1:] if name == "labels" and getattr(self, "_loss_shifts_labels", False) else batch[name]
+        return (labels != IGNORED).reshape(records, -1).sum(1)
+
+    @contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """Within: what compute_loss counts and notes of private records is forgotten, and none of it goes to other processes."""
+        noted = {name: copy.deepcopy(value) for name, value in vars(self).items() if name in _NOTED or isinstance(value, int | float)}
+        accelerator, several = vars(self.accelerator), self.args.average_tokens_across_devices
+        alone: dict[str, Any] = dict.fromkeys(("gather", "gather_for_metrics", "reduce"), lambda tensor, *args, **others: tensor)
+        self._recording, self.args.average_tokens_across_devices = True, False
+        accelerator.update(alone)
         try:
-            return self.compute_loss(self.model, dict(batch))
+            yield
         finally:
-            self._recording = False
+            for name in alone:
+                del accelerator[name]
+            self._recording, self.args.average_tokens_across_devices = False, several
+            if not self._log_private:
+                vars(self).update(noted)

@@ -1,9 +1,8 @@
-"""One loss a record of the models of transformers, normalised by the record's own tokens, and its agreement with the model's own loss."""
+"""What a Trainer's loss is of each record; and one loss a record of the models of transformers, by the record's own tokens, for `fit`."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -12,9 +11,8 @@ from torch.nn import functional
 from transformers.models.auto import modeling_auto
 from transformers.utils.generic import find_labels
 
-from lethe.errors import InputError, LetheError
-from lethe.train.core.comparison import FAILURES, first_line
-from lethe.train.data.map_style import MapStyleSource
+from lethe.errors import InputError
+from lethe.train.clip.isolated import MeanLoss
 
 IGNORED = -100
 """The label of a token that is not predicted."""
@@ -46,14 +44,11 @@ class RecordLosses:
     """The loss of each record: `losses(outputs, labels)`, shape (B,), of a kind of `kind_of`, with labels smoothed by a share in [0, 1).
 
     A record none of whose tokens is predicted has the loss 0: it takes part like any other. A problem_type of None is told by the labels.
-    `dynamic` weighs each token by the probability that the model gives it, without a gradient: Dynamic Fine-Tuning (Wu et al. 2025,
-    arXiv:2508.05629).
     """
 
     kind: str
     smoothing: float = 0.0
     problem_type: str | None = None
-    dynamic: bool = False
 
     def __call__(self, outputs: Any, labels: Tensor) -> Tensor:
         """The losses; an error of outputs without the numbers that are needed, or labels of another shape."""
@@ -73,8 +68,6 @@ class RecordLosses:
     def _tokens(self, logits: Tensor, labels: Tensor) -> Tensor:
         predicted = labels != IGNORED
         each = self._cross_entropy(logits, labels) * predicted
-        if self.dynamic:
-            each = each * (-each).exp().detach()
         return each.sum(1) / predicted.sum(1).clamp(min=1)
 
     def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -133,7 +126,7 @@ def _part(outputs: Any, name: str) -> Tensor:
     if not isinstance(found, Tensor):
         held = ", ".join(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
         raise InputError(
-            f"the model's outputs hold no {name}: {held}.", remedy="give compute_loss_func: (outputs, labels) -> one loss a record."
+            f"the model's outputs hold no {name}: {held}.", remedy="give a loss function: (outputs, batch) -> one loss a record."
         )
     return found
 
@@ -141,21 +134,16 @@ def _part(outputs: Any, name: str) -> Tensor:
 Criterion = Callable[[Any, Tensor], Tensor]
 """Outputs and labels to one loss a record, shape (B,)."""
 
-_FUNCTION = "give compute_loss_func: (outputs, labels, num_items_in_batch=None) -> one loss a record, shape (B,)."
-_CHECK = "the check of the loss: single records before training"
-_LOOKED_AT = 3  # records whose loss is compared with the model's own
-_ALLOWED = {False: 1e-5, True: 2e-2}  # relative, in single precision and in half
 
-
-def criterion_of(model: nn.Module, smoothing: float, function: Callable[..., Any] | None) -> Criterion:
-    """The loss function: the Trainer's compute_loss_func, or that of the model's kind; an error where the kind is not known."""
-    if function is not None:
-        return partial(function, num_items_in_batch=None)
+def criterion_of(model: nn.Module, smoothing: float) -> Criterion:
+    """The loss function of the model's kind; an error where the kind is not known."""
     bare = _bare(model)
     kind = kind_of(bare)
     if kind is None:
         raise InputError(
-            f"model: what the loss of one record is, is not known of {type(bare).__name__}.", source="the model's class", remedy=_FUNCTION
+            f"model: what the loss of one record is, is not known of {type(bare).__name__}.",
+            source="the model's class",
+            remedy="leave the loss out: fit(model, None, ...) takes the model's own, of one record after another.",
         )
     return RecordLosses(kind, float(smoothing), getattr(getattr(bare, "config", None), "problem_type", None))
 
@@ -175,7 +163,7 @@ def record_losses(model: nn.Module, *, label_smoothing: float = 0.0) -> Callable
     """
     if not 0 <= label_smoothing < 1:
         raise InputError(f"label_smoothing: got {label_smoothing!r}; it needs a number in [0, 1).")
-    criterion = criterion_of(model, label_smoothing, None)
+    criterion = criterion_of(model, label_smoothing)
     names = tuple(find_labels(type(_bare(model)))) or ("labels",)
 
     def losses(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
@@ -209,60 +197,20 @@ def labels_of(inputs: Mapping[str, Tensor], names: Sequence[str]) -> tuple[dict[
     )
     raise InputError(
         f"labels: a batch holds {', '.join(inputs)}; of the labels ({', '.join(names)}) it has {', '.join(there) or 'none'}.",
-        source="the data collator, label_names",
-        remedy=f"name the numeric column that holds them (label_names=[...]){collator}; for several, override compute_loss.",
+        source="the data collator",
+        remedy=f"give the column that holds them the name that the model has for it{collator}; for several, a loss of your own.",
     )
 
 
-def with_decoder_inputs(model: nn.Module, arguments: dict[str, Tensor], labels: Tensor) -> dict[str, Tensor]:
-    """The arguments, shapes (B, ...), of an encoder and decoder with what the decoder reads: labels of shape (B, T), as the model shifts
-    them.
-    """
-    bare = _bare(model)
-    shift: Any = getattr(bare, "prepare_decoder_input_ids_from_labels", None)
-    if not getattr(getattr(bare, "config", None), "is_encoder_decoder", False) or "decoder_input_ids" in arguments:
-        return arguments
-    return {**arguments, "decoder_input_ids": cast(Tensor, shift(labels=labels))} if callable(shift) else arguments
-
-
-@torch.no_grad()
-def refuse_other_loss(
-    losses: Callable[[dict[str, Tensor]], Tensor],
-    own: Callable[[dict[str, Tensor]], Any],
-    model: nn.Module,
-    source: MapStyleSource,
-    *,
-    half: bool,
-) -> None:
-    """Refuse a model whose `own` loss of a record alone is not that of `losses`: it has terms that are not known here.
-
-    It is asked in eval mode, and is afterwards as it was; `half` precision is compared coarsely.
-    """
-    training = {module: module.training for module in model.modules()}
-    device, last = next(model.parameters()).device, len(source) - 1
-    try:
-        model.eval()
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            for place in sorted({last * step // max(1, _LOOKED_AT - 1) for step in range(_LOOKED_AT)}):
-                parts = (part.to(device) for part in source.fetch(slice(place, place + 1)))
-                batch = dict(zip(source.fields or (), parts, strict=True))
-                try:
-                    ours, theirs = float(losses(batch)), float(own(dict(batch)))
-                except FAILURES as error:
-                    if isinstance(error, LetheError | torch.OutOfMemoryError):
-                        raise
-                    raise InputError(
-                        f"model: forward fails on a record alone, with {', '.join(batch)}: {type(error).__name__}: {first_line(error)}",
-                        source=_CHECK,
-                        remedy="tokenise texts; look for tokens beyond len(tokenizer) or config.vocab_size, and for texts beyond "
-                        "config.max_position_embeddings.",
-                    ) from error
-                if math.isfinite(theirs) and math.isfinite(ours) and abs(ours - theirs) > _ALLOWED[half] * max(1.0, abs(theirs)):
-                    raise InputError(
-                        f"model: its own loss of a record alone is not that which is known of {type(_bare(model)).__name__}.",
-                        source=_CHECK,
-                        remedy=_FUNCTION,
-                    )
-    finally:
-        for module, mode in training.items():
-            module.training = mode
+def loss_of(loss: Any, counts: Tensor) -> Tensor | MeanLoss:
+    """What compute_loss gives: one loss a record, or one number, a mean over records or items, of which each record has `counts`, (B,)."""
+    if isinstance(loss, Tensor) and loss.shape in (counts.shape, (len(counts), 1)):
+        return loss.reshape(len(counts))
+    if isinstance(loss, Tensor) and loss.numel() == 1:
+        return MeanLoss(loss.reshape(()), counts)
+    raise InputError(
+        f"compute_loss: gives {f'shape {tuple(loss.shape)}' if isinstance(loss, Tensor) else type(loss).__name__}; it needs one number, or "
+        f"one loss a record, shape ({len(counts)},).",
+        source="the Trainer's compute_loss, or compute_loss_func",
+        remedy="return the mean over the batch, or what reduction='none' gives of each record.",
+    )

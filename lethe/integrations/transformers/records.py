@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub.repocard import metadata_load, metadata_save
-from transformers import TrainerState, TrainingArguments
+from torch import Tensor
+from transformers import DataCollatorForLanguageModeling, TrainerState, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 import lethe.report
@@ -48,7 +49,7 @@ class KeptState:
 
 
 def checkpoints_of(own: Checkpoints | str | os.PathLike[str] | None, args: TrainingArguments) -> Checkpoints | None:
-    """Where the training is kept: what the PrivateTrainer names; else a folder beside output_dir, unless save_strategy is "no"."""
+    """Where the training is kept: what the trainer names; else a folder beside output_dir, unless save_strategy is "no"."""
     if own is not None:
         return Checkpoints.of(own)
     if getattr(args.save_strategy, "value", args.save_strategy) == "no":
@@ -109,10 +110,15 @@ _BEGIN, _END = "<!-- lethe: begin -->", "<!-- lethe: end -->"
 
 
 class Collated:
-    """A data collator that says what is wrong with it; a class, so that processes can be sent it."""
+    """A data collator that says what is wrong with it; a class, so that processes can be sent it.
+
+    Texts are left out. What has k rows of each record, in k blocks of all records, such as chosen and rejected answers, is given a row for
+    each; `unfolded` puts it back.
+    """
 
     def __init__(self, collator: Callable[[list[Any]], Any]) -> None:
         self._collator = collator
+        self._several: set[str] = set()
 
     def __call__(self, records: list[Any]) -> dict[str, Any]:
         """The batch, or what is wrong with it."""
@@ -133,18 +139,32 @@ class Collated:
             raise InputError(f"data_collator: made a {type(batch).__name__}; it needs a mapping of the model's arguments to tensors.")
         if all(value is None for value in batch.values()):
             raise InputError("data_collator: made an empty batch.", remedy=_NO_COLUMN)
-        return dict(batch)
+        made: dict[str, Any] = {}
+        for name, value in batch.items():
+            if isinstance(value, list | tuple) and value and isinstance(value[0], str | Mapping):
+                continue
+            made[name] = value
+            if isinstance(value, Tensor) and value.dim() and len(value) != len(records) and len(value) % len(records) == 0:
+                self._several.add(name)
+                made[name] = value.unflatten(0, (-1, len(records))).transpose(0, 1).contiguous()
+        return made
+
+    def unfolded(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The batch as the collator makes it."""
+        return {name: value.transpose(0, 1).flatten(0, 1) if name in self._several else value for name, value in batch.items()}
 
 
-def source_of(trainer: Any, *, declared_apart: bool) -> MapStyleSource:
-    """The records of a Trainer, collated by its collator."""
+def source_of(trainer: Any, *, declared_apart: bool) -> tuple[MapStyleSource, Collated]:
+    """The records of a Trainer, collated by its collator. That for masked language models masks each record by itself."""
     dataset, collator, args = trainer.train_dataset, trainer.data_collator, trainer.args
     if hasattr(dataset, "remove_columns") and hasattr(dataset, "column_names"):  # a datasets.Dataset
         dataset = trainer._remove_unused_columns(dataset, description="training")
     else:
         collator = trainer._get_collator_with_removed_columns(collator, description="training")
     reading = {"num_workers": args.dataloader_num_workers, "multiprocessing_context": args.dataloader_multiprocessing_context}
-    return MapStyleSource(dataset, collate=Collated(collator), declared_apart=declared_apart, **reading)
+    known = type(trainer.data_collator) is DataCollatorForLanguageModeling and trainer.data_collator.mlm
+    collated = Collated(collator)
+    return MapStyleSource(dataset, collate=collated, declared_apart=declared_apart or known, **reading), collated
 
 
 def add_certificate(card: Path, certificate: Certificate) -> None:

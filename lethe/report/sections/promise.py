@@ -5,7 +5,7 @@ import inspect
 from lethe.accounting.totals import Total
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.attack_rates import AttackRates
-from lethe.certificates.findings import Finding
+from lethe.certificates.findings import OTHER_RELEASES, Finding, uncovered
 from lethe.certificates.parts import relation_words
 from lethe.report.model import Block, Facts, Heading, Items, Notice, Section, Table
 from lethe.report.sections.evidence import total_table
@@ -156,7 +156,8 @@ def _noise(run: Run) -> str:
 def notices(subject: Subject) -> tuple[Notice, ...]:
     """What stands on top, the worst first."""
     why = subject.proof.not_private.removeprefix("NOT PRIVATE: ")
-    why = why or " ".join(f"{one.detail}." for one in subject.failing) or "no epsilon is proved."
+    why = why or " ".join(f"{words}." for words in (*(one.detail for one in subject.failing), *uncovered(subject.findings)))
+    why = why or "no epsilon is proved."
     whole = f"Delta = {subject.delta:g} is 1 / (number of records) or more. Publishing one record whole would pass such a promise."
     other = [one.why for one in subject.answers if one.question.startswith("belongs") and not one.yes and subject.sealed]
     danger = [("NOT PRIVATE", f"Do not rely on any privacy of what was released: {why}")] if not subject.private else []
@@ -165,8 +166,14 @@ def notices(subject: Subject) -> tuple[Notice, ...]:
     danger += [(f"THE AUDIT SAYS {one.verdict.upper()}", f"{one.subject}: {one.says}. See the section on the audit.") for one in failed]
     danger += [("DELTA IS TOO LARGE", whole)] if subject.large_delta and subject.private else []
     vouched = _vouched(subject) if subject.private else ()  # of nothing, nobody needs to vouch
-    note = [Notice("plain", "Another version", subject.note)] if subject.note else []
+    others = " ".join(f"{one.detail.partition(f'{OTHER_RELEASES}: ')[2] or one.detail}." for one in subject.findings if _is_other(one))
+    note = [Notice("caution", "MORE WAS RELEASED", others)] if others else []
+    note += [Notice("plain", "Another version", subject.note)] if subject.note else []
     return (*(Notice("danger", *words) for words in danger), *vouched, *note)
+
+
+def _is_other(finding: Finding) -> bool:
+    return finding.name == OTHER_RELEASES or finding.detail.startswith(f"{OTHER_RELEASES}: ")  # of a total: by the name of the part
 
 
 def _vouched(subject: Subject) -> tuple[Notice, ...]:

@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from lethe.errors import HypothesisError, InputError
-from lethe.train.clip.isolated import Losses, gradient_of, records_of, rows_of
+from lethe.train.clip.isolated import Losses, MeanLoss, gradient_of, records_of, rows_of
 from lethe.train.clip.kept_state import Attributes, digests
 from lethe.train.clip.parts.part import ParameterGradients
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
@@ -183,13 +183,13 @@ class Look:
 
     @torch.no_grad()
     def difference(
-        self, parts: Mapping[nn.Parameter, ParameterGradients], losses: Tensor, rows: Sequence[int], precision: torch.dtype
+        self, parts: Mapping[nn.Parameter, ParameterGradients], losses: Tensor | MeanLoss, rows: Sequence[int], precision: torch.dtype
     ) -> str | None:
         """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere.
 
         Parts and losses, shape (len(rows),), are of `rows`, places in the batch; `precision` is the coarsest type that layers computed in.
         """
-        if said := self._other_loss(losses, rows, precision):
+        if isinstance(losses, Tensor) and (said := self._other_loss(losses, rows, precision)):
             return said
         for record in self._records:
             if record in rows:
@@ -219,32 +219,40 @@ class Look:
         alone = torch.cat([self._before[record][1] for record in compared])
         return _differing(compared, losses[[rows.index(record) for record in compared]], alone, losses, precision, "alone")
 
-    def apart(self, losses: Tensor, precision: torch.dtype, *, side_by_side: bool = False) -> str | None:
+    def apart(self, losses: Tensor | MeanLoss, precision: torch.dtype, *, side_by_side: bool = False, items: bool = False) -> str | None:
         """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves.
 
-        Losses are of shape (B,); `precision` is the coarsest type that layers computed in.
+        Losses are of shape (B,), or one number, a mean over `items` or records, whose sums are compared; `precision` is the coarsest type
+        that layers computed in.
         """
-        order = sample(self._usable, len(self._usable))
-        for half in (order[: len(order) // 2], order[len(order) // 2 :]):
-            if half and len(half) < len(losses):
+        order, sums = sample(self._usable, len(self._usable)), list[Tensor]()
+        halves = [order[: len(order) // 2], order[len(order) // 2 :]]
+        for half in halves if isinstance(losses, Tensor) else (*halves, order):
+            if half and (len(half) < len(losses) if isinstance(losses, Tensor) else len(order) > 3):
                 rows = rows_of(self._batch, half)
-                alone = self.same_draws(len(half), partial(self._losses, rows), side_by_side=side_by_side).detach()
-                if said := _differing(half, losses[half], alone, losses, precision, "in half of it"):
+                alone = self.same_draws(len(half), partial(self._losses, rows), side_by_side=side_by_side)
+                if isinstance(losses, MeanLoss) or isinstance(alone, MeanLoss):
+                    sums += [alone.total(items=items)[0].detach()] if isinstance(alone, MeanLoss) else []
+                elif said := _differing(half, losses[half], alone.detach(), losses, precision, "in half of it"):
                     return said
+        if len(sums) == 3 and (sums[0] + sums[1] - sums[2]).abs() > ALLOWED[coarser(sums[2].dtype, precision)] * sum(map(abs, sums)):
+            return f"the sum of its losses is {float(sums[2]):.6g}, and {float(sums[0] + sums[1]):.6g} in two halves"
         return None
 
     def refuse_mixed(self, precision: torch.dtype) -> None:
         """Refuse a model in which a record's loss depends on the others."""
         records = records_of(self._batch)
 
-        def computed() -> Tensor:
+        def computed() -> Tensor | MeanLoss:
             with torch.no_grad():
-                return self._losses(self._batch).detach()
+                return self._losses(self._batch)
 
         told = ""
         for layout in (False, True):
             try:
                 together = self.same_draws(records, computed, side_by_side=layout)
+                if isinstance(together, MeanLoss):  # which is of one record, where it is computed alone
+                    return
                 told = self._other_loss(together, range(records), precision) or self.apart(together, precision, side_by_side=layout)
             except FAILURES:  # it takes no batch, or none without gradients
                 return

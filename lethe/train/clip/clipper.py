@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError, RecordByRecordWarning
+from lethe.train.clip.adaptive import AdaptiveNorm
 from lethe.train.clip.check import Look
 from lethe.train.clip.fast import LAYOUTS, Gradients
 from lethe.train.clip.full_precision import full_precision
 from lethe.train.clip.groups import METHODS, Group, as_groups, group_of
-from lethe.train.clip.isolated import Losses, records_of
+from lethe.train.clip.isolated import Losses, MeanLoss, of_records, records_of
 from lethe.train.clip.kept_state import Attributes
 from lethe.train.clip.parts.part import UnitRows
 from lethe.train.clip.record_gradients import ALONE, FAST, VMAP, RecordGradients, Way
@@ -26,12 +27,16 @@ from lethe.train.core.comparison import FAILURES, chance, first_line
 ISOLATIONS = ("checked", "enforced", "declared")
 """How it is known that records do not meet: the fast way, checked; each record alone, by construction; or the caller's word."""
 
-
+_NO_MEAN = "the loss is one number for a batch, and no mean over records, nor over what each of them predicts"
 _ODDS = 128  # of a batch to be looked at by chance
 
 
 class _Differs(Exception):
     """A way gives other gradients than the records alone."""
+
+
+class _Unseen(Exception):
+    """A call of a layer was taken as in no batch that was checked."""
 
 
 class _Schedule:
@@ -69,8 +74,8 @@ class Clipper:
 
     Args:
         model: any module.
-        losses: (batch) -> shape (B,), one loss a record, not averaged. The batch is any nest of tensors that have the records along their
-            first dimension; it is given parts of it as well, down to one record.
+        losses: (batch) -> shape (B,), one loss a record, not averaged, or a `MeanLoss`. The batch is any nest of tensors that have the
+            records along their first dimension; it is given parts of it as well, down to one record.
         clip_norm: C > 0; or groups of parameters, each with a norm of its own, and then C is the root of the sum of their squares. On the
             fast way a group is clipped and added as soon as its gradients are there, and nothing of them is kept: with `per_layer` groups,
             layer by layer. Not so in batches that are compared, for units, and with "normalise".
@@ -81,6 +86,7 @@ class Clipper:
         margin: the share of C that is left for what float64 may put the sums off, see `margin_of`.
         gradient_memory: how many bytes the gradients of a batch's records may take at a time, beside what the backward pass has let go
             of by then; 0: none is kept. None: 8 MiB, on a GPU 64.
+        adaptive: the norm in force, in place of the method: gradients clipped to it, in its units of C; `take` gives its count as well.
 
     Attributes:
         groups: of parameters.
@@ -103,6 +109,7 @@ class Clipper:
         isolation: str = "checked",
         margin: float = 0.0,
         gradient_memory: int | None = None,
+        adaptive: AdaptiveNorm | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
@@ -121,8 +128,8 @@ class Clipper:
         self.groups, self.method = as_groups(clip_norm), METHODS[method]
         self.ways: set[str] = set()
         self.checked = False
-        self._sums = ClippedSums(shorter(self.groups, margin), self.method)
-        fast = [Way(FAST, layout) for layout in LAYOUTS]
+        self._sums = ClippedSums(shorter(self.groups, margin), self.method, adaptive)
+        fast = [Way(FAST, layout, items) for layout in LAYOUTS for items in (True, False)]
         self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
         self._keeps = len(self.groups) == 1 or self.method.enlarges  # all gradients until the end of a batch
         self._schedule = _Schedule()
@@ -207,7 +214,14 @@ class Clipper:
                         losses = self._isolated_sums(way, batch, records, counted, units, look)
                     if look is not None:
                         look.after()
+                    if way.name == FAST and records > 1 and self.isolation == "checked":  # of one record all rows are its own
+                        if look is not None:
+                            self._gradients.known |= self._gradients.choices
+                        elif self._gradients.unseen and (look := self._look(batch, counted, collated)) is not None:
+                            raise _Unseen
                 break
+            except _Unseen:
+                continue
             except (LetheError, torch.OutOfMemoryError):
                 raise
             except (*FAILURES, _Differs) as error:
@@ -215,7 +229,7 @@ class Clipper:
                     raise
                 reason = reason or first_line(error)
                 self._tried.pop(0)
-                while self._tried[0].name == way.name and not self._gradients.ambiguous:
+                while self._tried[0].name == FAST and self._gradients.same(way, self._tried[0]):
                     self._tried.pop(0)
                 if way.name == FAST != self._tried[0].name and self.isolation == "checked":
                     look = look or self._look(batch, counted, collated)
@@ -255,7 +269,7 @@ class Clipper:
             raise InputError(
                 f"a record alone, as a batch of one, does not go through the model and the loss: {first_line(error)}",
                 source="the check of a batch against its records alone",
-                remedy="let both take a batch of one record: no batch normalisation, squeeze() of all dimensions, or topk over the batch.",
+                remedy="let both take a batch of one: no batch normalisation, squeeze() or topk over it; labels and tokens the model has.",
             ) from error
 
     def _recurs(self, way: Way, batch: Any, records: int) -> bool:
@@ -288,43 +302,45 @@ class Clipper:
     def _fast(
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
     ) -> Tensor:
-        if look is None and units is None and not self._keeps and (losses := self._arrived(way, batch, records, counted)) is not None:
-            return losses
+        if look is None and units is None and not self._keeps and (arrived := self._arrived(way, batch, records, counted)) is not None:
+            return arrived
         if look is not None and look.random:
             same, of_same = look.same_draws(
                 records, lambda: self._gradients.together(way, batch, records, None), side_by_side=way.layout == LAYOUTS[1]
             )
             self._require(way, look, same, of_same, range(records))
-        parts, losses = self._gradients.together(way, batch, records, units)
+        parts, given = self._gradients.together(way, batch, records, units)
         if look is not None and not look.random:
             if units is None:
-                self._require(way, look, parts, losses, range(records))
+                self._require(way, look, parts, given, range(records))
             else:
                 self._require(way, look, *self._gradients.together(way, batch, records, None), range(records))
+        losses, told = of_records(given)
         if units is None:
             self._sums.add(parts, self._gradients.names, losses, counted)
-            return losses
+            return told
         table = UnitRows([list(rows) for rows in units], losses.device)
         with torch.no_grad():
             grouped = {parameter: parts.pop(parameter).grouped(table).settled() for parameter in list(parts)}
         self._sums.add(grouped, self._gradients.names, table(losses).sum(1), None)
-        return losses
+        return told
 
     def _arrived(self, way: Way, batch: Any, records: int, counted: Tensor | None) -> Tensor | None:
         """The losses of a batch whose groups are added as their gradients arrive; None: it cannot be, and nothing was added."""
         arriving = self._sums.arriving(self._gradients.names, counted)
         try:
-            _, losses = self._gradients.together(way, batch, records, None, arriving)
+            _, given = self._gradients.together(way, batch, records, None, arriving)
         except ReopenedError:  # its layers are computed again one after another, in several checkpoints
             self._keeps = True
             return None
-        return losses if self._sums.add_arrived(arriving, losses) else None
+        losses, told = of_records(given)
+        return told if self._sums.add_arrived(arriving, losses) else None
 
-    def _require(self, way: Way, look: Look, parts: Gradients, losses: Tensor, rows: Sequence[int]) -> None:
+    def _require(self, way: Way, look: Look, parts: Gradients, losses: Tensor | MeanLoss, rows: Sequence[int]) -> None:
         self.checked = True
         with torch.no_grad():
             said = look.difference(parts, losses, rows, self._gradients.precision)
         if way.name == FAST and not said:
-            said = look.apart(losses, self._gradients.precision, side_by_side=way.layout == LAYOUTS[1])
+            said = look.apart(losses, self._gradients.precision, side_by_side=way.layout == LAYOUTS[1], items=way.items)
         if said:
-            raise _Differs(said)
+            raise _Differs(said if isinstance(losses, Tensor) else f"{_NO_MEAN}: {said}")

@@ -6,7 +6,7 @@ offloading find it.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -25,9 +25,14 @@ from lethe.train.core.comparison import coarser
 
 Gradients = dict[nn.Parameter, ParameterGradients]
 
-LAYOUTS = ("blocks", "interleaved", "second", "shared")
+Choices = dict[tuple[Layer | None, int], str]
+"""How the n-th call of a layer in a batch was taken: its "rows" are records, or "several" of each; the "second" dimension is theirs; "one"
+row, or "all" of it, is the same for every record. Of no layer: how the loss was taken."""
+
+LAYOUTS = ("blocks", "interleaved", "second", "shared", "repeated")
 """What is tried where a layer is given other than one row a record: its k rows of each record lie in k blocks of all records, or side by
-side; records are along the second dimension; or indices that are alone in a row are the same for all records, such as positions."""
+side; records are along the second dimension; indices that are alone in a row are the same for all records, such as positions; or one row is
+the same for all k rows, in blocks, of each record."""
 
 
 class _Hold(torch.autograd.Function):
@@ -60,11 +65,26 @@ class Recording:
     """The calls of one batch of B records in one of LAYOUTS, and the parts that its backward pass makes of them.
 
     Each group of parameters is handed to `arriving` as soon as its gradients are complete; None: all are kept until the end. `ambiguous`
-    says whether another layout would have made a difference, `precision` the coarsest type of number that a layer gave.
+    says whether another layout would have made a difference, `precision` the coarsest type of number that a layer gave. `choices` are those
+    of this batch: where a call can be taken as in `known`, of a batch that was checked, it is. How many records a batch has is chance, and
+    may be any other size of it as well.
     """
 
-    def __init__(self, records: int, layout: str, memory: Memory, device: torch.device, arriving: Arriving | None = None) -> None:
+    def __init__(
+        self,
+        records: int,
+        layout: str,
+        memory: Memory,
+        device: torch.device,
+        arriving: Arriving | None = None,
+        known: Mapping[tuple[Layer | None, int], str] | None = None,
+    ) -> None:
         self.records, self.layout, self.memory = records, layout, memory
+        self.choices: Choices = {}
+        self.factors: Tensor | None = None  # that make of each record's part its gradient, shape (B,)
+        self._rows = records  # that a layer gave last, several of each record
+        self._known = known or {}
+        self._nth: dict[Layer, int] = defaultdict(int)
         self.parts: dict[nn.Parameter, list[ParameterGradients]] = defaultdict(list)
         self.ambiguous = False
         self.precision = torch.float64
@@ -117,11 +137,18 @@ class Recording:
             self.precision = coarser(self.precision, output.dtype)
         if output.is_nested:
             raise NotImplementedError("nested tensors, whose rows are no records")
-        turned, grouping = False, None
-        if not turnable:
-            grouping = self._several_each(output.shape[0])
-        elif output.shape[0] != self.records or not self._plain or output.dim() > 2 or (inputs and inputs[0].dim() == 1):
-            output, inputs, turned, grouping = self._laid_out(output, inputs)
+        call = layer, self._nth[layer]
+        self._nth[layer] += 1
+        choice = self.choices[call] = self._choice(output, inputs, self._known.get(call), turnable)
+        turned, grouping = choice == "second", None
+        if choice == "several":
+            grouping, self._rows = self._several_each(len(output)), len(output)
+        elif choice == "all":  # without a dimension of the records: it is given one
+            output, inputs = output.expand(self.records, *output.shape), [one.expand(self.records, *one.shape) for one in inputs]
+        elif choice == "one":
+            rows = self._rows if self.layout == LAYOUTS[4] else self.records
+            inputs = [one.expand(rows, *one.shape[1:]) if len(one) == 1 else one for one in inputs]
+            output, grouping = output.expand(rows, *output.shape[1:]), self._several_each(rows)
         output = output if output.requires_grad else _Anchored.apply(output, self.anchor)
         held = [_Hold.apply(self.anchor, *inputs).grad_fn]
         self._await(layer)
@@ -211,7 +238,8 @@ class Recording:
         taken: Gradients = {}
         for parameter in parameters:
             parts = self.parts.pop(parameter)
-            taken[parameter] = parts[0] if len(parts) == 1 else together(parts, parameter.numel(), self.memory)
+            part = parts[0] if len(parts) == 1 else together(parts, parameter.numel(), self.memory)
+            taken[parameter] = part if self.factors is None else part.scaled(self.factors)
         return taken
 
     def _await(self, layer: Layer) -> None:
@@ -246,30 +274,29 @@ class Recording:
         finally:
             self._computing = False
 
-    def _laid_out(self, output: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor], bool, Grouping | None]:
-        """The output and the inputs with one row a record; or whether records are along the second dimension, or how k rows of each lie."""
+    def _choice(self, output: Tensor, inputs: Sequence[Tensor], known: str | None, turnable: bool) -> str:
+        """How a call is taken, see `Choices`; only rows where it is not `turnable`."""
         rows, records = len(output), self.records
-        if output.dim() > 2 and output.shape[1] == records:
-            self.ambiguous = True
-            if self.layout == "second" or (rows != 1 and rows % records != 0):
-                return output, inputs, True, None
-        alone = bool(inputs) and inputs[0].dim() == 1
-        self.ambiguous |= rows != records or alone
-        if (self.layout == "shared" and alone) or (rows not in (1, records) and rows % records != 0):
-            # The same for all records, without a dimension of theirs: they are given one.
-            return output.expand(records, *output.shape), [tensor.expand(records, *tensor.shape) for tensor in inputs], False, None
-        if rows == records:
-            return output, inputs, False, None
-        if rows == 1:
-            wide = [tensor.expand(records, *tensor.shape[1:]) if len(tensor) == 1 else tensor for tensor in inputs]
-            return output.expand(records, *output.shape[1:]), wide, False, None
-        return output, inputs, False, self._several_each(rows)
+        flat = output.dim() < 3 and not (inputs and inputs[0].dim() == 1)
+        if self._plain and rows == records and flat and turnable and known in (None, "rows"):
+            return "rows"
+        turned = turnable and output.dim() > 2 and output.shape[1] == records
+        alone = turnable and bool(inputs) and inputs[0].dim() == 1
+        self.ambiguous |= turned or alone or rows != records
+        several, one = rows % records == 0, turnable and rows == 1
+        possible = {"rows": rows == records, "several": several, "second": turned, "one": one, "all": turnable}
+        if known is not None and possible[known]:
+            return known
+        if turned and (self.layout == "second" or not (several or one)):
+            return "second"
+        if (self.layout == "shared" and alone) or (turnable and not (several or one)):
+            return "all"
+        return "rows" if rows == records else "one" if one else "several"
 
     def _several_each(self, rows: int) -> Grouping | None:
         """How the k rows of each record lie: side by side, or in k blocks of all records."""
         if rows == self.records:
             return None
-        self.ambiguous = True
         if rows % self.records:
             raise ValueError(f"{rows} rows, which are not as many of each of {self.records} records")
         if self.layout == LAYOUTS[1]:

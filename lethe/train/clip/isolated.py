@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +34,37 @@ def rows_of(batch: Any, rows: Any) -> Any:
     return tree_map(lambda leaf: leaf[rows] if isinstance(leaf, Tensor) else leaf, batch)
 
 
-Losses = Callable[[Any], Tensor]
+class MeanLoss(NamedTuple):
+    """The loss of a batch as one number: the mean over its records, or over items, of which each record has some.
+
+    Attributes:
+        value: of no dimension.
+        counts: how many items each record has, such as the tokens that it predicts, shape (B,); 1 each: of records alone.
+    """
+
+    value: Tensor
+    counts: Tensor
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the two means differ."""
+        return bool((self.counts != self.counts[0]).any())
+
+    def total(self, *, items: bool) -> tuple[Tensor, Tensor | None]:
+        """A sum over the records, of no dimension, and the factors that make of each one's part its own loss, shape (B,); None: all 1."""
+        if not items:
+            return self.value * len(self.counts), None
+        return self.value * self.counts.sum(), 1 / self.counts.clamp(min=1).double()
+
+
+Losses = Callable[[Any], Tensor | MeanLoss]
+
+
+def of_records(losses: Tensor | MeanLoss) -> tuple[Tensor, Tensor]:
+    """The losses that say which records cannot be measured, 0 where their gradients have to, and those to be told; shape (B,)."""
+    if isinstance(losses, Tensor):
+        return losses, losses
+    return torch.zeros_like(losses.counts, dtype=torch.float64), losses.value.expand(len(losses.counts))
 
 
 def by_vmap(
@@ -45,7 +75,7 @@ def by_vmap(
 
     def loss(own: list[Tensor], record: Any) -> Tensor:
         with swapped(modules, dict(zip(trained, own, strict=True))):
-            return losses(tree_map(lambda leaf: leaf[None] if isinstance(leaf, Tensor) else leaf, record)).sum()
+            return cast(Tensor, losses(tree_map(lambda leaf: leaf[None] if isinstance(leaf, Tensor) else leaf, record))).sum()
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of operations that vmap takes one record at a time
@@ -88,7 +118,7 @@ def gradient_of(
     for parameter in trained:
         parameter.grad = None
     try:
-        values = losses(record)
+        values = cast(Tensor, losses(record))
         if own:
             _refuse_other_parameters(values, trained)
         values.sum().backward()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
-from lethe.train.clip.fast import LAYOUTS, Gradients, Recording
-from lethe.train.clip.isolated import Losses, by_vmap, gradient_of, records_of, rows_of
+from lethe.train.clip.fast import LAYOUTS, Choices, Gradients, Recording
+from lethe.train.clip.isolated import Losses, MeanLoss, by_vmap, gradient_of, records_of, rows_of
 from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.registry import Layer, layers_of, refuse_model
@@ -26,10 +26,14 @@ _FORMED, _FORMED_ON_GPU = 2**24, 2**28
 
 
 class Way(NamedTuple):
-    """How the gradients of a batch's records are computed: "fast", with one of `fast.LAYOUTS`, "vmap" or "alone"."""
+    """How the gradients of a batch's records are computed: "fast", with one of `fast.LAYOUTS`, "vmap" or "alone".
+
+    A loss that is one number is taken for a mean over `items`, or over records.
+    """
 
     name: str
     layout: str = LAYOUTS[0]
+    items: bool = True
 
 
 class RecordGradients:
@@ -40,6 +44,9 @@ class RecordGradients:
         state: which parameters are trained, and which modules are in training mode.
         precision: the coarsest type of number that layers have computed in.
         ambiguous: whether another layout of the fast way would have made a difference to the last batch.
+        uneven: whether its loss was one number, of records that have unequally many items.
+        choices: of the last batch that went the fast way, see `fast.Choices`.
+        known: the choices of batches that were checked.
     """
 
     def __init__(self, model: nn.Module, losses: Losses, gradient_memory: int | None) -> None:
@@ -48,7 +55,9 @@ class RecordGradients:
         self._layers: list[Layer] = []
         self.names: dict[nn.Parameter, str] = {}
         self.state: tuple[object, ...] = ()
-        self.precision, self.ambiguous = torch.float64, True
+        self.precision, self.ambiguous, self.uneven = torch.float64, True, False
+        self.choices: Choices = {}
+        self.known: Choices = {}
         self.survey()
 
     def survey(self) -> bool:
@@ -59,7 +68,7 @@ class RecordGradients:
         self._modules = list(self._model.modules())
         self.state = self._told()
         self.names = {parameter: name for name, parameter in self._model.named_parameters() if parameter.requires_grad}
-        self._layers = layers_of(self._model)
+        self._layers, self.known = layers_of(self._model), {}
         for parameter in self._model.parameters():
             if parameter.is_floating_point():
                 self.precision = coarser(self.precision, parameter.dtype)
@@ -67,6 +76,15 @@ class RecordGradients:
         default = _KEPT if self._device.type == "cpu" else _KEPT_ON_GPU
         self._limit = default if self._gradient_memory is None else self._gradient_memory
         return True
+
+    @property
+    def unseen(self) -> bool:
+        """Whether a call of the last batch was taken in a way in which none that was checked was."""
+        return any(self.known.get(call) != choice for call, choice in self.choices.items())
+
+    def same(self, way: Way, other: Way) -> bool:
+        """Whether another fast way would have made no difference to the last batch."""
+        return (other.layout != way.layout and not self.ambiguous) or (other.items != way.items and not self.uneven)
 
     def _told(self) -> tuple[object, ...]:
         trained, training = list[int](), list[bool]()
@@ -79,25 +97,33 @@ class RecordGradients:
 
     def together(
         self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None, arriving: Arriving | None = None
-    ) -> tuple[Gradients, Tensor]:
-        """One forward and one backward pass for all records, and the losses.
+    ) -> tuple[Gradients, Tensor | MeanLoss]:
+        """One forward and one backward pass for all records, and the losses, detached.
 
         `units`: of whose rows the mean loss is differentiated; `arriving` is handed the gradients as they come, instead of the caller.
         """
-        recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving)
-        self.ambiguous = True
+        recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving, self.known)
+        self.ambiguous, self.uneven = True, False
         try:
             with recording.running(self._layers, list(self.names)):
                 losses = self.losses(batch, records)
-                weighted = losses if units is None else losses * _shares(units, losses)
-                kind = losses.device.type
+                if isinstance(losses, MeanLoss):
+                    self.uneven = losses.uneven
+                    if self.uneven:
+                        recording.choices[None, 0] = "uneven"
+                    total, factors = losses.total(items=way.items)
+                    shares = None if units is None else _shares(units, losses.counts.double())
+                    recording.factors = shares if factors is None else factors if shares is None else factors * shares
+                else:
+                    total = (losses if units is None else losses * _shares(units, losses)).sum()
+                kind = total.device.type
                 with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
-                    parts = recording.gradients(weighted.sum())
+                    parts = recording.gradients(total)
         finally:
-            self.ambiguous = recording.ambiguous
+            self.ambiguous, self.choices = recording.ambiguous, recording.choices
         if recording.precision != torch.float64:
             self.precision = coarser(self.precision, recording.precision)
-        return parts, losses.detach()
+        return parts, MeanLoss(losses.value.detach(), losses.counts) if isinstance(losses, MeanLoss) else losses.detach()
 
     def apart(self, way: Way, batch: Any, groups: list[list[int]]) -> Iterator[tuple[list[int], Gradients, tuple[Tensor, Tensor]]]:
         """Each record by itself: rows, the gradients of their units, and the losses of units and of rows."""
@@ -123,9 +149,13 @@ class RecordGradients:
             alone: Gradients = {parameter: MaterialisedGradients(tensor[None].div_(len(unit))) for parameter, tensor in summed.items()}
             yield unit, alone, (losses.mean(0, keepdim=True), losses)
 
-    def losses(self, batch: Any, records: int | None = None) -> Tensor:
-        """The losses of a batch, of so many records where that is known."""
+    def losses(self, batch: Any, records: int | None = None) -> Tensor | MeanLoss:
+        """The losses of a batch, of so many records where that is known; of a record alone always a tensor."""
         losses, records = self._losses(batch), records_of(batch) if records is None else records
+        if isinstance(losses, MeanLoss):
+            if records > 1:
+                return losses
+            losses = losses.value.reshape(1)
         if isinstance(losses, Tensor) and losses.dim() == 2 and losses.shape[1] == 1:
             losses = losses[:, 0]
         if not isinstance(losses, Tensor) or losses.shape != (records,) or not losses.is_floating_point():

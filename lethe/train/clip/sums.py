@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
+from lethe.train.clip.adaptive import AdaptiveNorm
 from lethe.train.clip.groups import Group, Method, group_of
 from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
 
@@ -27,10 +28,11 @@ _SMALL = 2**14
 
 
 class ClippedSums:
-    r"""$\sum_i w_i \nabla \ell_i$ with $\|w_i \nabla \ell_i\| \le C$, in each group of parameters by its own norm."""
+    r"""$\sum_i w_i \nabla \ell_i$ with $\|w_i \nabla \ell_i\| \le C$, in each group of parameters by its own norm; and the count of an
+    adaptive norm, under its key."""
 
-    def __init__(self, groups: Sequence[Group], method: Method) -> None:
-        self._groups, self._method = groups, method
+    def __init__(self, groups: Sequence[Group], method: Method, adaptive: AdaptiveNorm | None = None) -> None:
+        self._groups, self._method, self._adaptive = groups, method, adaptive
         self._places: dict[str, int] = {}
         self.sums: dict[nn.Parameter, Tensor] = {}  # since the last `take`
         self.largest: Tensor | None = None  # of the squared norms of all records that could be measured; -1: of none; None: no records
@@ -59,8 +61,12 @@ class ClippedSums:
                     part.drop(~kept)
         added: dict[nn.Parameter, Tensor] = {}
         for limit, group in zip(self._groups, groups, strict=True):
-            factors = clip_weights(group.squared, limit, self._method, numbers=group.numbers, dtype=group.dtype, whole=whole)
+            least = 0.0 if self._adaptive is None else self._adaptive.norm
+            factors = clip_weights(group.squared, limit, self._method, numbers=group.numbers, dtype=group.dtype, whole=whole, least=least)
             group.give(factors if kept is None else torch.where(kept, factors, 0.0), added)
+        if self._adaptive is not None:
+            counted = whole > 0 if kept is None else (whole > 0) & kept
+            added[self._adaptive.key] = self._adaptive.counts(whole.sqrt(), counted)
         # All at once: a batch that failed half-way and is tried again must not count a record twice.
         self._note(added, whole if kept is None else torch.where(kept, whole, -1.0))
 
@@ -99,6 +105,8 @@ class ClippedSums:
     def take(self, trained: Sequence[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
         """The sums for every trained parameter, float64, 0 where nothing came; starts anew."""
         sums, self.sums = self.sums, {}
+        if self._adaptive is not None:
+            trained = [*trained, self._adaptive.key]
         ordered = dict[nn.Parameter, Tensor]()  # as the model has them, whichever way they came: noise is drawn in this order
         for parameter in trained:
             total = sums.pop(parameter, None)
@@ -199,12 +207,14 @@ def clip_weights(
     numbers: int,
     dtype: torch.dtype,
     whole: Tensor | None = None,
+    least: float = 0.0,
 ) -> Tensor:
     r"""$w_i$ such that $w_i v_i$ has norm at most $C_k$, rounding errors included.
 
     The norm enters as an upper bound of the true norm: enlarged by what rounding may have taken from it, and by what may have vanished
     below the smallest number of the arithmetic. Where the norm is not finite the weight has no meaning. Squares have shape (B,); `numbers`:
-    how many v has; `dtype`: of their sum; `whole`: the squared norm in all groups. Where a method enlarges, a group's share
+    how many v has; `dtype`: of their sum; `whole`: the squared norm in all groups. Lengths below `least`, an
+    adaptive norm, count as it: $v_i$ clipped to it then has norm C. Where a method enlarges, a group's share
     of it that rounding could have made counts as longer than it is: rounding changes with the batch, so with other records.
     """
     limits = torch.finfo(dtype)
@@ -213,6 +223,8 @@ def clip_weights(
     if method.enlarges and whole is not None:
         lengths = torch.maximum(lengths, _ROUNDED_SHARE * limits.eps * whole.nan_to_num(nan=math.inf).sqrt())
     weights = group.clip_norm / (lengths + method.stability if method.stability else lengths)
+    if least > 0.0:
+        return weights.clamp_(max=group.clip_norm / least)
     if method.projection:
         return weights.clamp_(max=1.0)
     return torch.where(squared > 0, weights, weights.clamp(max=1.0)) if method.enlarges else weights

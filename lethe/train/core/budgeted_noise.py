@@ -11,8 +11,10 @@ from torch import Tensor
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.filters import BudgetFilter, gaussian_cost
+from lethe.calculus.rounding import round_up
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import BudgetExceededError, InputError, LetheError
+from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Explicit, as_schedule, parse_schedule
 
@@ -92,8 +94,9 @@ class BudgetedNoise:
     r"""Decides each step's noise, and pays $\tfrac12(s_t/\tau_t)^2$ for it out of the run's `noise_budget` before anything is computed.
 
     Slots: the accounts of the run's design (`Batches.accounts`). Where a record keeps its place in every pass, as in cyclic and
-    shuffled_once batches, each place has an account of its own; else one pays at every step, without credit for sampling. The policy, or
-    else the run, says the multipliers.
+    shuffled_once batches, each place has an account of its own. Else there is one: where a record comes once a pass, as by random
+    allocation, a step pays for what it costs more than all before it in its pass; else every step pays, without credit for sampling. The
+    policy, or else the run, says the multipliers.
     """
 
     def __init__(self, run: Run, policy: NoisePolicy | None) -> None:
@@ -106,6 +109,8 @@ class BudgetedNoise:
         self._sensitivities = run.sensitivities.tolist()
         self._step_sizes = run.step_sizes.tolist()
         self._chosen, self._paid = Chosen(0.0, 0.0), 0
+        self._once_a_pass = run.batches.participation is Participation.FRESH_SECRET_SLOT
+        self._dearest = 0.0  # of the steps paid for in this pass
 
     def __call__(self, step: int, parameters: Tensor) -> float | None:
         """The noise's standard deviation, paid for; None if the budget does not reach. Raises as `pays`."""
@@ -117,6 +122,7 @@ class BudgetedNoise:
         cost, slot = self._cost(step, chosen)
         if self.filter.allows(cost, slot):
             self.filter.spend(cost, slot)
+            self._dearest = self._paid_before(step) + cost
             self._chosen, self._paid = chosen, step
             return True
         if step == 1:
@@ -155,8 +161,14 @@ class BudgetedNoise:
         return Chosen(float(self._run.noise_multipliers[step - 1]), float(self._run.noise_stds[step - 1]))
 
     def _cost(self, step: int, chosen: Chosen) -> tuple[float, int]:
-        """What a step costs, and the account that it is taken from."""
-        return gaussian_cost(chosen.noise_std / self._sensitivities[step - 1]), (step - 1) % self._slots
+        """What a step adds to an account, and the account."""
+        cost, before = gaussian_cost(chosen.noise_std / self._sensitivities[step - 1]), self._paid_before(step)
+        more = round_up(cost - before, 5e-16) if cost > before > 0.0 else max(cost - before, 0.0)
+        return more, (step - 1) % self._slots
+
+    def _paid_before(self, step: int) -> float:
+        """What the account has paid in this pass already, of which a record that comes once a pass pays the dearest step alone."""
+        return self._dearest if self._once_a_pass and (step - 1) % self._run.steps_per_pass else 0.0
 
     def _asked(self, step: int, parameters: Tensor | Sequence[Tensor]) -> Chosen:
         """The noise that the policy chooses for a step; the iterate before it counts as released."""
@@ -170,7 +182,7 @@ class BudgetedNoise:
             step=step,
             steps_per_pass=self._run.steps_per_pass,
             parameters=point.to(device="cpu", dtype=torch.float64, copy=True).numpy(),
-            remaining=self.filter.remaining((step - 1) % self._slots),
+            remaining=self.filter.remaining((step - 1) % self._slots) + self._paid_before(step),
             last_multiplier=self._chosen.multiplier if self._paid else None,
         )
         answer: Any

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 # Differences allowed, relative to the size of what is compared: rounding of different summation orders stays far below,
-# records that are mixed lie far above.
-ALLOWED: Mapping[torch.dtype, float] = {torch.float64: 1e-7, torch.float32: 2e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+# records that are mixed lie far above. In a model of float64 some layers may compute in float32 by themselves.
+ALLOWED: Mapping[torch.dtype, float] = {torch.float64: 1e-6, torch.float32: 2e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
 
 # The same, between two batches of one shape: only a layout that follows the lengths of sequences rounds differently there.
 ALLOWED_IN_SHAPE: Mapping[torch.dtype, float] = {torch.float64: 1e-12, torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 4e-3}

@@ -44,7 +44,7 @@ class LoopState:
         self._clipper, self._stream, self._workers, self._kept = trainer.clipper, trainer.stream, trainer.workers, trainer.kept
         self._average, self._source, self._recorder = trainer.average, trainer.source, trainer.recorder
         self._device, self._fields = trainer.device, fields_of(trainer.source)
-        self._noisy, self._parameters = NoisySums(trainer.run, trainer.noise), list(trainer.named.values())
+        self._noisy, self._parameters = NoisySums(trainer.run, trainer.noise, None, trainer.adaptive), list(trainer.named.values())
         trainer.begin("optimizer.step()")
         self.resumed, self._held = trainer.done, trainer.held
         self._guard = StepGuard(optimizer, trainer, self._stepped)

@@ -11,7 +11,6 @@ from lethe.calculus.domains import FloatArray
 from lethe.errors import HypothesisError, InputError
 from lethe.partitions.block import Block, looked_at_numbers, targets_of
 from lethe.partitions.table import PartitionedTable
-from lethe.run.batches import Cyclic, Full, Poisson, ShuffledOnce
 from lethe.run.fields import ClipMethod
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
@@ -23,7 +22,6 @@ from lethe.train.linear.models import Features, prepare_features, prepare_target
 
 MOST_DRAWN = 2**28
 """Records of which the driver draws a number each, for one batch or one permutation: 2 GiB."""
-_CARRIED_OUT = (Full, Cyclic, ShuffledOnce, Poisson)
 _CHUNK = 2**17  # entries that are held at 8 bytes at once: a MiB
 _CPU = torch.device("cpu")
 
@@ -84,21 +82,14 @@ def _gradients(block: Block, rows: Rows, parameters: FloatArray) -> tuple[FloatA
 class BlockLinearModel:
     """A linear model on records in blocks; see `LinearModel`, which this is on every chunk of a block.
 
-    It is made by a pass over the table, which refuses blocks, numbers of records and designs that cannot be used, and a backbone that
-    does not keep records apart. `width` is D, the constant feature included; `projected` counts rows longer than the feature norm.
+    It is made by a pass over the table, which refuses blocks and numbers of records that cannot be used, and a backbone that does not
+    keep records apart. `width` is D, the constant feature included; `projected` counts rows longer than the feature norm.
     """
 
     def __init__(self, table: PartitionedTable, rows: Rows, run: Run) -> None:
-        design = run.batches.design
-        if type(run.batches) not in _CARRIED_OUT:
-            raise InputError(
-                f"batches.design: got {design}; on a table in blocks batches are {', '.join(one.design for one in _CARRIED_OUT)}.",
-                source="run.batches, and a table in blocks: records of such a batch lie in all blocks, which each step would read",
-                remedy="take cyclic batches, or shuffled_once or poisson, which read the whole table in each step as well.",
-            )
         if run.batches.secret and run.records > MOST_DRAWN:
             raise InputError(
-                f"records: got {run.records}; {design} batches draw a number for each in one place, of at most {MOST_DRAWN}.",
+                f"records: got {run.records}; {run.batches.design} batches draw a number for each in one place, of at most {MOST_DRAWN}.",
                 source="run.batches, and a table in blocks",
                 remedy="take full or cyclic batches.",
             )

@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from lethe.errors import HypothesisError, InputError
+from lethe.run.fields import SHORTENING
 from lethe.run.run import Run
+from lethe.train.clip.adaptive import AdaptiveNorm
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import METHODS, as_groups
 from lethe.train.clip.isolated import Losses
@@ -20,14 +22,17 @@ from lethe.train.options import TrainOptions
 
 # By name: importing the sharded ones takes as long as a short training, and they are absent where torch is built without them.
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+_QUANTILE = 0.5  # Andrew et al. 2019, arXiv:1905.03871
 _OF_WRAPPERS = (
     "give the bare module (wrapper.module), whole in every process: with torch.distributed initialised the clipped sums are added up here. "
     "To shard it use torch.distributed.fsdp.fully_shard(module)."
 )
 
 
-def clipper_of(model: nn.Module, losses: Losses, run: Run, options: TrainOptions, *, budgeted: bool) -> tuple[Run, Clipper]:
-    """The run with the clipping that is used, which is recorded and certified, and the clipper that keeps to it.
+def clipper_of(
+    model: nn.Module, losses: Losses, run: Run, options: TrainOptions, *, budgeted: bool
+) -> tuple[Run, Clipper, AdaptiveNorm | None]:
+    """The run with the clipping that is used, which is recorded and certified, the clipper that keeps to it, and an adaptive norm.
 
     `budgeted`: whether the filter of a run with noise_budget is asked before every step.
     """
@@ -54,28 +59,30 @@ def clipper_of(model: nn.Module, losses: Losses, run: Run, options: TrainOptions
         )
     size = options.physical_size
     part = size if isinstance(size, int) and size > 0 else None  # what is no size is refused by the stream
+    adaptive = AdaptiveNorm(drawn) if run.clip_method == "adaptive" else None
     clipper = Clipper(
         model,
         losses,
         run.clip_norm if groups is None else tuple(groups),
-        method=run.clip_method,
+        method="clip" if adaptive is not None else run.clip_method,
         margin=margin_of(drawn, part, processes=Workers.current().world_size),
         isolation=options.isolation,
         gradient_memory=options.gradient_memory,
+        adaptive=adaptive,
     )
-    if not METHODS[run.clip_method].projection and run.release == "last":
+    if run.clip_method not in SHORTENING and run.release == "last":
         raise HypothesisError(
             f"clip_method: {run.clip_method} is no projection, so nothing is known of a step's Lipschitz constant; release is last.",
             source="method or run.clip_method, run.release",
             remedy="use method clip, or certify with release: all.",
         )
-    return run, clipper
+    return run, clipper, adaptive
 
 
 def _as_clipped(run: Run, groups: Any, method: Any) -> Run:
     """The run with these groups and this method; an error where it says others."""
-    if method not in (None, "envelope", *METHODS):
-        raise InputError(f"method: got {method!r}; it needs {', '.join(METHODS)}, or None, for the run's.")
+    if method not in (None, "envelope", "adaptive", *METHODS):
+        raise InputError(f"method: got {method!r}; it needs {', '.join(METHODS)}, adaptive, or None, for the run's.")
     if "envelope" in (method, run.clip_method):
         raise InputError(
             "clip_method: got envelope; it is known of linear models only, and a network's would cost a minimisation a record.",
@@ -85,7 +92,7 @@ def _as_clipped(run: Run, groups: Any, method: Any) -> Run:
     if method is not None and method != run.clip_method:
         if run.clip_method != "clip":
             raise InputError(f"method: got {method!r}; the run says {run.clip_method}.", remedy="leave method out: the run's is used.")
-        lengthened = run.replace(clip_method=method)
+        lengthened = run.replace(clip_method=method, clip_quantile=_QUANTILE if method == "adaptive" else None)
         if run.record_bound < lengthened.record_bound:
             raise HypothesisError(
                 f"method: {method} makes per-sample gradients of norm up to {run.clip_norm:g}; the run counts with "
@@ -156,6 +163,7 @@ def refuse_for_shards(run: Run, options: TrainOptions) -> None:
     asked = {
         "release: last": run.release == "last",
         "run.regulariser": bool(run.regularisers),
+        "clip_method: adaptive": run.clip_method == "adaptive",
         "run.pass_weights": run.pass_weights is not None,
         "proximal_groups": options.proximal_groups is not None,
         "noise_policy": options.noise_policy is not None,

@@ -5,6 +5,7 @@ anything is rounded at the size of the parameters: what one record changes is th
 plain step, is a function of noisy sums. Only where passes end at an average is it added to the parameters, after the average.
 """
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
@@ -15,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import LetheError
+from lethe.run.fields import COUNT_SHARE
 from lethe.run.losses import Holder
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.run import Run
+from lethe.train.clip.adaptive import AdaptiveNorm
 from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.budgeted_noise import BudgetedNoise
 from lethe.train.core.comparison import arithmetic, coarser
@@ -37,10 +40,11 @@ class NoisySums:
     r"""$\frac1b(\sum_i v_i + \zeta_t)$, in place: the sums become the noisy mean gradient.
 
     Secure noise is made so much larger that its grid costs nothing (`grid_noise_std`); a budget pays for each step, and says its noise.
+    The count of an adaptive norm gets its noise with the sums, and the mean gradient is brought to the norm in force.
     """
 
-    def __init__(self, run: Run, noise: TrainingNoise, budget: BudgetedNoise | None = None) -> None:
-        self._run, self._noise, self._budget = run, noise, budget
+    def __init__(self, run: Run, noise: TrainingNoise, budget: BudgetedNoise | None = None, adaptive: AdaptiveNorm | None = None) -> None:
+        self._run, self._noise, self._budget, self._adaptive = run, noise, budget, adaptive
         self._clip_bound, self._divisor = run.clip_bound, run.batch_size
         fresh = 1.0 if noise.correlated is None else noise.correlated.fresh_share
         # added to float64 sums as large as a batch's; of correlated noise its fresh share alone counts
@@ -50,17 +54,22 @@ class NoisySums:
     def __call__(self, step: int, sums: Sequence[Tensor]) -> float:
         """Add the noise of step number `step`, from 1, and divide by b; returns its standard deviation in parameter units."""
         multiplier, of_parameters = self.chosen(step)
-        noise_std = wider = multiplier * self._clip_bound
+        adaptive, released = self._adaptive, list(sums)
+        noise_std = wider = multiplier * self._clip_bound / (1.0 if adaptive is None else math.sqrt(1.0 - COUNT_SHARE))
         if self._noise.secure and noise_std > 0:
-            wider = grid_noise_std(noise_std, least_move(self._run), self._noise.dimension_of(sums))
+            wider = grid_noise_std(noise_std, least_move(self._run), self._noise.dimension_of(sums) + (adaptive is not None))
         elif 0 < noise_std < self._least:
             raise LetheError(
                 f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {self._least:.3g}.",
                 source="noise_multiplier, and the records of a batch",
                 remedy="plan more noise, or none at all at the steps where it is this small.",
             )
-        self._noise.add_to(sums, wider)  # no noise is shared among processes as well
-        torch._foreach_div_(list(sums), self._divisor)  # pyright: ignore[reportPrivateImportUsage]
+        if adaptive is not None:
+            released.append(adaptive.count)
+        self._noise.add_to(released, wider)  # no noise is shared among processes as well
+        torch._foreach_div_(released, self._divisor)  # pyright: ignore[reportPrivateImportUsage]
+        if adaptive is not None:
+            torch._foreach_mul_(released, adaptive.update())  # pyright: ignore[reportPrivateImportUsage]
         return of_parameters
 
     def chosen(self, step: int) -> tuple[float, float]:
@@ -94,9 +103,10 @@ class Descent:
         *,
         groups: Sequence[ProximalGroup] = (),
         budget: BudgetedNoise | None = None,
+        adaptive: AdaptiveNorm | None = None,
     ) -> None:
         self._named, self._run, self._noise, self._optimizer = named, run, noise, optimizer
-        self._noisy, self._step_sizes = NoisySums(run, noise, budget), run.step_sizes
+        self._noisy, self._step_sizes = NoisySums(run, noise, budget, adaptive), run.step_sizes
         self._averages = None if run.pass_averages is None else [PassAverage(run.pass_averages) for _ in named]
         self.iterate: Mapping[str, Tensor] = named
         self.precision: Precision | None = None

@@ -57,6 +57,7 @@ class Trainer:
         run: the same, of the noise that is drawn anew at each step.
         named: the trained parameters.
         kept: the checkpoints.
+        adaptive: the clip norm in force; None: it is the run's.
         held: from `begin` on, the parameters as the last step left them; and `done`, how many were taken before.
     """
 
@@ -82,7 +83,7 @@ class Trainer:
         self.source = (source := as_source(data, leave_out=() if column is None else (column,)))
         criterion = not own_loop or isinstance(loss, _Loss)
         losses = BatchLosses(model, loss, source, column) if criterion else loss
-        self.asked, self.clipper = clipper_of(model, losses, run, options, budgeted=not own_loop)
+        self.asked, self.clipper, self.adaptive = clipper_of(model, losses, run, options, budgeted=not own_loop)
         self.run = run = self.asked.uncorrelated
         self._step_sizes = run.step_sizes
         self.named = named = trained_parameters(model)
@@ -142,7 +143,7 @@ class Trainer:
         """Begin, or go on from the checkpoints; callbacks are told. `by` is for errors what takes the steps: `update`, or a loop."""
         self.held = HeldParameters(self.named, by, self.placement)
         parts = {AVERAGE: self.average, DESCENT: None if update is None or update.precision is None else update}
-        parts |= {SCHEDULER: self.scheduler, VALIDATION: self.validation}
+        parts |= {SCHEDULER: self.scheduler, VALIDATION: self.validation, "lethe adaptive clip norm": self.adaptive}
         self.done = done = self.kept.begin(
             Training(
                 named=self.named if update is None else update.iterate,
@@ -171,7 +172,10 @@ class Trainer:
         if not batch.last:
             self.placement.collect(self.clipper.take)
             return None
-        sums: Mapping[nn.Parameter, Tensor] = self.clipper.take()
+        sums = self.clipper.take()
+        if self.adaptive is not None:
+            self.adaptive.count = sums.pop(self.adaptive.key).to(self.device)
+            self.workers.add_up([self.adaptive.count])
         if self._shared:
             self.placement.let_go()
             sums = self.placement.add_up(sums)
@@ -267,7 +271,7 @@ def train_network(
     trainer = Trainer(model, loss, plan, options, optimizer, told, own_loop=False)
     run, named, noise, placement, budget = trainer.run, trainer.named, trainer.noise, trainer.placement, trainer.budget
     with closing(trainer.kept) as kept:
-        update = Descent(named, run, noise, optimizer, groups=options.proximal_groups or (), budget=budget)
+        update = Descent(named, run, noise, optimizer, groups=options.proximal_groups or (), budget=budget, adaptive=trainer.adaptive)
         try:
             trainer.begin("fit's own step", update)
             if trainer.scheduler is not None:
@@ -302,6 +306,7 @@ def train_network(
             record=network_record(recorded, model, said, averaged, isolation=options.isolation),
             averaged=averaged,
             validation_losses=() if trainer.validation is None else tuple(trainer.validation.losses),
+            clip_norms=None if trainer.adaptive is None else tuple(trainer.adaptive.norms[:-1]),
             checked=said_of(trainer.clipper),
             diagnostics=trainer.diagnosed(trainer.recorder.steps),
             **spending(None if budget is None else budget.filter, seeded=recorded.seeded),

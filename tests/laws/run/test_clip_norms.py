@@ -24,17 +24,23 @@ def clipped(**changes: Any) -> lethe.Run:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"clip_method": "normalise"}, {"clip_groups": [0.6, 0.8]}, {"clip_method": "automatic", "clip_groups": (1.0,)}]
+    "changes",
+    [
+        {"clip_method": "normalise"},
+        {"clip_groups": [0.6, 0.8]},
+        {"clip_method": "automatic", "clip_groups": (1.0,)},
+        {"clip_method": "adaptive", "clip_quantile": 0.5, "release": "all"},
+    ],
 )
 def test_documents_name_the_fields_only_where_they_are_set(changes: dict[str, Any]) -> None:
     run = clipped(**changes)
     document = run.to_document()
     assert lethe.Run.from_document(document) == run
     assert {name: document[name] for name in changes} == {name: list(v) if isinstance(v, tuple) else v for name, v in changes.items()}
-    plain = clipped()
-    assert not {"clip_method", "clip_groups"} & set(plain.to_document())
-    assert run.run_id != plain.run_id == clipped(clip_method="clip", clip_groups=None).run_id
-    assert run.replace(clip_method="clip", clip_groups=None) == plain
+    plain = clipped(release=run.release)
+    assert not {"clip_method", "clip_groups", "clip_quantile"} & set(plain.to_document())
+    assert run.run_id != plain.run_id == clipped(clip_method="clip", clip_groups=None, release=run.release).run_id
+    assert run.replace(clip_method="clip", clip_groups=None, clip_quantile=None) == plain
     for count in (2, 3, 7, 1000):  # equal shares are within rounding
         assert clipped(clip_groups=[count**-0.5] * count).clips_in_groups
 

@@ -125,7 +125,7 @@ def test_a_function_of_ones_own_is_declared_and_a_ufunc_is_not() -> None:
     }
     assert private.privacy_of(own).guarantee == own[-1].statement_.guarantee
     assert declared(trained(FunctionTransformer(np.tanh))) == {}
-    assert len(declared([own, own])) == 2  # where each of them is
+    assert len(declared([own, own])) == 3  # where each of them is, and as the fit of each knew it
     nested = trained(
         columns(("f", FunctionTransformer(lambda rows: rows - rows.mean()), [0]), ("g", "passthrough", [1]), sparse_threshold=0)
     )

@@ -14,7 +14,7 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 import lethe
-from lethe.integrations.trl import PrivateSFTTrainer
+from lethe.integrations.transformers import privatize
 
 WORDS = ["<pad>", "<eos>", "<user>", "<bot>", *"abcdefghijklmnopqrst"]
 PLACES = {word: place for place, word in enumerate(WORDS)}
@@ -91,10 +91,11 @@ def config(folder: Path | str, **changes: Any) -> SFTConfig:
     )
 
 
-def private_sft(
-    folder: Path | str, data: Any, *, run: lethe.Run | None = None, told: dict[str, Any] | None = None, **changes: Any
-) -> PrivateSFTTrainer:
-    """A PrivateSFTTrainer; `told` are its arguments, the others those of SFTConfig."""
+PrivateSFTTrainer: Any = privatize(SFTTrainer)
+
+
+def private_sft(folder: Path | str, data: Any, *, run: lethe.Run | None = None, told: dict[str, Any] | None = None, **changes: Any) -> Any:
+    """A private SFTTrainer; `told` are its arguments, the others those of SFTConfig."""
     target = {"epsilon": 3.0} if run is None else {"run": run}
     changes = {"max_steps": -1, **changes} if run is not None else changes
     given = {"model": None, "train_dataset": Dataset.from_list(data), "processing_class": tokenizer(), **(told or {})}

@@ -24,7 +24,7 @@ from torch import nn
 
 import lethe
 from lethe.errors import InputError
-from lethe.integrations.transformers.losses import criterion_of, labels_of, with_decoder_inputs
+from lethe.integrations.transformers.losses import criterion_of, labels_of
 
 STEPS, MODULE = 6, "test_trainer_processes"
 RUN = run_of(steps=STEPS, noise_multiplier=1.0, clip_norm=0.3)
@@ -269,12 +269,11 @@ def test_a_record_s_loss_is_the_trainer_s_of_the_record_alone(name: str, smoothi
     model, batch = make().eval(), batch_of()
     args = transformers.TrainingArguments(str(tmp_path), use_cpu=True, label_smoothing_factor=smoothing, report_to="none")
     trainer = transformers.Trainer(model=model, args=args)
-    arguments, labels = labels_of(batch, trainer.label_names)
-    losses = criterion_of(model, smoothing, None)(model(**with_decoder_inputs(model, arguments, labels)), labels)
+    losses = criterion_of(model, smoothing)(model(**batch), labels_of(batch, trainer.label_names)[1])
     for record in range(B):
         alone = {key: part[record : record + 1] for key, part in batch.items()}
         if smoothing and name == "encoder and decoder":  # the Trainer takes the labels away, and the model then needs its decoder's input
-            alone = with_decoder_inputs(model, alone, alone["labels"])
+            alone["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(alone["labels"])
         own: Any = trainer.compute_loss(model, alone)
         if own.isnan():  # a mean of no answers: here both lie outside the text
             assert name == "answers"
@@ -285,10 +284,10 @@ def test_a_record_s_loss_is_the_trainer_s_of_the_record_alone(name: str, smoothi
     assert len({round(loss, 6) for loss in losses.tolist()}) > 1
 
 
-def test_the_private_script_differs_in_twelve_lines_at_most() -> None:
+def test_the_private_script_differs_in_four_lines_at_most() -> None:
     scripts = [ROOT.joinpath(f"examples/{name}.py").read_text().splitlines()[1:] for name in ("fine_tune", "fine_tune_privately")]
     changed = [line for line in difflib.ndiff(*scripts) if line.startswith(("+ ", "- ")) and line[2:].strip()]
-    assert 3 <= len(changed) <= 12
+    assert len(changed) <= 4
     new = [line for line in changed if line.startswith("+ ")]
     assert any("epsilon=" in line for line in new)
 

@@ -1,6 +1,5 @@
 """What a private Trainer refuses, by name and with what to do: arguments, targets, runs, data, batches, losses, and its surroundings."""
 
-import dataclasses
 import importlib
 import importlib.util
 from pathlib import Path
@@ -16,38 +15,30 @@ from helpers import with_fresh_noise
 from small_models import DELTA, RECORDS, arguments, classifier, flat, padded, private, run_of, sentences
 from torch.nn import functional
 from torch.utils.data import DataLoader, WeightedRandomSampler
-from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, TrainingArguments
+from transformers import BertConfig, BertForMaskedLM
 
 import lethe
 from lethe.errors import HypothesisError, InputError, MissingExtraError, UnknownArgumentError
 from lethe.integrations.training import Target
 from lethe.integrations.transformers import PrivateTrainer
-from lethe.integrations.transformers.arguments import HONOURED, NEEDS, refuse_arguments
+from lethe.integrations.transformers.arguments import refuse_arguments
 from lethe.integrations.transformers.losses import criterion_of, labels_of
 
 RUN = run_of(steps=6)
 
-LEFT_OUT = """
-    auto_find_batch_size use_liger_kernel enable_jit_checkpoint ignore_data_skip torch_empty_cache_steps fp16_full_eval bf16_full_eval
-    ddp_find_unused_parameters
-"""
 FIELDS: list[tuple[str, Any, str]] = [
-    *((name, True, "leave it out") for name in LEFT_OUT.split()),
+    ("auto_find_batch_size", True, "per_device_train_batch_size"),
     ("neftune_noise_alpha", 5.0, "leave it out"),
     ("include_num_input_tokens_seen", "all", "leave it out"),
-    ("ddp_bucket_cap_mb", 3, "leave it out"),
     ("train_sampling_strategy", "group_by_length", "batch design"),
-    ("torch_compile", True, "hooks"),
-    ("optim", "galore_adamw", "one gradient"),
-    ("optim", "lomo", "one gradient"),
-    ("lr_scheduler_type", "reduce_lr_on_plateau", "fixed in advance"),
-    ("load_best_model_at_end", True, "fixed in advance"),
-    ("data_seed", 3, "secret"),
-    ("skip_memory_metrics", False, "secret"),
+    ("optim", "galore_adamw_layerwise", "nobody clipped"),
+    ("optim", "lomo", "nobody clipped"),
     ("debug", "underflow_overflow", "print them"),
     ("fsdp", "full_shard", "fully_shard"),
     ("deepspeed", "plan.json", "fully_shard"),
     ("fp16", True, "bf16=True"),
+    ("packing", True, "one conversation a row"),
+    ("padding_free", True, "joins all conversations"),
 ]
 
 
@@ -59,27 +50,6 @@ def test_arguments_that_are_not_honoured_are_refused_by_name(name: str, value: A
         refuse_arguments(args)
 
 
-def test_a_field_that_nobody_has_heard_of_passes_at_its_default_alone(tmp_path: Path) -> None:
-    @dataclasses.dataclass
-    class Newer(TrainingArguments):
-        share_gradients: bool = False
-
-    common = {"output_dir": str(tmp_path), "use_cpu": True, "save_strategy": "no", "report_to": "none"}
-    refuse_arguments(Newer(**common))
-    with pytest.raises(InputError, match=r"(?s)share_gradients: got True.*is not known"):
-        refuse_arguments(Newer(share_gradients=True, **common))
-    # A new version of transformers that brings a new field shows here.
-    refused_unless_default = """
-        optim_target_modules torch_compile_backend torch_compile_mode liger_kernel_config accelerator_config ddp_find_unused_parameters
-        ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph fsdp_config auto_find_batch_size group_by_length parallelism_config
-        use_liger_kernel neftune_noise_alpha fp16_full_eval bf16_full_eval torch_empty_cache_steps include_num_input_tokens_seen
-        enable_jit_checkpoint ignore_data_skip restore_callback_states_from_checkpoint
-    """
-    known = {field.name for field in dataclasses.fields(TrainingArguments)}
-    assert known - HONOURED - set(NEEDS) <= set(refused_unless_default.split())
-    assert not HONOURED & set(NEEDS)
-
-
 def test_devices_of_one_process_are_refused(tmp_path: Path) -> None:
     args = arguments(tmp_path)
     args._n_gpu = 2
@@ -87,18 +57,13 @@ def test_devices_of_one_process_are_refused(tmp_path: Path) -> None:
         refuse_arguments(args)
 
 
-ENVIRONMENT = {"ACCELERATE_MIXED_PRECISION": ("fp16", "bf16=True"), "ACCELERATE_DYNAMO_BACKEND": ("INDUCTOR", "compiled model")}
-
-
-@pytest.mark.parametrize("variable", ENVIRONMENT)
-def test_what_the_environment_tells_accelerate(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_environment_tells_accelerate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from accelerate.state import AcceleratorState
 
-    value, said = ENVIRONMENT[variable]
-    monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
     AcceleratorState._reset_state(reset_partial_state=True)
     try:
-        with pytest.raises(InputError, match=f"(?s)accelerate.*{said}"):
+        with pytest.raises(InputError, match=r"(?s)accelerate.*bf16=True"):
             private(tmp_path, classifier(), sentences())
     finally:
         monkeypatch.undo()
@@ -113,7 +78,7 @@ MADE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"clip_norm": 1.0}, {}, "clip_norm: .*max_grad_norm="),
     ({"noise_multiplier": 1.0}, {}, r"noise_multiplier: .*run=lethe\.Run"),
     ({"epochs": 1.0}, {}, "num_train_epochs="),
-    ({"unit": "user"}, {}, r"unit: .*PrivateTrainer\(.*users="),
+    ({"unit": "user"}, {}, "unit: .*users="),
     ({"eval_dataset": DATA}, {}, "eval_dataset: it is train_dataset"),
     ({"eval_dataset": {"seen": DATA, "new": sentences(4)}}, {}, "eval_dataset: it is train_dataset"),
     ({"delta": None}, {}, "delta: none was given"),
@@ -184,11 +149,11 @@ TRAINED: list[tuple[Any, dict[str, Any], lethe.Run, str]] = [
     *(
         ([{**record, **changed} for record in DATA], {}, RUN, said)
         for changed, said in (
-            ({"labels": 9}, "labels: one of them is 9; the model tells 3 classes"),
-            ({"labels": -5}, "labels: one of them is -5; the model tells 3 classes"),
-            ({"labels": 0.5}, "labels: got shape .*of a multi_label.*give a class as a whole number"),
-            ({"input_ids": [1000] * 8}, "on a record alone.*vocab_size"),
-            ({"input_ids": [1] * 40, "attention_mask": [1] * 40}, "on a record alone.*max_position_embeddings"),
+            ({"labels": 9}, "Target 9 is out of bounds.*labels and tokens"),
+            ({"labels": -5}, "Target -5 is out of bounds"),
+            ({"labels": 0.5}, "a record alone.*size"),
+            ({"input_ids": [1000] * 8}, "a record alone.*index out of range.*labels and tokens"),
+            ({"input_ids": [1] * 40, "attention_mask": [1] * 40}, "a record alone.*expanded size"),
         )
     ),
     *(
@@ -198,20 +163,23 @@ TRAINED: list[tuple[Any, dict[str, Any], lethe.Run, str]] = [
             (lambda records: {**padded(records), "attention_mask": padded(records)["attention_mask"][:, :-1]}, "of more than that record"),
             (lambda records: {**padded(records), "names": ["x"] * len(records)}, "names of a batch is list; it needs a tensor"),
             (lambda records: {**padded(records), "labels": torch.zeros(1 + len(records))}, "a tensor with . rows, one for each record"),
-            (lambda records: {key: part.reshape(1, -1) for key, part in padded(records).items()}, "packing: several records in one row"),
+            (lambda records: {key: part.reshape(1, -1) for key, part in padded(records).items()}, "packing=True"),
             (lambda records: list(padded(records)), "made a list"),
             (lambda records: {**padded(records), "labels": padded(records)["labels"].min().expand(len(records))}, "of more than that"),
-            (lambda records: {**padded(records), "labels": padded(records)["labels"].double()}, "labels: got shape"),
-            (lambda records: {key: part for key, part in padded(records).items() if key != "labels"}, "of the labels .labels. it has none"),
+            (lambda records: {key: part for key, part in padded(records).items() if key != "labels"}, "did not return a loss"),
         )
     ),
-    (DATA, {"compute_loss_func": lambda outputs, labels, num_items_in_batch=None: each(outputs, labels).mean()}, RUN, "one loss a record"),
+    (
+        DATA,
+        {"compute_loss_func": lambda outputs, labels, num_items_in_batch=None: outputs.logits},
+        RUN,
+        "gives shape .*it needs one number",
+    ),
     (DATA, {"compute_loss_func": lambda outputs, labels, num_items_in_batch=None: beside(outputs, labels)}, RUN, "depends on the other"),
 ]
 
 
 def each(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
-    assert num_items_in_batch is None
     return functional.cross_entropy(outputs.logits, labels, reduction="none")
 
 
@@ -233,10 +201,10 @@ def test_what_shows_when_training_begins_leaves_the_model(data: Any, own: dict[s
 def test_losses_that_are_not_known() -> None:
     tokens = {"input_ids": torch.ones(2, 3), "attention_mask": torch.ones(2, 3)}
     with pytest.raises(InputError, match="is not known of Linear"):
-        criterion_of(torch.nn.Linear(2, 2), 0.0, None)
+        criterion_of(torch.nn.Linear(2, 2), 0.0)
     with pytest.raises(InputError, match="for a language model DataCollatorForLanguageModeling"):
         labels_of(tokens, ["labels"])
-    with pytest.raises(InputError, match="override compute_loss"):
+    with pytest.raises(InputError, match="a loss of your own"):
         labels_of({**tokens, "labels": torch.ones(2), "next": torch.ones(2)}, ["labels", "next"])
 
 
@@ -267,31 +235,12 @@ class Own(PrivateTrainer):
 
 def test_a_loss_function_of_the_user_s_own(tmp_path: Path) -> None:
     ends = []
-    for kind, told in ((PrivateTrainer, {}), (PrivateTrainer, {"compute_loss_func": each}), (Own, {})):
+    mean = {"compute_loss_func": lambda outputs, labels, num_items_in_batch=None: each(outputs, labels).mean()}
+    for kind, told in ((PrivateTrainer, {}), (PrivateTrainer, {"compute_loss_func": each}), (PrivateTrainer, mean), (Own, {})):
         model, args = classifier(), arguments(tmp_path, max_steps=-1)
         kind(model=model, args=args, train_dataset=sentences(), run=run_of(steps=1), delta=DELTA, **told).train()
         ends.append(flat(model))
     assert all(float((end - ends[0]).abs().max()) < 1e-12 for end in ends)
-
-
-def test_models_whose_loss_is_another(tmp_path: Path) -> None:
-    """A class that is known, with a term of its own in the loss; and a class of which nothing is known."""
-
-    class Penalised(BertForSequenceClassification):
-        def forward(self, input_ids: Any = None, attention_mask: Any = None, labels: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-            outputs: Any = super().forward(input_ids=input_ids, attention_mask=attention_mask, labels=labels)
-            if outputs.loss is not None:
-                outputs.loss = outputs.loss + 0.1 * (outputs.logits - 1).square().mean()
-            return outputs
-
-    model = classifier()
-    model.__class__ = Penalised
-    Penalised.__name__ = "BertForSequenceClassification"
-    with pytest.raises(InputError, match="its own loss of a record alone is not that which is known"):
-        private(tmp_path, model, sentences(), run=run_of()).train()
-    Penalised.__name__ = "Unheard"
-    with pytest.raises(InputError, match=r"(?s)is not known of Unheard.*compute_loss_func"):
-        private(tmp_path, model, sentences(), run=run_of()).train()
 
 
 def test_a_random_collator_has_to_be_declared(tmp_path: Path) -> None:

@@ -31,7 +31,10 @@ DESIGNS = {
     "full": lethe.batches.Full(),
     "cyclic": lethe.batches.Cyclic(70),
     "shuffled_once": lethe.batches.ShuffledOnce(100),
-    "poisson": lethe.batches.Poisson(100),
+    "shuffled": lethe.batches.Shuffled(100),
+    "poisson": lethe.batches.Poisson(100, truncate_at=104),
+    "random_allocation": lethe.batches.RandomAllocation(100),
+    "without_replacement": lethe.batches.WithoutReplacement(100),
 }
 
 

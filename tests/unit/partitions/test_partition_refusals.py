@@ -169,10 +169,6 @@ def later() -> Any:
 
 
 TRAININGS: list[tuple[Callable[[], Any], str]] = [
-    (
-        lambda: trained(batches=lethe.batches.Shuffled(100)),
-        "got shuffled; on a table in blocks batches are full, cyclic, shuffled_once, poisson",
-    ),
     (lambda: trained(records=1400), "records: the run says 1400; the table in blocks has 1500"),
     (lambda: trained(array_table(FEATURES)), "y: it needs the targets"),
     (lambda: trained(spoilt((1400,), 2.0)), r"block 2 \(.*targets\[400\] = 2; it needs a class"),

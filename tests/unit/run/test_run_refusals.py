@@ -25,6 +25,7 @@ from lethe_experiments.risk.noise_schedules import exp_schedule, uniform_schedul
 NAN, INF = math.nan, math.inf
 SMOOTH = {"kind": "smooth", "smoothness": 1.0, "gradient_bound": 0.5}
 UNKNOWN = {"loss": {"kind": "unknown"}, "clip_norm": 1.0}
+ADAPTIVE = {**UNKNOWN, "clip_method": "adaptive", "clip_quantile": 0.5, "release": "all"}
 SOFTMAX = {"kind": "softmax_regression", "feature_norm": 1.0}
 CUT = {"kind": "truncated_softmax_regression", "feature_norm": 1.0}
 HINGES = {"kind": "one_versus_rest_hinge", "feature_norm": 1.0, "width": 0.5}
@@ -95,6 +96,15 @@ RUNS: list[tuple[dict[str, Any], str]] = [
     ({**UNKNOWN, "clip_groups": [NAN]}, r"clip_groups\.0: got nan"),
     ({**UNKNOWN, "clip_groups": ["0.5"]}, r"clip_groups\.0: got '0\.5'"),
     ({**UNKNOWN, "clip_groups": 0.5}, r"clip_groups: got 0\.5"),
+    ({**UNKNOWN, "clip_method": "adaptive", "release": "all"}, "clip_quantile: got null"),
+    ({**UNKNOWN, "clip_quantile": 0.5}, "clip_quantile: got 0.5, and clip_method is clip"),
+    ({**ADAPTIVE, "clip_quantile": 1.0}, "clip_quantile: got 1"),
+    ({**ADAPTIVE, "release": "last"}, "adaptive with release last"),
+    ({**ADAPTIVE, "noise_at": "pass_ends"}, "adaptive with noise at pass ends"),
+    ({**ADAPTIVE, "noise_budget": 1.0}, "adaptive with noise budget"),
+    ({**ADAPTIVE, "clip_groups": [0.6, 0.8]}, "adaptive with clip groups"),
+    ({**ADAPTIVE, "noise": {"kind": "banded_toeplitz", "coefficients": [1.0, 0.5]}}, "adaptive with correlated noise"),
+    ({**ADAPTIVE, "clip_norm": None, "loss": SMOOTH}, "clip_norm is null"),
     ({"precision": {**FLOAT32, "dtype": "bfloat16"}}, "dtype"),
     ({"precision": {"dtype": "float32"}}, "parameter_norm"),
     ({"precision": {**FLOAT32, "gradient_error": -1.0}}, "gradient_error"),

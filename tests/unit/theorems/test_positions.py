@@ -1,5 +1,6 @@
 """Positions of a record in a pass, and passes that end at an average: the engine on each path, exact linear runs; budgets of slots."""
 
+import itertools
 import math
 
 import numpy as np
@@ -137,13 +138,26 @@ def test_a_record_that_overspent_is_refused() -> None:
         lethe.certify(filtered_run(noise_multiplier=0.0), 1e-5)
 
 
+def test_a_record_that_comes_once_a_pass_pays_for_the_dearest_step_of_each() -> None:
+    """Every path of places, one a pass, the last pass cut, pays at most the account, and one pays it all."""
+    noise = [9.0, 4.0, 7.0, 5.0, 8.0, 3.0, 6.0]
+    run = filtered_run(
+        records=15, batches=batches("random_allocation", 5), passes=None, steps=7, noise_multiplier=noise, noise_budget=100.0
+    )
+    costs = 0.5 * (2 / np.array(noise)) ** 2
+    paths = [sum(path) for path in itertools.product(costs[:3], costs[3:6], costs[6:])]
+    assert spent_budgets(run) == pytest.approx([max(paths)], rel=1e-12)
+
+
 @pytest.mark.parametrize("design", DESIGNS)
 def test_only_known_slots_have_accounts_of_their_own(design) -> None:
     run = filtered_run(batches=batches(design, 10), noise_budget=100.0)
     accounts = spent_budgets(run)
     touch = 0.5 * (2 / 5) ** 2
-    if design in ("cyclic", "shuffled_once"):
+    if design in ("cyclic", "shuffled_once", "balls_in_bins"):
         assert accounts == pytest.approx(np.full(10, 5 * touch))
+    elif design in ("shuffled", "random_allocation"):  # once a pass, wherever it is
+        assert accounts == pytest.approx([5 * touch])
     else:
         assert accounts == pytest.approx([run.total_steps * touch])
     assert accounts.max() >= lethe.guarantees.GDP(5**0.5 * 2 / 5).mu ** 2 / 2 * (1 - 1e-12)

@@ -226,6 +226,10 @@ WORDS: list[tuple[dict[str, Any], str]] = [
     ({"epochs": 1.5}, "epochs"),
     ({"batch_size": 0}, "batch_size"),
     ({"lr": NAN}, "lr"),
+    ({"epsilon": None, "batch_size": None}, "epsilon: none was given, and no run"),
+    ({"delta": None, "batch_size": None, "epochs": None}, "delta: none was given"),
+    ({"epsilon": -1.0, "batch_size": None}, "epsilon = -1.0"),
+    ({"delta": 0.5, "batch_size": None}, "delta"),
     ({"optimizer": "adamm"}, "optimizer: got 'adamm'"),
 ]
 UNKNOWN = "(?s)PrivacyEngine takes no such.*"
@@ -237,8 +241,7 @@ ENGINES: list[tuple[dict[str, Any], str]] = [
     ({"losses": None}, "(?s)losses: got NoneType.*losses=lambda batch"),
     ({"epsilon": None}, "epsilon: none was given, and no run"),
     ({"delta": None}, "delta: none was given"),
-    ({"epochs": None}, "epochs: none was given"),
-    ({"data": make_data()}, "batch_size: none was given"),
+    ({"epochs": 1.5}, "epochs"),
     ({"run": make_network_run(noise_multiplier=1.0)}, "epsilon: given together with a run"),
     ({"data": loader(batch_size=None, shuffle=False)}, "makes batches of its own"),
     ({"data": loader(shuffle=False, sampler=WeightedRandomSampler([1.0] * 7, 7))}, "draws some records more often"),

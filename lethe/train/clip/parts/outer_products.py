@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -197,6 +198,12 @@ class Several(ParameterGradients):
         self.parts = [copy(part) for part in self.parts]
         for part in self.parts:
             part.replace(replaced)
+
+    def scaled(self, factors: Tensor) -> Self:
+        """See ParameterGradients."""
+        part = copy(self)
+        part.parts = [one.scaled(factors) for one in self.parts]
+        return part
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
         """See ParameterGradients."""

@@ -37,6 +37,9 @@ class ParameterGradients(ABC):
     """In which they are formed, float32 or float64."""
     held: tuple[str, ...]
     """The names of the tensors that it is made of, which have the records first; None where there is none."""
+    gradients: Tensor
+    """In which it is linear."""
+    _measured: Tensor | None = None
 
     @abstractmethod
     def squares(self) -> Tensor:
@@ -69,6 +72,12 @@ class ParameterGradients(ABC):
         for name in self.held:
             if (tensor := getattr(self, name)) is not None:
                 setattr(self, name, replaced(tensor))
+
+    def scaled(self, factors: Tensor) -> Self:
+        """The gradients, each record's times its factor, shape (B,)."""
+        part, own = copy(self), self.gradients
+        part.gradients, part._measured = own * factors.to(own).view(-1, *[1] * (own.dim() - 1)), None
+        return part
 
     @abstractmethod
     def grouped(self, grouping: Grouping) -> ParameterGradients:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -131,6 +132,14 @@ class Correlations(ParameterGradients):
         """See ParameterGradients."""
         self.uses = [use._replace(source=replaced(use.source), gradient=replaced(use.gradient)) for use in self.uses]
         self._measured = None if self._measured is None else replaced(self._measured)
+
+    def scaled(self, factors: Tensor) -> Self:
+        """See ParameterGradients."""
+        part = copy(self)
+        own = factors.to(self.dtype)
+        part.uses = [use._replace(gradient=use.gradient * own.view(-1, *[1] * (use.gradient.dim() - 1))) for use in self.uses]
+        part._measured = None
+        return part
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
         """See ParameterGradients."""

@@ -9,8 +9,8 @@ from scipy import optimize, special
 from lethe.errors import LetheError
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.models.freed_intercept import freed_intercept
+from lethe.estimators.models.inverse_links import class_log_odds, class_log_probabilities, log_odds
 from lethe.run.losses import Logistic, OneVersusRest, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax
-from lethe.run.losses.inverse_links import class_log_odds, class_log_probabilities, log_odds
 from lethe.run.losses.linear import LinearLoss
 
 Floats = np.ndarray

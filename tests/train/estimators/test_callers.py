@@ -1,0 +1,157 @@
+"""What a fit knows of its callers stands in its statement, its certificate, what `verify` says, and the first lines of the report."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+import lethe
+import lethe.report
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.findings import OTHER_RELEASES, UNCOVERED
+from lethe.certificates.statement import Statement
+from lethe.estimators import (
+    EstimatorOptions,
+    LogisticRegression,
+    PrivatePCA,
+    PrivateSearch,
+    PrivateStandardScaler,
+    PublicScaler,
+    privacy_of,
+)
+
+_DRAWN = np.random.default_rng(5)
+ROWS = _DRAWN.uniform(-1.0, 1.0, (120, 3))
+LABELS = (ROWS[:, 0] > 0.0).astype(int)
+
+
+def a_model(mechanism: str = "objective_perturbation", **parameters: Any) -> LogisticRegression:
+    options = EstimatorOptions(mechanism=mechanism, whiten=False, passes=2 if mechanism == "full_batch" else "auto")
+    return LogisticRegression(epsilon=1.0, delta=1e-5, feature_norm=2.0, classes=[0, 1], options=options, **parameters)
+
+
+def callers(model: Any) -> list[tuple[str, str]]:
+    """(name, words) of what the fit knew, as a reader of the sealed file finds it."""
+    return [line.partition(": ")[::2] for line in lethe.verify(model.certificate_).declared]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("mechanism", ["objective_perturbation", "full_batch"])
+def test_an_earlier_step_that_learned_is_found_by_verify_and_stands_first_in_the_report(mechanism: str, tmp_path: Path) -> None:
+    pipeline = make_pipeline(StandardScaler(), a_model(mechanism)).fit(ROWS, LABELS)
+    model = pipeline[-1]
+    assert isinstance(model.certificate_, Certificate if mechanism == "full_batch" else Statement)
+    file = tmp_path / "certificate.json"
+    model.certificate_.save(file)
+    found = lethe.verify(file)
+    assert (found.follows.yes, found.sealed.yes, found.private.yes, found.yes) == (True, True, False, False)
+    assert "step 'standardscaler'" in found.private.why
+    assert "StandardScaler" in str(model.certificate_).splitlines()[1]
+    assert "StandardScaler" in model.privacy_report_.splitlines()[1]
+    assert "StandardScaler" in model.statement_.explain().splitlines()[1]
+    together = lethe.total([model.certificate_], delta=1e-5)
+    assert not lethe.verify(together).private.yes
+    for subject in (model, file, pipeline, together):
+        lethe.report.write(subject, tmp_path / "report.md")
+        text = (tmp_path / "report.md").read_text()
+        assert "**NOT PRIVATE.** Do not rely on any privacy of what was released: step 'standardscaler'" in text
+        assert "Nothing is promised" in text
+        assert "private: false" in text
+
+
+def test_a_file_that_leaves_it_out_is_not_sealed() -> None:
+    model = make_pipeline(StandardScaler(), a_model("full_batch")).fit(ROWS, LABELS)[-1]
+    content = model.certificate_.to_dict()
+    content["hypotheses"] = [one for one in content["hypotheses"] if one["name"] != UNCOVERED]
+    assert not lethe.verify(Certificate.from_dict(content)).follows.yes
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [("union", FeatureUnion([("a", PublicScaler(-1, 1)), ("b", StandardScaler())]))],
+        [("columns", ColumnTransformer([("fill", SimpleImputer(), [0, 1, 2])], sparse_threshold=0))],
+        [("inner", Pipeline([("free", PublicScaler(-1, 1)), ("scale", StandardScaler())])), ("free", PublicScaler(-3, 3))],
+    ],
+    ids=lambda steps: steps[0][0],
+)
+def test_it_is_found_inside_of_other_steps(before: list[tuple[str, Any]]) -> None:
+    model = Pipeline([*before, ("model", a_model())]).fit(ROWS, LABELS)[-1]
+    ((name, words),) = callers(model)
+    assert name == UNCOVERED
+    assert before[0][0] in words
+
+
+def test_steps_that_learn_nothing_or_come_behind_are_not_named() -> None:
+    model = make_pipeline(None, PublicScaler(-1, 1), "passthrough", a_model()).fit(ROWS, LABELS)[-1]
+    assert callers(model) == []
+    scaler = PrivateStandardScaler(epsilon=1.0, delta=1e-5)
+    pipeline = make_pipeline(PublicScaler(-1, 1), scaler, StandardScaler(), a_model()).fit(ROWS, LABELS)
+    assert [one.name for one in pipeline[1].statement_.findings if one.evidence == "declared"] == []
+    assert {name for name, _ in callers(pipeline[-1])} == {OTHER_RELEASES, UNCOVERED}
+
+
+def test_what_private_steps_released_is_named_until_it_is_counted(tmp_path: Path) -> None:
+    steps = (PrivateStandardScaler(epsilon=1.0, delta=1e-5), PrivatePCA(2, epsilon=1.0, delta=1e-5, feature_norm=2.0))
+    pipeline = make_pipeline(*steps, FunctionTransformer(_doubled), a_model()).fit(ROWS, LABELS)
+    model = pipeline[-1]
+    names = [name for name, _ in callers(model)]
+    assert names == [OTHER_RELEASES, OTHER_RELEASES, "step 'functiontransformer'"]
+    lethe.report.write(model, tmp_path / "report.md")
+    assert "MORE WAS RELEASED" in (tmp_path / "report.md").read_text()
+    whole = privacy_of(pipeline)
+    assert [one.name for one in whole.findings if one.evidence == "declared"] == ["step 'functiontransformer'", "no other fits"]
+    lethe.report.write(pipeline, tmp_path / "whole.md")
+    text = (tmp_path / "whole.md").read_text()
+    assert "MORE WAS RELEASED" not in text
+    assert "NOT PRIVATE" not in text
+    alone = [one for one in privacy_of(model).findings if one.name == OTHER_RELEASES]
+    assert len(alone) == 2
+
+
+def _doubled(rows: Any) -> Any:
+    return 2.0 * rows
+
+
+def test_a_second_fit_names_the_first_and_a_list_of_both_does_not() -> None:
+    model = a_model().fit(ROWS, LABELS)
+    assert callers(model) == []
+    first = model.statement_
+    ((name, words),) = callers(model.fit(ROWS, LABELS))
+    assert name == OTHER_RELEASES
+    assert first.release_id[:12] in words
+
+
+def test_a_search_of_scikit_learn_is_named_in_what_it_chose_and_in_each_fold() -> None:
+    search = GridSearchCV(a_model(), {"epsilon": [1.0, 2.0]}, cv=2).fit(ROWS, LABELS)
+    ((name, words),) = callers(search.best_estimator_)
+    assert (name, "GridSearchCV chose" in words) == (UNCOVERED, True)
+    folds = cross_validate(a_model(), ROWS, LABELS, cv=2, return_estimator=True)["estimator"]
+    assert [name for name, _ in callers(folds[0])] == [OTHER_RELEASES]
+
+
+class _Wrapper(BaseEstimator):
+    def fit(self, X: Any, y: Any) -> Any:
+        self.model_ = a_model().fit(X - X.mean(axis=0), y)
+        return self
+
+
+def test_a_class_of_ones_own_that_fits_a_model_is_named() -> None:
+    ((name, words),) = callers(_Wrapper().fit(ROWS, LABELS).model_)
+    assert (name, "_Wrapper" in words) == (OTHER_RELEASES, True)
+
+
+def test_a_private_search_states_its_steps_as_a_whole() -> None:
+    steps = make_pipeline(PrivateStandardScaler(), a_model())
+    search = PrivateSearch(steps, {"logisticregression__C": [1.0, 10.0]}, epsilon=2.0, delta=1e-5, tries=1.5, random_state=0)
+    search.fit(ROWS, LABELS)
+    assert [one.name for one in search.statement_.findings if one.evidence == "declared"] == []
+    assert search.best_estimator_[-1].statement_ is search.statement_
+    outer = make_pipeline(StandardScaler(), search).fit(ROWS, LABELS)
+    assert UNCOVERED in [one.name for one in outer[-1].statement_.findings]
