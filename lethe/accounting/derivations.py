@@ -20,6 +20,7 @@ from lethe.heavy_tailed.solution import beside
 from lethe.mechanisms.adassp import moments_sensitivity
 from lethe.mechanisms.base import gaussian_guarantee, require_swap
 from lethe.mechanisms.bounded_range import guarantee_for
+from lethe.mechanisms.bounded_sums import sums_sensitivity
 from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee
 from lethe.mechanisms.minimisers.output_perturbation import output_sensitivity, solver_tolerance
 from lethe.mechanisms.moments import channel_sensitivity, moment_sensitivity
@@ -131,6 +132,7 @@ def _search(neighbours: Neighbours, *, quantile: float) -> float:
 
 _GAUSSIAN: dict[str, Callable[..., float]] = {
     "adassp": _adassp,
+    "bounded sums": sums_sensitivity,
     "second moments": moment_sensitivity,
     "channel moments": channel_sensitivity,
     "histograms": histogram_sensitivity,

@@ -15,6 +15,7 @@ if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("torc
         "lethe.estimators needs scikit-learn and PyTorch, which are not both installed.", remedy='pip install "lethe-dp[estimators]"'
     )
 
+from lethe.estimators.evaluation.private_score import PrivateScores, private_score
 from lethe.estimators.heavy_tailed.mean import PrivateMean
 from lethe.estimators.heavy_tailed.model import HeavyTailedLinearRegression, HeavyTailedLogisticRegression
 from lethe.estimators.models.classifiers import LinearSVC, LogisticRegression, SoftmaxRegression
@@ -41,6 +42,7 @@ __all__ = [
     "PrivateMean",
     "PrivatePCA",
     "PrivateQuantileClipper",
+    "PrivateScores",
     "PrivateSearch",
     "PrivateStandardScaler",
     "PrivateWhitening",
@@ -49,6 +51,7 @@ __all__ = [
     "SoftmaxRegression",
     "privacy_of",
     "privacy_report_of",
+    "private_score",
     "split_budget",
 ]
 

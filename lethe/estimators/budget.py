@@ -12,7 +12,7 @@ from lethe.calculus.any_guarantee import joined
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
-from lethe.calculus.large_delta import open_delta
+from lethe.calculus.large_delta import delta_for, open_delta, usual_delta
 from lethe.calculus.rounding import round_down
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
@@ -94,6 +94,12 @@ class PrivacyBudget:
             source="; ".join(one.name for one in self.spent),
             remedy="give bounds that need no private release, such as feature_norm, or a larger epsilon",
         )
+
+
+def whole_budget(epsilon: float, delta: float | None, records: int, neighbours: Neighbours, *, large: bool = False) -> PrivacyBudget:
+    """The whole of it, for n records: delta as it was asked for, and below 1/n unless a `large` one is meant; None: the usual."""
+    level = usual_delta(records) if delta is None else delta_for(records, delta, allow_large_delta=large)
+    return PrivacyBudget(epsilon=epsilon, delta=level, neighbours=neighbours)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,8 +87,8 @@ def options_of(estimator: Any) -> EstimatorOptions:
 _HOW = "leave it out: the option mechanism says how a model is trained, and 'auto' chooses; other estimators have one way"
 _TO_THE_END = "leave it out: what was planned is carried out to its end, since how much noise it needs was planned for that"
 _ONE_SCORE = (
-    "leave it out: PrivateSearch scores candidates on the share held_out, by accuracy or, with score_bound, by bounded residuals; each "
-    "fold or score more would cost privacy"
+    "leave it out: PrivateSearch scores candidates once, on the share held_out, by what its parameter scoring says; each fold or score "
+    "more would cost privacy"
 )
 _ONE_PROCESS = "leave it out: a fit is not divided among processes; of a Dask table its workers read their own blocks"
 

@@ -15,7 +15,7 @@ from sklearn.utils import Tags, check_random_state
 
 from lethe.calculus.domains import require_switch
 from lethe.calculus.guarantees import Guarantee
-from lethe.calculus.large_delta import delta_for, large_delta_note, usual_delta
+from lethe.calculus.large_delta import large_delta_note
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import Finding, uncovered
@@ -24,7 +24,7 @@ from lethe.certificates.statement import Statement
 from lethe.documents.shortened import html_table
 from lethe.errors import InputError
 from lethe.errors.names import answering, respelt, unknown_argument
-from lethe.estimators.budget import PrivacyBudget, paid, planned_statement, sent_along
+from lethe.estimators.budget import PrivacyBudget, paid, planned_statement, sent_along, whole_budget
 from lethe.estimators.choice.mechanism import RandomSources
 from lethe.estimators.choice.runs import certified
 from lethe.estimators.options import EstimatorOptions, answers, options_of
@@ -179,8 +179,7 @@ class PrivateEstimator(BaseEstimator):
     def _budget(self, records: int) -> PrivacyBudget:
         """The whole of it, for n records; the parameters that belong to it are checked."""
         allowed = require_switch("allow_large_delta", options_of(self).allow_large_delta)
-        delta = usual_delta(records) if self.delta is None else delta_for(records, self.delta, allow_large_delta=allowed)
-        return PrivacyBudget(epsilon=self.epsilon, delta=delta, neighbours=self.neighbours)
+        return whole_budget(self.epsilon, self.delta, records, self.neighbours, large=allowed)
 
     def _randomness(self, records: int, *, stored_order: bool = False) -> RandomSources:
         return randomness(self.random_state, self.seed_noise, records, stored_order=stored_order)

@@ -19,6 +19,7 @@ from lethe.documents.specification import Specification
 from lethe.documents.strict import as_path, read_document, reading_arrays, to_json
 from lethe.documents.version import __version__
 from lethe.errors import InputError
+from lethe.jobs.scores import ScoreLine
 from lethe.jobs.tables.columns import Array, StatedColumns, as_range
 from lethe.jobs.tables.reading import ColumnTable
 from lethe.run.run import Run
@@ -144,6 +145,7 @@ class JobOutcome:
 
     Args:
         certificate: with what is declared of the data; `epsilon` is infinite of a seeded training.
+        scores: of an estimator, with that one, and beside a constant's.
         facts: what the report says besides; `about` says it to a person, in a line.
         explanation: how private it is, in words.
         weights: the file of weights.
@@ -159,6 +161,7 @@ class JobOutcome:
     score_name: str
     train_score: float
     test_score: float | None
+    scores: Sequence[ScoreLine] = ()
     facts: dict[str, Any]
     about: str
     explanation: str
@@ -177,6 +180,7 @@ class JobOutcome:
         return {
             "folder": str(self.folder),
             "score": {"kind": self.score_name, "train": self.train_score, "test": self.test_score},
+            "scores": [score._asdict() for score in self.scores],
             **self.facts,
             "seeded": self.seeded,
             "notes": list(self.notes),
@@ -197,8 +201,11 @@ class JobOutcome:
     def summary(self) -> str:
         """For a person, in a few lines."""
         test = "" if self.test_score is None else f", test {self.test_score:.4f}"
+        plain = [score.shown() for score in self.scores] or [f"    {self.score_name}: train {self.train_score:.4f}{test}"]
         lines = [
-            f"{self.score_name}: train {self.train_score:.4f}{test} (computed on the data itself: not covered by the certificate)",
+            "COVERED by the certificate: the weights, and whatever is computed of them alone",
+            "NOT COVERED, computed on the records themselves and not to be published (private_score releases such numbers):",
+            *plain,
             self.about,
             f"weights, {'model' if self.run is None else 'run'}, certificate and report: {self.folder}/",
             *(f"note: {note}" for note in self.notes),

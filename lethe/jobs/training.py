@@ -24,6 +24,7 @@ from lethe.errors import InputError
 from lethe.jobs.configuration import FROM_DATA, Data, EstimatorChoice, LedgerSection, Privacy, refuse_unanswered
 from lethe.jobs.datasets import RecordTable, centred_digits, load_table, split
 from lethe.jobs.saved import JobOutcome, SavedModel, weights_file
+from lethe.jobs.scores import score_lines
 from lethe.jobs.tables.columns import PublicColumns, StatedColumns
 from lethe.run.losses import LOSSES
 from lethe.run.losses.linear import LinearLoss
@@ -214,6 +215,7 @@ class Job(StoredSpecification):
         if declared:
             lines += ["", "Declared of the data:", *(f"    {claim.name}: {claim.detail}" for claim in declared)]
         epsilon, records = float(estimator.epsilon_), estimator.n_samples_seen_
+        scores = score_lines(estimator, *(None if one is None else (one.features, _targets(one)) for one in (train, test)))
         facts = {
             "records": records,
             "estimator": choice.estimator,
@@ -230,9 +232,10 @@ class Job(StoredSpecification):
             certificate=_with_declared(estimator, declared, self.privacy.delta),
             epsilon=epsilon,
             seeded=bool(estimator.seed_noise),
-            score_name="accuracy" if choice.is_classifier else "R^2",
-            train_score=float(estimator.score(train.features, _targets(train))),
-            test_score=None if test is None else float(estimator.score(test.features, _targets(test))),
+            score_name=scores[0].name,
+            train_score=scores[0].train,
+            test_score=scores[0].test,
+            scores=scores,
             facts=facts,
             about=f"{choice.estimator} by {estimator.mechanism_}, {records} records, {len(saved.weights)} features, "
             f"feature norm {saved.feature_norm:.4g}",

@@ -280,6 +280,9 @@ def _scores(file: Path) -> list[tuple[str, str]]:
     parts: Mapping[str, Any] = score if isinstance(score, dict) else {}
     kind, named = parts.get("kind", "score"), ((part, parts.get(part)) for part in ("train", "test"))
     scores = [(f"{kind} on the {part} records", f"{value:.4f}") for part, value in named if isinstance(value, float)]
+    for one in content.get("scores") or ():
+        named = ((part, one.get(part)) for part in ("train", "test") if one["name"] != kind)
+        scores += [(f"{one['name']} on the {part} records", f"{value:.4f}") for part, value in named if isinstance(value, float)]
     # How many records the batches leave over is public, as the number of records is, and stands in the first section.
     if type(value := content.get("projected")) is int:
         scores.append(("records whose features were shortened", f"{value:,}"))

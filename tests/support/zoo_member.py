@@ -95,8 +95,6 @@ def without_chance(model: nn.Module) -> nn.Module:
 
 VMAP, ALONE = "vmap", "alone"
 PICKED = "each expert picks its tokens"
-TABLE = "positions are looked up the same for all records, and changed before they meet them"
-PREPARED = "weights are made of parameters, and of no record, outside of the layer that uses them"
 
 
 def told(members: dict[str, Member], how: str, why: dict[str, str], refusal: str = "") -> None:

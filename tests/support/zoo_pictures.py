@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from zoo_member import TABLE, VMAP, Batch, Member, classes, classified, numbers, tokens, told, words
+from zoo_member import VMAP, Batch, Member, classes, classified, numbers, tokens, told, words
 from zoo_text import BART, SIZES, made
 
 VISION: dict[str, Any] = {
@@ -128,7 +128,7 @@ PICTURES: dict[str, Member] = {
     ),
 }
 
-told(PICTURES, VMAP, dict.fromkeys(("BEiT", "Data2Vec (pictures)", "Swin", "Swin v2", "WavLM"), TABLE))
+told(PICTURES, VMAP, {"WavLM": "attention is one function of all its weights, and keeps the records along another dimension"})
 told(
     PICTURES, "refused", {"ResNet": "batch normalisation in training mode mixes records: use nn.GroupNorm, or eval mode"}, "fix_batch_norm"
 )

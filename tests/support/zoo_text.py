@@ -7,8 +7,6 @@ from torch import Tensor, nn
 from zoo_member import (
     ALONE,
     PICKED,
-    PREPARED,
-    TABLE,
     VMAP,
     Batch,
     Member,
@@ -188,13 +186,11 @@ TEXT: dict[str, Member] = {
     "Marian": translator("MarianMTModel", **BART),
 }
 
-told(TEXT, ALONE, dict.fromkeys(("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "OLMoE"), PICKED) | dict.fromkeys(("MPNet", "T5", "mT5"), TABLE))
+told(TEXT, ALONE, dict.fromkeys(("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "OLMoE"), PICKED))
 told(
     TEXT,
     ALONE,
     {
-        "Mamba 2": "layers are given the records in an order that was changed",
-        "BERT, multiple choice": "positions are looked up once for all rows of all records",
         "Longformer": "attention keeps the records along another dimension",
         "SqueezeBERT": "it needs the memory layout that its layers have when they are not recorded",
     },
@@ -203,9 +199,6 @@ told(
     TEXT,
     VMAP,
     {
-        "Mamba": "it reads the weight of a convolution that it does not call",
-        "DeBERTa": "keys of positions are the same for all records, and gathered for each",
-        "DeBERTa v2": "keys of positions are repeated for records and heads together",
         "XLNet": "attention keeps the records along another dimension",
     },
 )
@@ -255,9 +248,4 @@ ADAPTERS: dict[str, Member] = {
     "P-tuning": adapted("PromptEncoderConfig", num_virtual_tokens=3, encoder_hidden_size=6),
 }
 
-told(
-    ADAPTERS,
-    ALONE,
-    dict.fromkeys(("DoRA", "LoHa", "LoKr", "VB-LoRA"), PREPARED)
-    | dict.fromkeys(("prompt tuning", "P-tuning"), "the prompt is made for all records, and repeated to as many as there are"),
-)
+told(ADAPTERS, ALONE, {"LoHa": "weights are put together by a function of its own, outside of the layer that uses them"})

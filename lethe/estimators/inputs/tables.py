@@ -13,7 +13,7 @@ import numpy as np
 from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, column_or_1d, validate_data
+from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d, validate_data
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.errors import InputError
@@ -26,6 +26,8 @@ FEWEST_RECORDS = 2
 FLOATS = [np.float64, np.float32]
 SPARSE: dict[str, Any] = {"accept_sparse": "csr", "accept_large_sparse": True, "dtype": FLOATS}
 """What `validate_data` is told where a CSR table may be given."""
+FRAME = {"skip_check_array": True}
+"""And where a frame is taken as it comes, for steps that take its columns by their names."""
 LARGEST_ENTRY = 1e150  # its square does not overflow, nor does a sum of a hundred million of them
 
 Labels = np.ndarray[Any, Any]
@@ -36,7 +38,7 @@ def read_table(estimator: BaseEstimator, X: Any, *, reset: bool = True, **checks
     _refuse_blocks(X)
     with config_context(assume_finite=False):  # one record that is not finite would break the model, and so show
         table = validate_data(estimator, X, reset=reset, **checks)
-    return table if checks.get("ensure_all_finite") == "allow-nan" else readable(table)
+    return table if checks == FRAME or checks.get("ensure_all_finite") == "allow-nan" else readable(table)
 
 
 def read_rows(X: Any) -> Array:
@@ -51,6 +53,9 @@ def read_table_and_targets(estimator: BaseEstimator, X: Any, y: Any, *, numeric:
     with config_context(assume_finite=False):
         read: Any = validate_data(estimator, X, y, y_numeric=numeric, ensure_min_samples=FEWEST_RECORDS, **checks)
     table, targets = read
+    if checks == FRAME:
+        check_consistent_length(table, targets)
+        targets = column_or_1d(targets, warn=True)
     if numeric:
         if targets.dtype.kind in "Mm":
             raise InputError("y: got dates or durations.", source="the argument y", remedy="give numbers of a public unit, such as days")
@@ -62,7 +67,7 @@ def read_table_and_targets(estimator: BaseEstimator, X: Any, y: Any, *, numeric:
                 source="the argument y",
                 remedy="leave those records out of X and of y before; how many are left counts as public",
             )
-    return readable(table), targets
+    return table if checks == FRAME else readable(table), targets
 
 
 def _refuse_blocks(X: Any) -> None:

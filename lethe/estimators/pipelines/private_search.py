@@ -15,6 +15,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 from sklearn.base import MetaEstimatorMixin, clone, is_classifier
@@ -27,21 +28,27 @@ from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.findings import Finding, holds
 from lethe.errors import InputError
 from lethe.estimators.inputs.ranges import withheld
-from lethe.estimators.inputs.tables import FEWEST_RECORDS, SPARSE, listed_classes, public_labels, read_table, read_table_and_targets
+from lethe.estimators.inputs.tables import FEWEST_RECORDS, FRAME, SPARSE, listed_classes, public_labels, read_table, read_table_and_targets
 from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.tables import examined, examined_labels
 from lethe.estimators.pipelines.searched_steps import (
+    SCORINGS,
     ParameterCandidate,
+    Scoring,
     SidesInBlocks,
     SidesInMemory,
+    area,
     candidates_of,
+    gains,
     model_prefix,
     private_steps,
     refuse_steps_in_memory,
+    takes_columns,
 )
 from lethe.estimators.pipelines.shares import Try, declared_shares, law_of_tries, one_try, step_tries
 from lethe.estimators.private_estimator import PrivateEstimator, with_constructor
 from lethe.mechanisms.base import Array, gaussian_noise_std
+from lethe.mechanisms.metrics import CLASSIFIES, TWO_CLASSES, PublicBounds, sensitivity_of
 from lethe.mechanisms.selection import choose, selection_guarantee
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ExaminedTable
@@ -75,6 +82,9 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         tries: E[K] of the random number of tries, above 1, at most 1000, geometric; or a pair (E[K], eta): truncated negative binomial.
         held_out: the share of records that score, in (0, 1).
         score_bound: for a regression: the public residual $r_0 > 0$ from which a prediction counts as worthless.
+        scoring: what candidates are compared by, in scikit-learn's words. Classifiers: "accuracy", "neg_log_loss" (of probabilities of at
+            least .01) or, of two classes, "roc_auc" (by counts of ranks). Regressions: "r2" (one less the mean of $\min(r/r_0, 1)^2$) or
+            "neg_mean_absolute_error". None: the first of these.
         random_state: for the public split, and other public choices; noise and secret draws come from fresh entropy.
         delta, neighbours, seed_noise, ledger, options: as of `PrivateEstimator`.
     Attributes: those of `PrivateEstimator`, and `best_estimator_`, `best_params_`, `best_score_` (with its noise), `score_noise_std_`,
@@ -89,6 +99,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     tries: float | tuple[float, float] = 10.0
     held_out: float = 0.2
     score_bound: float | None = None
+    scoring: str | None = None
 
     takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {"shares"}
 
@@ -110,22 +121,28 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         asked = options_of(self)
         shares = _shares(asked.shares, chosen)
         labelled = is_classifier(self.estimator)
-        bound = self._score_bound(labelled)
+        metric, bounds = self._metric(labelled), PublicBounds(error_bound=self._score_bound(labelled))
         table, targets, classes, public = self._records(X, y, chosen, labelled=labelled)
+        if metric in TWO_CLASSES and (len(classes) != 2 or isinstance(table, ExaminedTable)):
+            raise outside("scoring", self.scoring, "neg_log_loss or accuracy: ranks are counted of two classes, of a table in memory")
         records = table.shape[0]
         budget = self._budget(records)
         repetitions = law_of_tries(self.tries)
         chance = self._randomness(records)
         scored = self._scored(records)
         training, aside = chance.order[scored:], chance.order[:scored]
-        if isinstance(table, ExaminedTable):
-            sides = SidesInBlocks(table, aside=aside, bound=bound)
-        else:
-            sides = SidesInMemory(table=table, targets=targets, training=training, aside=aside, bound=bound)
         one = one_try(budget, repetitions, gaussian=all(all(candidate.gaussian.values()) for candidate in chosen))
         parts = [step_tries(one, candidate.gaussian, given, delta=budget.delta) for candidate, given in zip(chosen, shares, strict=True)]
-        noise_std = gaussian_noise_std(1.0 / scored, one.target)
-        generator = noise_generator(chance.norm)
+        ranks, generator = metric in TWO_CLASSES, noise_generator(chance.norm)
+        noise_std = 0.0 if ranks else gaussian_noise_std(1.0 / scored, one.target)
+        score_of: Scoring = partial(gains, metric, bounds)
+        if ranks:
+            counted = gaussian_noise_std(sensitivity_of(metric, self.neighbours), one.target)
+            score_of = partial(area, noise_std=counted, neighbours=self.neighbours, generator=generator)
+        if isinstance(table, ExaminedTable):
+            sides = SidesInBlocks(table, aside=aside, score_of=score_of)
+        else:
+            sides = SidesInMemory(table=table, targets=targets, training=training, aside=aside, score_of=score_of)
         order_seed = int(generator.integers(2**31))  # draws from NumPy's global generator would tell how often it tried
 
         def train(index: int) -> _Tried:
@@ -168,10 +185,13 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         statement = replace(
             choice.statement,
             name=f"the best of a random number of tries among {len(chosen)} candidates, scored privately",
-            findings=tuple(_findings(one, chosen, scored=scored, tries=repetitions.mean)),
+            findings=tuple(_findings(one, chosen, "counts of ranks" if ranks else "a mean", scored=scored, tries=repetitions.mean)),
         )
         self.best_estimator_, self.best_params_ = choice.result.model, dict(chosen[choice.candidate].parameters)
-        self.best_score_, self.score_noise_std_ = choice.score, noise_std
+        self.best_score_, self.score_noise_std_ = choice.score, None if ranks else noise_std
+        if metric in ("log_loss", "mean_absolute_error"):  # in their own units
+            unit = bounds.largest(metric)
+            self.best_score_, self.score_noise_std_ = (choice.score - 1.0) * unit, noise_std * unit
         if labelled:
             self.classes_ = classes
         public += [f"{records - scored} records to train on, {scored} to score on", f"the candidates, {len(chosen)} of them"]
@@ -188,7 +208,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         blocks, declared = table_in_blocks(X, y), self.estimator.get_params().get(f"{model_prefix(self.estimator)}classes")
         classes, public = None, list[str]()
         if blocks is None:
-            table, targets = read_table_and_targets(self, X, y, numeric=not labelled, **SPARSE)
+            table, targets = read_table_and_targets(self, X, y, numeric=not labelled, **self._checks(X))
             if labelled:
                 classes, _, how = public_labels(declared, targets)
                 public.append(listed_classes(how, classes))
@@ -209,6 +229,14 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         where = f"records in {len(table.seen)} blocks, in the order in which they are stored"
         passes = "NOT public: how many passes over the blocks there were, and how long they took"
         return table, None, classes, [*public, where, passes]
+
+    def _metric(self, labelled: bool) -> str:
+        known = {name: name.removeprefix("neg_") for name in SCORINGS if (name.removeprefix("neg_") in CLASSIFIES) == labelled}
+        lacking = {"neg_log_loss": "predict_proba", "roc_auc": "decision_function"}
+        has = [name for name in known if name not in lacking or hasattr(self.estimator, lacking[name])]
+        if self.scoring is not None and self.scoring not in has:
+            raise outside("scoring", self.scoring, f"one of {', '.join(has)}, or None")
+        return known[has[0] if self.scoring is None else self.scoring]
 
     def _score_bound(self, labelled: bool) -> float | None:
         if labelled:
@@ -247,7 +275,11 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     def _best(self, X: Any) -> tuple[Any, Any]:
         check_is_fitted(self)
-        return self.best_estimator_, read_table(self, X, reset=False, **SPARSE)
+        return self.best_estimator_, read_table(self, X, reset=False, **self._checks(X))
+
+    def _checks(self, X: Any) -> dict[str, Any]:
+        """What is looked at in a table: of a frame nothing, where a step of the pipeline takes its columns by their names."""
+        return FRAME if (hasattr(X, "iloc") or hasattr(X, "__dataframe__")) and takes_columns(self.estimator) else SPARSE
 
     def predict(self, X: Any) -> Any:
         """The predictions of the chosen model."""
@@ -282,7 +314,7 @@ def _shares(asked: Any, chosen: list[ParameterCandidate]) -> list[dict[str, floa
     return shares
 
 
-def _findings(one: Try, chosen: Sequence[ParameterCandidate], *, scored: int, tries: float) -> Iterator[Finding]:
+def _findings(one: Try, chosen: Sequence[ParameterCandidate], score: str, *, scored: int, tries: float) -> Iterator[Finding]:
     """What the code of the search makes true: of one try, all candidates, the records set aside, and the mean number of tries."""
     cost = one.guarantee.describe()
     yield holds("one fit", f"at most {cost}, calibrated to it; its own certificate was compared", evidence="checked")
@@ -290,7 +322,7 @@ def _findings(one: Try, chosen: Sequence[ParameterCandidate], *, scored: int, tr
         split = "each with a part of its guarantee that was fixed before; the parts add up to it"
         yield holds("steps", f"of a fit at most {most} learn from records, {split}", evidence="checked")
         yield holds("rows", "every step transforms a row by itself, with numbers that were released", evidence="enforced")
-    yield holds("one score", f"a mean of {scored} numbers in [0, 1] with noise: {cost}", evidence="enforced")
+    yield holds("one score", f"{score} of {scored} records, each of a bounded part, with noise: {cost}", evidence="enforced")
     sides = "a fit and its score see different records, by a split that no record has a part in: one try costs the worse of the two"
     yield holds("disjoint records", sides, evidence="enforced")
     yield holds("number of tries", f"random and secret, {tries:.6g} on average, drawn apart from the data", evidence="enforced")

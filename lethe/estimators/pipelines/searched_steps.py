@@ -1,15 +1,16 @@
 """What a private search may fit, a model of this package or a pipeline that ends in one, its candidates, and the two sides of its split."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+from sklearn.utils import _safe_indexing  # pyright: ignore[reportPrivateUsage]  # rows of arrays, CSR tables and frames
 
 from lethe.errors import InputError
 from lethe.estimators.inputs.records import Index
@@ -19,9 +20,12 @@ from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of
 from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
 from lethe.estimators.preprocessing.scaler import PrivateQuantileClipper, PrivateStandardScaler, PrivateTransformer
 from lethe.mechanisms.base import Array
+from lethe.mechanisms.metrics import PublicBounds, losses_of
+from lethe.mechanisms.ranking import rank_counts
 from lethe.partitions.block import Block, targets_of
 from lethe.partitions.passes import total
 from lethe.partitions.table import ExaminedTable, chosen_records
+from lethe.run.run import Neighbours
 
 # By their types and not those of subclasses, which may do anything. Each is mu-GDP whatever its parameters are.
 _PRIVATE = (PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateWhitening)
@@ -35,7 +39,11 @@ _SILENT = (
 
 _QUIET = ("ignore", "infrequent_if_exist", "use_encoded_value")
 
+SCORINGS = ("accuracy", "neg_log_loss", "roc_auc", "r2", "neg_mean_absolute_error")
+"""What a search may choose by, in scikit-learn's words."""
 Step = PrivateLinearModel | PrivateTransformer
+Scoring = Callable[[Any, Any, Any], Array]
+"""Of a model, rows and targets: numbers in [0, 1], one a row, the larger the better; or one number with noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,12 +127,14 @@ def _walk(pipeline: Pipeline, above: str) -> Iterator[tuple[str, Step]]:
             yield from _walk(step, prefix)
         elif type(step) in _PRIVATE or (last_of_all and isinstance(step, PrivateLinearModel)):
             yield prefix, step
-        elif not (step is None or (isinstance(step, str) and step == "passthrough")):
+        else:
             _refuse_learning(name, step)
 
 
 def _refuse_learning(name: str, step: Any) -> None:
-    """Unless the step learns nothing from records, and says nothing of them."""
+    """Unless the step learns nothing from records, and says nothing of them; nor does any branch of one that has several."""
+    if step is None or (isinstance(step, str) and step in ("passthrough", "drop")):
+        return
     where, kind = f"step {name!r} of the pipeline", f"step {name!r}, {_named(step)}"
     if learns_nothing(step):
         encodes = isinstance(step, OneHotEncoder | OrdinalEncoder)  # which may stop at a category that it does not know, or warn of it
@@ -136,13 +146,30 @@ def _refuse_learning(name: str, step: Any) -> None:
     if lesson is not None:
         remedy = f"{lesson.remedy}; or transform the records before the search, with what was not read off them"
         raise _refusal(f"{kind}: {lesson.what}", where, remedy)
-    if isinstance(step, ColumnTransformer | FeatureUnion):
-        why = f"{kind}, fits several steps side by side, whose shares a search does not divide"
-        raise _refusal(why, where, "put its private steps one behind the other")
+    if type(step) in (ColumnTransformer, FeatureUnion):
+        _refuse_branches(name, step)
+        return
+    if type(step) in _PRIVATE:
+        why = f"{kind}, stands side by side with others, among which a search does not divide shares"
+        raise _refusal(why, where, "put private steps one behind the other")
     remedy = "put a private step of lethe.estimators in its place, or fit it on public data and transform the records before the search"
     if isinstance(step, PrivateLinearModel):
         raise _refusal(f"{kind}, is a model; one is allowed, at the end of the outermost pipeline", where, remedy)
     raise _refusal(f"{kind}, may learn from records without privacy", where, remedy)
+
+
+def _refuse_branches(name: str, step: Any) -> None:
+    """Unless no branch learns, and the result is of the same kind whatever the records are."""
+    where = f"step {name!r} of the pipeline"
+    branches = step.transformer_list if isinstance(step, FeatureUnion) else [*step.transformers, ("remainder", step.remainder)]
+    for inner, branch, *columns in branches:
+        for place, part in branch.steps if type(branch) is Pipeline else [("", branch)]:
+            _refuse_learning(" > ".join(filter(None, (name, inner, place))), part)
+        if columns and callable(columns[0]) and type(columns[0]) is not make_column_selector:
+            raise _refusal(f"step {name!r}: its columns are chosen by a function, once a try", where, "name the columns")
+    if getattr(step, "sparse_threshold", 0) != 0:
+        why = f"step {name!r}: whether its result is a sparse table depends on the share of zeros in the records"
+        raise _refusal(why, where, "set sparse_threshold=0")
 
 
 def _named(step: Any) -> str:
@@ -159,24 +186,24 @@ class SidesInMemory:
     # training, aside: numbers of records, of which none is in both
     training: Index
     aside: Index
-    bound: float | None  # on what one residual counts; None: predictions are labels
+    score_of: Scoring
 
     def fit(self, model: Any) -> None:
         """Fit a model on the rows to train on."""
-        model.fit(self.table[self.training], self.targets[self.training])
+        model.fit(_safe_indexing(self.table, self.training), self.targets[self.training])
 
     def score(self, model: Any) -> float:
-        """The mean over the rows aside of numbers in [0, 1]."""
-        return float(np.mean(counted(model.predict(self.table[self.aside]), self.targets[self.aside], self.bound)))
+        """The mean of what the rows aside score."""
+        return float(np.mean(self.score_of(model, _safe_indexing(self.table, self.aside), self.targets[self.aside])))
 
 
 class SidesInBlocks:
     """Of a table in blocks: fits are on blocks, and so are scores, one pass each. No pass is told of: how many there are is secret."""
 
-    def __init__(self, table: ExaminedTable, *, aside: Index, bound: float | None) -> None:
+    def __init__(self, table: ExaminedTable, *, aside: Index, score_of: Scoring) -> None:
         scored = np.zeros(table.shape[0], dtype=np.bool_)
         scored[aside] = True
-        self._bound, self._aside, self._training = bound, chosen_records(table, scored), chosen_records(table, ~scored)
+        self._score_of, self._aside, self._training = score_of, chosen_records(table, scored), chosen_records(table, ~scored)
 
     def fit(self, model: Any) -> None:
         """On the blocks of one; the model then takes arrays without names, as one that was fitted on rows in memory."""
@@ -187,23 +214,31 @@ class SidesInBlocks:
 
     def score(self, model: Any) -> float:
         """On the blocks of the other: a pass."""
-        _, found = self._aside.examined(_counted_in, model, self._bound)
+        _, found = self._aside.examined(_counted_in, model, self._score_of)
         counts, records = total(found)
         return float(counts / records)
 
 
-def counted(predicted: Any, targets: Any, bound: float | None) -> Array:
-    """Numbers in [0, 1], shape (m,): hits, or, with a bound r0, one minus the squared residual over it, truncated."""
-    if bound is None:
-        return np.asarray(predicted == targets, dtype=np.float64)
-    residuals = np.abs(np.asarray(targets, dtype=np.float64) - predicted) / bound
-    return 1.0 - np.fmin(residuals, 1.0) ** 2  # what is no number counts as worthless
-
-
-def _counted_in(block: Block, model: Any, bound: float | None) -> tuple[np.float64, np.float64]:
+def _counted_in(block: Block, model: Any, score_of: Scoring) -> tuple[np.float64, np.float64]:
     if not len(block):
         return np.float64(0.0), np.float64(0.0)
-    return counted(model.predict(block.features), targets_of(block), bound).sum(), np.float64(len(block))
+    return np.float64(np.sum(score_of(model, block.features, targets_of(block)))), np.float64(len(block))
+
+
+def gains(metric: str, bounds: PublicBounds, model: Any, rows: Any, targets: Any) -> Array:
+    """Of each record one less its loss over the largest, in [0, 1], shape (m,)."""
+    return 1.0 - losses_of(metric, bounds, model, rows, targets)
+
+
+def area(model: Any, rows: Any, targets: Any, *, noise_std: float, neighbours: Neighbours, generator: np.random.Generator) -> Array:
+    """The area under the ROC curve, with the noise of its ranks."""
+    scores, positive = np.asarray(model.decision_function(rows), dtype=np.float64), targets == model.classes_[1]
+    return np.array(rank_counts(scores, positive, noise_std=noise_std, neighbours=neighbours, generator=generator).value)
+
+
+def takes_columns(estimator: Any) -> bool:
+    """Whether a step of it takes columns by their names."""
+    return isinstance(estimator, Pipeline) and any(isinstance(step, ColumnTransformer) for _, step in _leaves(estimator))
 
 
 def refuse_steps_in_memory(estimator: Any) -> None:

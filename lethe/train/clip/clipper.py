@@ -129,7 +129,7 @@ class Clipper:
         self.ways: set[str] = set()
         self.checked = False
         self._sums = ClippedSums(shorter(self.groups, margin), self.method, adaptive)
-        fast = [Way(FAST, layout, items) for layout in LAYOUTS for items in (True, False)]
+        fast = [Way(FAST, layout, items, shared) for shared in (False, True) for layout in LAYOUTS for items in (True, False)]
         self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
         self._keeps = len(self.groups) == 1 or self.method.enlarges  # all gradients until the end of a batch
         self._schedule = _Schedule()
@@ -229,6 +229,7 @@ class Clipper:
                     raise
                 reason = reason or first_line(error)
                 self._tried.pop(0)
+                self._gradients.known.clear()
                 while self._tried[0].name == FAST and self._gradients.same(way, self._tried[0]):
                     self._tried.pop(0)
                 if way.name == FAST != self._tried[0].name and self.isolation == "checked":
@@ -302,7 +303,8 @@ class Clipper:
     def _fast(
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
     ) -> Tensor:
-        if look is None and units is None and not self._keeps and (arrived := self._arrived(way, batch, records, counted)) is not None:
+        arrives = look is None and units is None and not self._keeps and not way.shared
+        if arrives and (arrived := self._arrived(way, batch, records, counted)) is not None:
             return arrived
         if look is not None and look.random:
             same, of_same = look.same_draws(

@@ -19,15 +19,17 @@ from lethe.train.clip.parts.outer_products import Memory, together
 from lethe.train.clip.parts.part import Grouping, ParameterGradients
 from lethe.train.clip.rules.registry import Layer
 from lethe.train.clip.rules.rule import Call, Parts
-from lethe.train.clip.rules.simple_layers import tensors_of
+from lethe.train.clip.rules.simple_layers import any_layer, tensors_of
+from lethe.train.clip.shared import Shared
 from lethe.train.clip.sums import Arriving
 from lethe.train.core.comparison import coarser
 
 Gradients = dict[nn.Parameter, ParameterGradients]
 
-Choices = dict[tuple[Layer | None, int], str]
-"""How the n-th call of a layer in a batch was taken: its "rows" are records, or "several" of each; the "second" dimension is theirs; "one"
-row, or "all" of it, is the same for every record. Of no layer: how the loss was taken."""
+Choices = dict[tuple[nn.Module | None, int], tuple[str, str]]
+"""How the n-th call of a module in a batch was taken: its "rows" are records, or "several" of each; the "second" dimension is theirs; "one"
+row, or "all" of it, is the same for every record; or it was "shared", see `Shared`. And which function it was, or which of its inputs had
+as many rows, where that matters. Of no module: how the loss was taken."""
 
 LAYOUTS = ("blocks", "interleaved", "second", "shared", "repeated")
 """What is tried where a layer is given other than one row a record: its k rows of each record lie in k blocks of all records, or side by
@@ -61,6 +63,12 @@ class _Anchored(torch.autograd.Function):
         return None, None
 
 
+def run_backward(total: Tensor) -> None:
+    """`total.backward()`, for which PyTorch would leave all modes of torch's functions."""
+    engine: Any = torch.autograd.Variable._execution_engine
+    engine.run_backward((total,), (torch.ones_like(total),), False, False, (), True, True)
+
+
 class Recording:
     """The calls of one batch of B records in one of LAYOUTS, and the parts that its backward pass makes of them.
 
@@ -77,21 +85,22 @@ class Recording:
         memory: Memory,
         device: torch.device,
         arriving: Arriving | None = None,
-        known: Mapping[tuple[Layer | None, int], str] | None = None,
+        known: Mapping[tuple[nn.Module | None, int], tuple[str, str]] | None = None,
     ) -> None:
         self.records, self.layout, self.memory = records, layout, memory
         self.choices: Choices = {}
         self.factors: Tensor | None = None  # that make of each record's part its gradient, shape (B,)
         self._rows = records  # that a layer gave last, several of each record
         self._known = known or {}
-        self._nth: dict[Layer, int] = defaultdict(int)
-        self.parts: dict[nn.Parameter, list[ParameterGradients]] = defaultdict(list)
+        self._nth: dict[nn.Module, int] = defaultdict(int)
+        self.shared: Shared | None = None
+        self.parts: dict[Any, list[ParameterGradients]] = defaultdict(list)
         self.ambiguous = False
         self.precision = torch.float64
         self.anchor = torch.zeros((), device=device, requires_grad=True)
         self._plain = layout in LAYOUTS[:2]
         self._late: list[Callable[[], None]] = []
-        self._computing = False  # a rule, which may call the layer again
+        self.computing = False  # a rule, which may call the layer again
         self._arriving = arriving
         self._calls: dict[nn.Parameter, int] = defaultdict(int)  # in the forward pass
         self._awaited: dict[int, int] = defaultdict(int)  # calls of each group whose gradient has not come yet
@@ -106,12 +115,17 @@ class Recording:
         torch.backends.mha.set_fastpath_enabled(False)  # it calls no layer
         try:
             for layer in layers:
+                module, forward = layer.module, layer.module.forward
+                if self.shared is not None and layer.rule.parts is any_layer:
+                    continue  # its parameters are shared
                 if layer.rule.forward is None:
-                    handles.append(layer.module.register_forward_hook(partial(self._called, layer), with_kwargs=True))
+                    handles.append(module.register_forward_hook(partial(self._called, layer), with_kwargs=True))
                 else:
-                    replaced.append(layer.module)
-                    watch = partial(self._watched, layer, turnable=False)
-                    layer.module.forward = partial(layer.rule.forward, layer.module, watch)
+                    forward = partial(layer.rule.forward, module, partial(self.watched, layer, turnable=False))
+                if layer.rule.forward is not None or self.shared is not None:
+                    replaced.append(module)
+                    once = module.forward
+                    module.forward = forward if self.shared is None else partial(self.shared.within, layer, forward, once)
             for parameter in trained:
                 parameter.requires_grad_(False)
             yield
@@ -124,22 +138,41 @@ class Recording:
                 handle.remove()
             torch.backends.mha.set_fastpath_enabled(fast_path)
 
-    def _watched(
-        self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts], *, turnable: bool = True
+    def next_call(self, module: nn.Module) -> tuple[nn.Module, int]:
+        """The key of the next call of a module in `choices`."""
+        return module, self._nth[module]
+
+    def note(self, module: nn.Module, choice: str, of: str = "") -> None:
+        """How the next call of a module is taken."""
+        self.choices[self.next_call(module)] = choice, of
+        self._nth[module] += 1
+
+    def expects(self, module: nn.Module, of: str) -> bool:
+        """Whether the next call may be one of rows, and of this function: where batches were checked, it was."""
+        choice, known = self._known.get(self.next_call(module), ("shared" if self._known else "", of))
+        return choice != "shared" and known == of
+
+    def watched(
+        self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts], *, turnable: bool = True, of: str = ""
     ) -> Tensor:
         """The output, whose gradient will be handed to `rule(gradient, inputs, memory)`, see `rule.Watch`.
 
-        Records may be along its second dimension where it is `turnable`: not in a step of a forward pass of our own.
+        Records may be along its second dimension where it is `turnable`: not in a step of a forward pass of our own. `of`: the function
+        that gave it, where it is no layer.
         """
-        if self._computing or not torch.is_grad_enabled():  # a frozen teacher, or the first pass of a checkpoint
+        if self.computing or not torch.is_grad_enabled():  # a frozen teacher, or the first pass of a checkpoint
             return output
         if output.dtype in (torch.bfloat16, torch.float16):
             self.precision = coarser(self.precision, output.dtype)
         if output.is_nested:
             raise NotImplementedError("nested tensors, whose rows are no records")
-        call = layer, self._nth[layer]
-        self._nth[layer] += 1
-        choice = self.choices[call] = self._choice(output, inputs, self._known.get(call), turnable)
+        choice = self._choice(output, inputs, self._known.get(self.next_call(layer.module), ("", of))[0], turnable)
+        if not of and layer.rule.parts is any_layer:
+            self.note(layer.module, choice, "".join(str(int(one.dim() and len(one) == len(output))) for one in inputs))
+        else:
+            self.note(layer.module, choice, of)
+        if of and choice in ("one", "all"):
+            raise ValueError(f"{of}() of no rows of the records")
         turned, grouping = choice == "second", None
         if choice == "several":
             grouping, self._rows = self._several_each(len(output)), len(output)
@@ -170,12 +203,12 @@ class Recording:
 
     def _called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """A forward hook."""
-        if self._computing or not torch.is_grad_enabled():
+        if self.computing or not torch.is_grad_enabled() or (self.shared is not None and self.shared.once[module]):
             return output
         parts_of, names = layer.rule.parts, layer.parameters
         assert parts_of is not None
         if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(output, Tensor):
-            return self._watched(
+            return self.watched(
                 layer, output, args, lambda gradient, saved, memory: parts_of(Call(module, saved, {}, (gradient,), names, memory))
             )
         leaves, spec = tree_flatten((args, kwargs))
@@ -191,7 +224,7 @@ class Recording:
 
         inputs = [leaves[place] for place in places]
         if isinstance(output, Tensor):
-            return self._watched(layer, output, inputs, lambda gradient, saved, memory: call((gradient,), saved, memory))
+            return self.watched(layer, output, inputs, lambda gradient, saved, memory: call((gradient,), saved, memory))
         return self._several(layer, output, inputs, call)
 
     def _several(self, layer: Layer, output: Any, inputs: Sequence[Tensor], call: Callable[..., Parts]) -> Any:
@@ -222,11 +255,13 @@ class Recording:
         """The backward pass, and the parts of each parameter, all calls together, but for those that were handed over."""
         self._backward = True  # what is called from now on is computed again, by activation checkpointing
         if total.requires_grad:
-            total.backward()
+            run_backward(total)  # a mode of torch's functions stays, for what checkpoints compute again
         with torch.no_grad():
             for late in self._late:
                 late()
             self._late = []
+            if self.shared is not None:
+                self.shared.gathered(self.parts)
             if self._arriving is None:
                 return self._taken(list(self.parts))
             for place in {self._arriving.places[parameter] for parameter in self.parts}:
@@ -264,7 +299,7 @@ class Recording:
         arriving.add(place, self._taken([parameter for parameter in self.parts if arriving.places[parameter] == place]))
 
     def _add(self, layer: Layer, parts: Parts, grouping: Grouping | None) -> None:
-        self._computing = True
+        self.computing = True
         try:
             for name, part in parts:
                 parameter = layer.parameters.get(name)
@@ -272,24 +307,24 @@ class Recording:
                     of_records = part if grouping is None else part.grouped(grouping)
                     self.parts[parameter].append(of_records.settled() if self._calls[parameter] == 1 else of_records)
         finally:
-            self._computing = False
+            self.computing = False
 
-    def _choice(self, output: Tensor, inputs: Sequence[Tensor], known: str | None, turnable: bool) -> str:
+    def _choice(self, output: Tensor, inputs: Sequence[Tensor], known: str, turnable: bool) -> str:
         """How a call is taken, see `Choices`; only rows where it is not `turnable`."""
         rows, records = len(output), self.records
         flat = output.dim() < 3 and not (inputs and inputs[0].dim() == 1)
-        if self._plain and rows == records and flat and turnable and known in (None, "rows"):
+        if self._plain and rows == records and flat and turnable and known in ("", "rows"):
             return "rows"
         turned = turnable and output.dim() > 2 and output.shape[1] == records
         alone = turnable and bool(inputs) and inputs[0].dim() == 1
         self.ambiguous |= turned or alone or rows != records
         several, one = rows % records == 0, turnable and rows == 1
         possible = {"rows": rows == records, "several": several, "second": turned, "one": one, "all": turnable}
-        if known is not None and possible[known]:
+        if possible.get(known):
             return known
         if turned and (self.layout == "second" or not (several or one)):
             return "second"
-        if (self.layout == "shared" and alone) or (turnable and not (several or one)):
+        if (self.layout == "shared" and alone and self.shared is None) or (turnable and not (several or one)):
             return "all"
         return "rows" if rows == records else "one" if one else "several"
 

@@ -13,6 +13,7 @@ from lethe.train.clip.isolated import Losses, MeanLoss, by_vmap, gradient_of, re
 from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.registry import Layer, layers_of, refuse_model
+from lethe.train.clip.shared import Shared
 from lethe.train.clip.sums import Arriving
 from lethe.train.core.comparison import coarser
 
@@ -28,12 +29,14 @@ _FORMED, _FORMED_ON_GPU = 2**24, 2**28
 class Way(NamedTuple):
     """How the gradients of a batch's records are computed: "fast", with one of `fast.LAYOUTS`, "vmap" or "alone".
 
-    A loss that is one number is taken for a mean over `items`, or over records.
+    A loss that is one number is taken for a mean over `items`, or over records. `shared`: what is the same for all records is followed, see
+    `Shared`.
     """
 
     name: str
     layout: str = LAYOUTS[0]
     items: bool = True
+    shared: bool = False
 
 
 class RecordGradients:
@@ -84,7 +87,8 @@ class RecordGradients:
 
     def same(self, way: Way, other: Way) -> bool:
         """Whether another fast way would have made no difference to the last batch."""
-        return (other.layout != way.layout and not self.ambiguous) or (other.items != way.items and not self.uneven)
+        alike = (other.layout != way.layout and not self.ambiguous) or (other.items != way.items and not self.uneven)
+        return alike and other.shared == way.shared
 
     def _told(self) -> tuple[object, ...]:
         trained, training = list[int](), list[bool]()
@@ -103,14 +107,16 @@ class RecordGradients:
         `units`: of whose rows the mean loss is differentiated; `arriving` is handed the gradients as they come, instead of the caller.
         """
         recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving, self.known)
+        if way.shared:
+            recording.shared = Shared(recording, self._model, self.names, batch)
         self.ambiguous, self.uneven = True, False
         try:
-            with recording.running(self._layers, list(self.names)):
+            with recording.running(self._layers, list(self.names)), recording.shared or nullcontext():
                 losses = self.losses(batch, records)
                 if isinstance(losses, MeanLoss):
                     self.uneven = losses.uneven
                     if self.uneven:
-                        recording.choices[None, 0] = "uneven"
+                        recording.choices[None, 0] = "uneven", ""
                     total, factors = losses.total(items=way.items)
                     shares = None if units is None else _shares(units, losses.counts.double())
                     recording.factors = shares if factors is None else factors if shares is None else factors * shares

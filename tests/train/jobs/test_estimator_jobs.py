@@ -140,7 +140,11 @@ def test_a_regression(tmp_path: Path, target_range: Any) -> None:
     outcome = Job(**fields).train(tmp_path / "out")
     assert outcome.test_score is not None
     assert outcome.test_score > 0.5
-    assert "R^2: train" in outcome.summary()
+    assert [score.name for score in outcome.scores] == ["R^2", "mean absolute error"]
+    said = outcome.summary().splitlines()
+    assert said[0].startswith("COVERED by the certificate: the weights")
+    assert said[1].startswith("NOT COVERED, computed on the records themselves")
+    assert f"R^2                 train {outcome.train_score:.4f}, test {outcome.test_score:.4f}, a constant 0.0000" in said[2]
     model = SavedModel.load(tmp_path / "out")
     assert model.classes is None
     assert model.target_range == outcome.trained.target_range_
@@ -234,6 +238,10 @@ def test_a_configuration_that_init_wrote_trains_once_its_questions_are_answered(
     (tmp_path / "train.yaml").write_text(text)
     outcome = Job.load(tmp_path / "train.yaml").train(tmp_path / "out")
     assert outcome.train_score > 0.7
+    assert [one["name"] for one in outcome.to_dict()["scores"]] == ["accuracy", "AUC", "log-loss"]
+    (_, area, loss), text = outcome.scores, outcome.summary()
+    assert (area.train > 0.7, area.constant, "AUC" in text, "log-loss" in text) == (True, 0.5, True, True)
+    assert loss.constant <= np.log(2.0)
     declared = {one["name"]: one["detail"] for one in outcome.to_dict()["declared"]}
     how = "said to be public knowledge: read off the table" if look else "stated without a look at the records"
     assert declared["columns"].endswith(how)

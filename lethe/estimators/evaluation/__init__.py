@@ -1,0 +1,1 @@
+"""Evaluation: private scores of a model, and descriptions of a table."""

@@ -1,0 +1,49 @@
+r"""Sums of numbers in [0, 1], d a record, with Gaussian noise: hits, truncated losses, missing entries.
+
+One record moves each of the d sums by at most 1, whether it is replaced or zeroed out (then it adds nothing), and all of them together by
+at most $\Delta = \sqrt d$. Some pair of neighbours moves them so far: a record of ones beside one of zeros, or beside none.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from lethe.calculus.domains import require_count
+from lethe.calculus.noise_generators import noise_generator
+from lethe.calculus.rounding import round_up
+from lethe.certificates.findings import holds
+from lethe.certificates.statement import Statement
+from lethe.mechanisms.base import Array, gaussian_statement, require_swap
+from lethe.run.run import Neighbours
+
+
+def sums_sensitivity(columns: int, neighbours: object) -> float:
+    r"""$\sqrt d$, rounded up; the same for both relations."""
+    require_swap(neighbours)
+    return round_up(math.sqrt(require_count("columns", columns)), 4e-16)
+
+
+def noisy_sums(
+    values: Array, *, noise_std: float, neighbours: Neighbours, name: str, generator: np.random.Generator | None = None
+) -> tuple[Array, Statement]:
+    """Release the sums of d columns, shape (d,), of values of n records, shape (n, d); what is outside [0, 1] is clipped, and NaN is 0."""
+    records, columns = values.shape
+    sensitivity = sums_sensitivity(columns, neighbours)
+    sums = np.clip(np.nan_to_num(values.astype(np.float64), nan=0.0), 0.0, 1.0).sum(axis=0)
+    numbers: dict[str, Any] = {"columns": columns}
+    statement = gaussian_statement(
+        name,
+        "bounded sums",
+        sensitivity=sensitivity,
+        noise_std=noise_std,
+        neighbours=neighbours,
+        records=records,
+        generator=generator,
+        findings=(
+            holds("bounded numbers", f"{columns} a record, each clipped to [0, 1]", evidence="enforced"),
+            holds("sensitivity", f"one record moves the sums together by at most {sensitivity:.6g}", evidence="enforced"),
+        ),
+        **numbers,
+    )
+    return sums + noise_std * noise_generator(generator).standard_normal(columns), statement

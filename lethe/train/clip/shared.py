@@ -1,0 +1,249 @@
+r"""What is made of parameters and of no record: tables of relative positions, weights that adapters put together, prompts.
+
+Here a mode of torch's functions follows which tensors are made of the batch, and which, the shared ones, of trained parameters alone. Where
+a shared tensor s first meets one of the batch, every record is given a copy of its own, whose gradient $g_i$ is the record's. Its gradient
+in the parameters is $J^\top g_i$, J the Jacobian of s: the backward pass of what made s, of all records under vmap.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, _vmap_internals, nn
+from torch.func import grad, vmap
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from lethe.train.clip.parts.outer_products import Memory, OuterProducts
+from lethe.train.clip.parts.part import MaterialisedGradients
+from lethe.train.clip.rules.registry import Layer
+from lethe.train.clip.rules.rule import Parts, as_computed, positions, wide
+
+_BINARY = ("add", "sub", "mul", "div", "truediv")
+_OF_NUMBERS = {*_BINARY, *(f"r{name}" for name in _BINARY), *(f"i{name}" for name in _BINARY), "where", "maximum", "minimum", "pow"}
+"""Functions of the numbers in one place of each of their arguments, whose shapes are broadcast."""
+
+_LIKE = {"to", "type_as", "view_as", "reshape_as"}
+"""Functions of their first argument alone."""
+
+_MADE = {"expand", "repeat", "zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty"}
+_SPREAD = {"expand", "repeat"}
+_PRODUCTS = {"matmul", "mm", "rmatmul"}
+_WRITTEN = {*(f"__i{name}__" for name in _BINARY), "__setitem__"}
+
+# What says something of a tensor, and gives none.
+_SAYING: set[Any] = {Tensor.dim, Tensor.size, Tensor.numel, Tensor.is_floating_point, Tensor.is_contiguous, Tensor.stride, Tensor.__len__}
+for _name in ("shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "layout", "is_meta", "grad_fn", "is_nested"):
+    _SAYING.add(getattr(Tensor, _name).__get__)
+
+_SHARED, _BATCH, _ROWS = "shared", "batch", "rows"
+
+
+class Shared(TorchFunctionMode):
+    """Follows one batch; what meets the records is handed to a `Recording`, and `gathered` puts their gradients in the parameters there.
+
+    Parameters are shared but where a layer that has a rule is given something of the batch. Constants that have a row for each record, as
+    far as sizes tell, are of the batch where they meet what is shared, unless they were not in a batch that was checked.
+    """
+
+    def __init__(self, recording: Any, model: nn.Module, trained: Iterable[nn.Parameter], batch: Any) -> None:
+        super().__init__()
+        self._recording, self._model, self._owner = recording, model, object()
+        self._twins = {parameter: parameter.detach().requires_grad_() for parameter in trained}
+        self._ruled: Counter[nn.Parameter] = Counter()
+        self.once: dict[nn.Module, bool] = {}  # whether the last call of a layer was for all records
+        self._mark(_SHARED, self._twins.values())
+        self._mark(_BATCH, tree_leaves(batch))
+
+    def _mark(self, kind: str, leaves: Iterable[Any]) -> None:
+        for leaf in leaves:
+            if isinstance(leaf, Tensor):
+                leaf._lethe_kind = (self._owner, kind)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _kind(self, tensor: Tensor) -> str:
+        """What a tensor is made of; a gradient is asked of nothing else than what layers gave and what is shared."""
+        owner, kind = getattr(tensor, "_lethe_kind", (None, ""))
+        return kind if owner is self._owner else _BATCH if tensor.requires_grad and not isinstance(tensor, nn.Parameter) else ""
+
+    def within(self, layer: Layer, forward: Callable[..., Any], once: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A call of a layer: `forward` by its rule; `once`, for all records, where it is given nothing of them."""
+        kinds = {self._kind(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        of_batch = _BATCH in kinds or (_ROWS in kinds and self._recording.expects(layer.module, ""))
+        self.once[layer.module] = not of_batch
+        if not of_batch:
+            self._recording.note(layer.module, "shared")
+            return once(*args, **kwargs)
+        self._ruled.update(layer.parameters.values())
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            self._ruled.subtract(layer.parameters.values())
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """See TorchFunctionMode."""
+        kwargs = kwargs or {}
+        if self._recording.computing or func in _SAYING:
+            return func(*args, **kwargs)
+        leaves, spec = list(args), None
+        if kwargs or any(isinstance(leaf, list | tuple) for leaf in args):
+            leaves, spec = tree_flatten((args, kwargs))
+        kinds = [""] * len(leaves)
+        for place, leaf in enumerate(leaves):
+            if isinstance(leaf, Tensor):
+                if isinstance(leaf, nn.Parameter) and leaf in self._twins and self._ruled[leaf] <= 0:
+                    leaves[place] = leaf = self._twins[leaf]
+                kinds[place] = self._kind(leaf)
+        name = func.__name__.strip("_")
+        if name in _LIKE:
+            kinds[1:] = [""] * (len(kinds) - 1)
+        of_batch, shared = _BATCH in kinds, _SHARED in kinds and torch.is_grad_enabled()
+        if shared and _ROWS in kinds and not of_batch:
+            of_batch = self._recording.expects(self._model, name)
+        spread = self._spread(name, leaves) if shared and name in _SPREAD and not of_batch else None
+        if shared and of_batch:
+            output = self._met(func, name, leaves, spec, kinds)
+        elif spread is not None:
+            output, of_batch = spread, True
+        else:
+            output = _called(func, leaves, spec)
+        kind = _BATCH if of_batch else _SHARED if shared else _ROWS if _ROWS in kinds else ""
+        if kind or name in _MADE:
+            made = [output] if isinstance(output, Tensor) else [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+            if func.__name__ in _WRITTEN or (func.__name__[-1] == "_" != func.__name__[0]):
+                made.append(leaves[0])
+            if kind == _SHARED:
+                made = [leaf for leaf in made if leaf.requires_grad]
+            elif not kind or kind == _ROWS:
+                made = [leaf for leaf in made if self._has_rows(leaf)] if kind or self._spreads(leaves, output) else []
+            self._mark(kind or _ROWS, made)
+        return output
+
+    def _has_rows(self, constant: Tensor) -> bool:
+        return constant.dim() > 0 and len(constant) >= self._recording.records and len(constant) % self._recording.records == 0
+
+    def _spreads(self, leaves: list[Any], constant: Tensor) -> bool:
+        """Whether a constant was made, or expanded, with rows for each record, as far as sizes tell."""
+        if constant.dim() < 2 or not self._has_rows(constant) or self._recording.layout == "shared":
+            return False
+        self._recording.ambiguous = True
+        return not isinstance(leaves[0], Tensor) or leaves[0].dim() < constant.dim() or len(leaves[0]) != len(constant)
+
+    def _watch(self, name: str, value: Tensor, inputs: Sequence[Tensor], sources: dict[str, Tensor], rule: Callable[..., Parts]) -> Tensor:
+        layer = Layer(self._model, sources, None)  # pyright: ignore[reportArgumentType]
+        return self._recording.watched(layer, value, inputs, rule, of=name)
+
+    def _met(self, func: Any, name: str, leaves: list[Any], spec: Any, kinds: list[str]) -> Any:
+        """What a function gives of shared tensors and of some of the batch."""
+        shared = [place for place, kind in enumerate(kinds) if kind == _SHARED]
+        if name in _OF_NUMBERS:
+            shape = torch.broadcast_shapes(*(leaf.shape for leaf in leaves if isinstance(leaf, Tensor)))
+            for place in shared:
+                leaves[place] = self._copies(name, leaves[place], shape)
+            return _called(func, leaves, spec)
+        if name == "expand_as":
+            return self._copies(name, leaves[0], leaves[1].shape)
+        if name == "linear" and 0 not in shared:
+            return self._linear(leaves[0], leaves[1], leaves[2] if len(leaves) > 2 else None)
+        if name in _PRODUCTS and shared == [1] and leaves[1].dim() == 2:
+            return self._linear(leaves[0], leaves[1].mT, None)
+        return self._again(func, name, leaves, spec, shared, [place for place, kind in enumerate(kinds) if kind in (_BATCH, _ROWS)])
+
+    def _copies(self, name: str, shared: Tensor, shape: Sequence[int]) -> Tensor:
+        """A shared tensor, expanded, with the records along the first of the new dimensions."""
+        new = len(shape) - shared.dim()
+        if new == 0 and shared.dim() and shared.shape[0] != 1:
+            raise NotImplementedError("a shared tensor that has as many rows as the records have")
+
+        def rule(gradient: Tensor, _inputs: tuple[Tensor, ...], _memory: Memory) -> Parts:
+            sizes = (1,) * new + tuple(shared.shape)
+            summed = [dim for dim in range(1, gradient.dim()) if sizes[dim] == 1 < gradient.shape[dim]]
+            gradient = gradient.sum(summed, keepdim=True) if summed else gradient
+            yield "0", MaterialisedGradients(wide(gradient).reshape(len(gradient), *shared.shape))
+
+        return self._watch(name, shared.data.expand(shape), (), {"0": shared}, rule)
+
+    def _spread(self, name: str, leaves: list[Any]) -> Tensor | None:
+        """What is repeated for all records; None: it is for something else."""
+        shared, sizes, records = leaves[0], [leaf for leaf in leaves[1:] if isinstance(leaf, int)], self._recording.records
+        new = len(sizes) - shared.dim()
+        if len(sizes) != len(leaves) - 1 or not sizes or sizes[0] < 2 or sizes[0] % records:
+            return None
+        if not self._recording.expects(self._model, name):
+            return None
+        if name == "expand":
+            if new == 0 and shared.shape[0] != 1:
+                return None
+            return self._copies(name, shared, shared.detach().expand(sizes).shape)
+        copies = self._copies(name, shared, (records, *[1] * new, *shared.shape))
+        return copies.repeat(1, sizes[0] // records, *sizes[1:]).flatten(0, 1)
+
+    def _linear(self, given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        sources = {name: tensor for name, tensor in (("weight", weight), ("bias", bias)) if tensor is not None and tensor.requires_grad}
+
+        def rule(gradient: Tensor, inputs: tuple[Tensor, ...], memory: Memory) -> Parts:
+            inner, gradient = positions(as_computed(inputs[0], gradient)), positions(wide(gradient))
+            if "weight" in sources:
+                yield "weight", OuterProducts(inner, gradient, memory)
+            if "bias" in sources:
+                yield "bias", MaterialisedGradients(gradient.sum(1))
+
+        value = functional.linear(given, weight.detach(), None if bias is None else bias.detach())
+        return self._watch("linear", value, (given,), sources, rule)
+
+    def _again(self, func: Any, name: str, leaves: list[Any], spec: Any, shared: list[int], own: list[int]) -> Tensor:
+        """Of any other function: it is computed again for each record."""
+        sources = {str(place): leaves[place] for place in shared}
+        filled = [leaf.detach() if place in shared else leaf for place, leaf in enumerate(leaves)]
+        output = _called(func, filled, spec)
+        if not isinstance(output, Tensor) or any(output is leaf for leaf in filled):
+            raise NotImplementedError(f"{name}() of what is the same for all records, and of some of each")
+        call = self._recording.next_call(self._model)
+
+        def rule(gradient: Tensor, inputs: tuple[Tensor, ...], _memory: Memory) -> Parts:
+            dim = int(self._recording.choices[call][0] == "second")
+            if any(len(one) != len(gradient) for one in inputs):
+                raise NotImplementedError(f"{name}() of the batch, with other dimensions than the records'")
+
+            def product(values: list[Tensor], gradient: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+                again = list(filled)
+                for place, value in zip((*shared, *own), (*values, *(one.unsqueeze(dim) for one in inputs)), strict=True):
+                    again[place] = value
+                return (_called(func, again, spec).squeeze(dim) * gradient).sum()
+
+            formed = vmap(grad(product), (None, 0, 0))([filled[place] for place in shared], gradient, inputs)
+            for source, gradients in zip(sources, formed, strict=True):
+                yield source, MaterialisedGradients(gradients)
+
+        return self._watch(name, output, [leaves[place] for place in own], sources, rule)
+
+    def gathered(self, parts: dict[Any, list[Any]]) -> None:
+        """Put the gradients of what is shared into those of the parameters."""
+        parameters = {twin: parameter for parameter, twin in self._twins.items()}
+        values, rows = list[Tensor](), list[Tensor]()
+        for value in [key for key in parts if not isinstance(key, nn.Parameter)]:
+            own = parts.pop(value)
+            if value in parameters:
+                parts[parameters[value]] += own
+            else:
+                values.append(value)
+                rows.append(torch.stack([part.rows().reshape(-1, *value.shape) for part in own]).sum(0).to(value.dtype))
+        if values:
+            twins, engine = tuple(parameters), torch.autograd.Variable._execution_engine
+
+            def backward(*given: Tensor) -> Any:
+                return engine.run_backward(tuple(values), given, False, False, twins, True, False)  # pyright: ignore[reportAttributeAccessIssue]
+
+            # As torch.autograd.grad(is_grads_batched=True), which would leave this mode, and checkpoints compute again what it followed.
+            pulled = _vmap_internals._vmap(backward, 0, 0, allow_none_pass_through=True)(*rows)
+            for twin, gradient in zip(twins, pulled, strict=True):
+                if gradient is not None:
+                    parts[parameters[twin]].append(MaterialisedGradients(gradient))
+
+
+def _called(func: Any, leaves: list[Any], spec: Any) -> Any:
+    if spec is None:
+        return func(*leaves)
+    args, kwargs = tree_unflatten(leaves, spec)
+    return func(*args, **kwargs)
