@@ -9,8 +9,7 @@ $\rho$ and c were chosen on generated data. It predicts; no guarantee rests on i
 Of classes $\rho$ follows from how far apart the weights of two of them are, D: one score that tells two classes apart has weights of norm
 D, and k scores that add up to nothing and are all as far apart have weights of norm $D\sqrt{(k-1)/2k}$ each.
 
-Less noise is needed for losses of bounded slope: cut ones, and Lipschitz envelopes; each adds to the predicted risk what it costs in
-log-loss.
+Less noise is needed for losses of bounded slope: cut ones, and Lipschitz envelopes; each adds what it costs in log-loss.
 """
 
 import math

@@ -12,7 +12,6 @@ from sklearn.utils import Tags
 from lethe.calculus.domains import as_number, outside, require_positive
 from lethe.errors import InputError
 from lethe.estimators.inputs.tables import SPARSE, bounded_weights, listed_classes, public_labels, read_table_and_targets
-from lethe.estimators.models.inverse_links import class_log_odds, class_log_probabilities
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.tables import examined_labels
@@ -21,6 +20,7 @@ from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import Logistic, OneVersusRest, SmoothedHinge, Softmax
 from lethe.run.losses.linear import LinearLoss
+from lethe.train.linear.inverse_links import class_log_odds, class_log_probabilities
 
 
 @with_constructor
@@ -73,11 +73,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
             table, classes, targets, how = examined_labels(self, blocks, self.classes)
         by_class = _class_weights(self.class_weight, classes)
         if by_class is not None and blocks is not None:
-            raise InputError(
-                "class_weight: of a table in blocks nobody reads labels to weigh them.",
-                source="the parameter class_weight",
-                remedy="give the weights as a column, sample_weight, with the option max_weight the largest of them",
-            )
+            raise InputError("class_weight: labels in blocks are not weighed.", remedy="give a column sample_weight, and max_weight")
         strength = as_number("C", self.C, "a number > 0")
         if not strength > 0.0:
             raise outside("C", self.C, "a number > 0")
@@ -113,54 +109,21 @@ def _class_weights(given: Any, classes: np.ndarray[Any, np.dtype[Any]]) -> Array
     """Of each class, shape (K,); None where none were given."""
     if given is None:
         return None
-    source = "the parameter class_weight"
     if not isinstance(given, Mapping):
-        raise InputError(
-            f"class_weight: got {given!r}; it needs public weights, {{class: number > 0}}."
-            + (" Those of 'balanced' are read off the labels." if given == "balanced" else ""),
-            source=source,
-            remedy="give rates that everybody knows, or pay for them: PrivateStandardScaler(bounds=(0, 1)) of columns y == class has mean_",
-        )
+        why = "; those of 'balanced' are read off the labels" if given == "balanced" else ""
+        remedy = "give rates that everybody knows, or pay for them: PrivateStandardScaler(bounds=(0, 1)) of columns y == class has mean_"
+        raise InputError(f"class_weight: got {given!r}; it needs public weights, {{class: number > 0}}{why}.", remedy=remedy)
     known = classes.tolist()
-    unknown = [key for key in given if key not in known]
-    if unknown:
-        raise InputError(f"class_weight: {unknown[0]!r} is none of the classes {known}.", source=source, remedy="name classes alone")
+    if unknown := [key for key in given if key not in known]:
+        raise InputError(f"class_weight: {unknown[0]!r} is none of the classes {known}.", remedy="name classes alone")
     return np.array([require_positive(f"class_weight[{one!r}]", given.get(one, 1.0)) for one in known])
 
 
 @with_constructor
-class _Probabilistic(PrivateClassifier):
-    """A classifier whose scores say how likely the classes are, by the inverse link of the loss that was trained on."""
-
-    class_weight: Any = None  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleUnannotatedOverride]
-
-    def decision_function(self, X: Any) -> Array:
-        """Log-odds of the second of two classes, shape (n,), or logarithms of probabilities, shape (n, K): what `predict_proba` is of.
-
-        The linear function of a row, `X @ coef_.T + intercept_`, is its score under the loss that was trained on; where slopes are bounded
-        that is not the log-odds.
-        """
-        scores, bounds = super().decision_function(X), self._slope_bounds(X)
-        known = class_log_odds if scores.ndim == 1 else class_log_probabilities
-        return known(self._loss_trained, scores, bounds)
-
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the classes, shape (n, K)."""
-        return np.exp(self.predict_log_proba(X))
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """Their logarithms."""
-        scores = self.decision_function(X)
-        return log_probabilities_of(scores) if scores.ndim == 1 else scores
-
-
-def log_probabilities_of(log_odds: Array) -> Array:
-    """Of two classes, shape (n, 2), from the log-odds of the second, shape (n,)."""
-    return np.stack([special.log_expit(-log_odds), special.log_expit(log_odds)], axis=1)
-
-
-class LogisticRegression(_Probabilistic):
+class LogisticRegression(PrivateClassifier):
     """Logistic regression for two classes, and softmax regression for more, as in scikit-learn.
+
+    `X @ coef_.T + intercept_` are scores under the loss that was trained on; where its slope is bounded they are no log-odds.
 
     Args:
         class_weight: public weights {class: number > 0} of a class's records, times their own; 1 where none is given. Only runs train so.
@@ -168,17 +131,30 @@ class LogisticRegression(_Probabilistic):
         C, classes, feature_norm, fit_intercept: as of `PrivateClassifier`.
     """
 
+    class_weight: Any = None  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleUnannotatedOverride]
+
     def _loss(self, classes: int) -> LinearLoss:
         return Logistic(feature_norm=1.0) if classes == 2 else Softmax(feature_norm=1.0, classes=classes)
 
+    def decision_function(self, X: Any) -> Array:
+        """Log-odds of the second of two classes, shape (n,), or logarithms of probabilities, shape (n, K): what `predict_proba` is of."""
+        scores, bounds = super().decision_function(X), self._slope_bounds(X)
+        return (class_log_odds if scores.ndim == 1 else class_log_probabilities)(self._trained.loss, scores, bounds)
 
-class SoftmaxRegression(_Probabilistic):
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of the classes, shape (n, K)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Their logarithms."""
+        found = self.decision_function(X)
+        return found if found.ndim == 2 else np.stack([special.log_expit(-found), special.log_expit(found)], axis=1)
+
+
+class SoftmaxRegression(LogisticRegression):
     """Softmax regression with one score a class, also for two.
 
-    Args:
-        class_weight: as of `LogisticRegression`.
-        epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateEstimator`.
-        C, classes, feature_norm, fit_intercept: as of `PrivateClassifier`.
+    Args: as of `LogisticRegression`.
     """
 
     def _loss(self, classes: int) -> LinearLoss:

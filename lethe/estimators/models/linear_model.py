@@ -13,13 +13,12 @@ from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import choose
-from lethe.estimators.choice.mechanism import Penalties, RandomSources
+from lethe.estimators.choice.mechanism import Outcome, Penalties, RandomSources
 from lethe.estimators.choice.runs import release_record, secret_design, training_record
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.ranges import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, UserRecords, UserRows, row_by_row, row_norms, rows_of_users
 from lethe.estimators.inputs.tables import SPARSE, bounded_weights, declared_norm, declared_passes, read_table
-from lethe.estimators.models.freed_intercept import freed_intercept
 from lethe.estimators.models.whitened_rows import WhitenedRows, chosen_whitening, whitened_rows
 from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.records import BlockRecords, BlockUsers, PreparedRows, users_in_blocks
@@ -28,9 +27,10 @@ from lethe.estimators.private_estimator import PrivateEstimator, with_constructo
 from lethe.mechanisms.base import Array
 from lethe.partitions.table import ExaminedTable
 from lethe.run.in_force import known_in_force
-from lethe.run.losses import LeastSquares
+from lethe.run.losses import LeastSquares, Logistic, TruncatedLogistic
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
+from lethe.train.linear.inverse_links import ridge_shift
 
 Users = UserRows | BlockUsers | None
 
@@ -59,8 +59,7 @@ class PrivateLinearModel(PrivateEstimator):
     n_averaged_: int = field(init=False)
     n_iter_: int = field(init=False)
     mechanism_: str = field(init=False)
-    _loss_trained: LinearLoss = field(init=False)
-    _envelope: float | None = field(init=False)
+    _trained: PublicFacts = field(init=False)
     _run_alone: bool = field(init=False)
     _in_passes: bool = field(init=False)
     feature_norm_: float = field(init=False)
@@ -179,11 +178,10 @@ class PrivateLinearModel(PrivateEstimator):
             self.mechanism_, self.feature_norm_, self.whitened_ = choice.plan.name, feature_norm, whitened
             self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
             self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged
-            self._loss_trained, self._envelope = outcome.facts.loss, outcome.facts.envelope
+            self._trained = outcome.facts
             self._run_alone, self._in_passes = outcome.run is not None and not budget.spent, in_blocks
-            learned = freed_intercept(outcome.weights, outcome.facts, outcome.ridge)
-            scaled: Array = learned[:columns] / norm
-            constant: Array = CONSTANT * learned[-1] if intercept else np.zeros(loss.outputs)
+            scaled: Array = outcome.weights[:columns] / norm
+            constant = _intercepts(outcome) if intercept else np.zeros(loss.outputs)
             if whitened is None:
                 return scaled, constant
             of_features, offset = whitened.of_features(scaled, feature_norm)
@@ -241,12 +239,19 @@ class PrivateLinearModel(PrivateEstimator):
 
     def _slope_bounds(self, X: Any) -> Array | None:
         """c of the envelope that was descended, in loss per score, of each row as it would have been trained on, shape (n,); or None."""
-        if self._envelope is None:
+        if self._trained.envelope is None:
             return None
         table = read_table(self, X, reset=False, **SPARSE)
-        if self.whitened_ is None:
-            lengths = np.minimum(row_norms(table) / self.feature_norm_, 1.0)
-        else:
-            lengths = np.minimum(self.whitened_.lengths(table, self.feature_norm_), 1.0)
+        lengths = row_norms(table) / self.feature_norm_ if self.whitened_ is None else self.whitened_.lengths(table, self.feature_norm_)
         with np.errstate(divide="ignore"):
-            return self._envelope / np.hypot(lengths, CONSTANT if self.fit_intercept else 0.0)
+            return self._trained.envelope / np.hypot(np.minimum(lengths, 1.0), CONSTANT if self.fit_intercept else 0.0)
+
+
+def _intercepts(outcome: Outcome) -> Array:
+    """Shape (k,); of two classes free of the ridge, as far as rows lie about 0 and are alike in all directions."""
+    facts, constant = outcome.facts, CONSTANT * outcome.weights[-1]
+    if not isinstance(facts.loss, Logistic | TruncatedLogistic):
+        return constant
+    cut = min(facts.envelope / facts.norm, 1.0) if facts.envelope else facts.loss.slope_scale
+    spread = float(np.linalg.norm(outcome.weights[:-1])) / max(facts.columns, 1) ** 0.5
+    return constant + ridge_shift(float(constant[0]), spread, outcome.ridge / CONSTANT**2, cut)

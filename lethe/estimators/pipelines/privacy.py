@@ -13,7 +13,6 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.frozen import FrozenEstimator
-from sklearn.impute import MissingIndicator
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, SplineTransformer
@@ -67,9 +66,8 @@ def parts_of(fitted: Any, path: Path = ()) -> Iterator[FittedPart]:
     elif type(fitted) is FrozenEstimator:
         yield from _fitted_before(fitted.estimator, fitted, path)
     elif (attribute := wrapped_model(fitted)) is not None:
-        if not hasattr(fitted, attribute):
-            raise _refusal(fitted, path, *_NOT_FITTED)
-        yield from _with_own(fitted, parts_of(getattr(fitted, attribute), (*path, attribute)), path)
+        model = getattr(fitted, attribute, getattr(fitted, attribute[:-1]))  # or its parameter, which is not fitted
+        yield from _with_own(fitted, parts_of(model, (*path, attribute)), path)
     elif not (fitted is None or _is_word(fitted, "passthrough")):
         yield from _foreign(fitted, path)
 
@@ -131,8 +129,6 @@ def _is_dense(step: Any, *, frame: bool) -> bool:
         return _is_dense(step.steps[-1][1], frame=False)
     if type(step) in (OneHotEncoder, SplineTransformer):
         return step.sparse_output is False
-    if type(step) is MissingIndicator:
-        return step.sparse is False
     if type(step) is PublicScaler:
         return not step.keeps_zeros
     if type(step) is FunctionTransformer:

@@ -10,21 +10,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse, special
+from sklearn import preprocessing
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.model_selection import FixedThresholdClassifier
-from sklearn.preprocessing import (
-    Binarizer,
-    FunctionTransformer,
-    Normalizer,
-    OneHotEncoder,
-    OrdinalEncoder,
-    PolynomialFeatures,
-    SplineTransformer,
-)
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array
 
@@ -216,9 +208,8 @@ def _imputer(step: Any) -> Lesson | None:
 
 def _indicator(step: Any) -> Lesson | None:
     """A column each, whether or not a record has an entry missing there."""
-    if step.features == "all":
-        return None
-    return Lesson(what="it keeps the columns in which a record has an entry missing", remedy='take MissingIndicator(features="all")')
+    what = "it keeps the columns in which a record has an entry missing"
+    return None if step.features == "all" else Lesson(what=what, remedy='take MissingIndicator(features="all")')
 
 
 def _splines(step: Any) -> Lesson | None:
@@ -236,10 +227,8 @@ def _target(step: Any) -> Lesson | None:
     """Two ufuncs, and no transformer, which would be fitted on the targets; a check of the inverse would warn of records."""
     if step.transformer is None and _of_one_entry(step.func) and _of_one_entry(step.inverse_func) and not step.check_inverse:
         return None
-    return Lesson(
-        what="nothing shows that it transforms every target by itself",
-        remedy="give it func and inverse_func, ufuncs of NumPy or SciPy such as numpy.log1p and numpy.expm1, and check_inverse=False",
-    )
+    remedy = "give it func and inverse_func, ufuncs of NumPy or SciPy such as numpy.log1p and numpy.expm1, and check_inverse=False"
+    return Lesson(what="nothing shows that it transforms every target by itself", remedy=remedy)
 
 
 def _hasher(step: Any) -> Lesson | None:
@@ -270,19 +259,19 @@ FEATURES = (PublicWhitening, RandomConvolutionFeatures, RandomFourierFeatures, R
 
 _RULES: Mapping[type, Callable[[Any], Lesson | None] | None] = {
     # Their fit checks parameters and keeps the columns; their transform treats every row by itself.
-    Binarizer: None,
-    Normalizer: None,
-    PolynomialFeatures: None,
+    preprocessing.Binarizer: None,
+    preprocessing.Normalizer: None,
+    preprocessing.PolynomialFeatures: None,
     PublicScaler: None,
     **dict.fromkeys(FEATURES),
     FeatureHasher: None,
     HashingVectorizer: _hasher,
-    FunctionTransformer: _function,
-    OneHotEncoder: _encoder,
-    OrdinalEncoder: _encoder,
+    preprocessing.FunctionTransformer: _function,
+    preprocessing.OneHotEncoder: _encoder,
+    preprocessing.OrdinalEncoder: _encoder,
     SimpleImputer: _imputer,
     MissingIndicator: _indicator,
-    SplineTransformer: _splines,
+    preprocessing.SplineTransformer: _splines,
 }
 # Around a model, which is looked at by itself: where it is kept, and what the wrapper learns.
 _WRAPPERS: Mapping[type, tuple[str, Callable[[Any], Lesson | None] | None]] = {

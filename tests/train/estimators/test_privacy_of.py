@@ -177,7 +177,7 @@ class _Learner(TransformerMixin, BaseEstimator):
         (OneVsRestClassifier(MODEL), "OneVsRestClassifier: it fits private estimators as often as it likes", "take many classes"),
         (CalibratedClassifierCV(MODEL), "CalibratedClassifierCV: it fits", "privacy_of on the list"),
         (TunedThresholdClassifierCV(MODEL), "TunedThresholdClassifierCV: it fits", "privacy_of on the list"),
-        (FixedThresholdClassifier(MODEL), "FixedThresholdClassifier: it is not fitted", "call fit first"),
+        (FixedThresholdClassifier(MODEL), "estimator_ > LogisticRegression: it is not fitted", "call fit first"),
         (TransformedTargetRegressor(MODEL), "nothing shows that it transforms every target by itself", "check_inverse=False"),
         (VotingClassifier([("one", MODEL)]), "VotingClassifier: it fits", "adds up, if nothing else"),
         (_Pipeline([("model", MODEL)]), "_Pipeline: it is a subclass", "scikit-learn's own class"),

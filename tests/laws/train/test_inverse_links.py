@@ -7,11 +7,9 @@ import pytest
 from scipy import optimize, special
 
 from lethe.errors import LetheError
-from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
-from lethe.estimators.models.freed_intercept import freed_intercept
-from lethe.estimators.models.inverse_links import class_log_odds, class_log_probabilities, log_odds
 from lethe.run.losses import Logistic, OneVersusRest, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax
 from lethe.run.losses.linear import LinearLoss
+from lethe.train.linear.inverse_links import class_log_odds, class_log_probabilities, log_odds, ridge_shift
 
 Floats = np.ndarray
 Case = tuple[LinearLoss, float | None]
@@ -151,36 +149,21 @@ def test_losses_whose_slope_vanishes_have_none() -> None:
         class_log_probabilities(OneVersusRest(feature_norm=1.0, classes=3, width=0.5), np.zeros((2, 3)))
 
 
-@pytest.mark.parametrize(("ridge", "middle", "spread"), [(3e-4, -3.0, 0.8), (1e-3, -2.0, 0.1), (3e-4, 1.5, 2.0), (1e-5, -4.0, 1.5)])
+@pytest.mark.parametrize(("ridge", "middle", "spread"), [(3e-3, -3.0, 0.8), (1e-2, -2.0, 0.1), (3e-3, 1.5, 2.0), (1e-4, -4.0, 1.5)])
 @pytest.mark.parametrize("cut", [None, 0.5])
-def test_an_intercept_is_freed_of_its_ridge(ridge: float, middle: float, spread: float, cut: float | None) -> None:
-    """Scores by a normal law, in quadrature: chances at the freed score leave the slope that the ridge balances."""
+def test_a_shift_undoes_a_ridge(ridge: float, middle: float, spread: float, cut: float | None) -> None:
+    """Scores by a normal law, in quadrature: chances at the shifted score leave the slope that the ridge balances."""
     loss = Logistic(feature_norm=1.0) if cut is None else TruncatedLogistic(feature_norm=1.0, cut=cut)
-    facts = PublicFacts(records=1000, columns=16, loss=loss)
-    weights = np.r_[np.full(16, spread), middle / CONSTANT][:, None]
-    freed = freed_intercept(weights, facts, ridge)
-    np.testing.assert_array_equal(freed[:-1], weights[:-1])
-    shift = CONSTANT * float(freed[-1, 0] - weights[-1, 0])
-    scores = middle + spread * np.linspace(-8.0, 8.0, 20_001)
-    density = np.exp(-0.5 * np.linspace(-8.0, 8.0, 20_001) ** 2)
+    shift, places = ridge_shift(middle, spread, ridge, cut or 1.0), np.linspace(-8.0, 8.0, 20_001)
+    scores, density = middle + spread * places, np.exp(-0.5 * places**2)
 
     def left(by: float) -> float:
         law = special.expit(log_odds(scores + by, cut or 1.0))
         rates = [loss.slopes(scores[:, None], np.full(20_001, own))[:, 0] for own in (0.0, 1.0)]
-        return float(density @ ((1.0 - law) * rates[0] + law * rates[1]) / density.sum()) + ridge * middle / CONSTANT**2
+        return float(density @ ((1.0 - law) * rates[0] + law * rates[1]) / density.sum()) + ridge * middle
 
     assert shift * middle > 0.0
-    assert abs(left(shift)) < 0.02 * abs(ridge * middle) / CONSTANT**2
+    assert abs(left(shift)) < 0.02 * ridge * abs(middle)
     assert left(0.95 * shift) * middle > 0.0 > left(1.05 * shift) * middle
-
-
-def test_nothing_is_freed_where_no_ridge_pulls_on_an_intercept() -> None:
-    weights = np.array([[1.0], [-5.0]])
-    for facts, ridge in (
-        (PublicFacts(records=100, columns=1, loss=Logistic(feature_norm=1.0)), 0.0),
-        (PublicFacts(records=100, columns=2, loss=Logistic(feature_norm=1.0), intercept=False), 0.1),
-        (PublicFacts(records=100, columns=1, loss=SmoothedHinge(feature_norm=1.0, width=0.5)), 0.1),
-    ):
-        assert freed_intercept(weights, facts, ridge) is weights
-    far = freed_intercept(weights, PublicFacts(records=100, columns=1, loss=Logistic(feature_norm=1.0)), 10.0)
-    assert far[-1, 0] == pytest.approx(-5.0 - 2.0 / CONSTANT)  # the most
+    assert ridge_shift(middle, spread, 0.0, cut or 1.0) == 0.0
+    assert ridge_shift(middle, spread, 100.0, cut or 1.0) == math.copysign(2.0, middle)

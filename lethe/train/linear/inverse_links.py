@@ -8,12 +8,16 @@ Proofs: docs/theory.md.
 
 With $c < \frac12$ two classes have $\pi = \frac12$ for all $c \le q \le 1 - c$: there, and half as far beyond, log-odds are taken on a
 straight line through 0, which keeps their order; on generated data it was nearer to the truth too.
+
+A ridge $\kappa$ draws an intercept b towards 0. Of a minimiser the mean of $l'$ is then $-\kappa b$, in units in which its feature is 1,
+and the chances are those under a shift d of scores that would leave that slope: $\mathbb E[(1 - \pi)l'(s, 0) + \pi l'(s, 1)] = -\kappa b$
+with $\pi = \pi(s + d)$. The law of s is a guess: normal about b.
 """
 
 import math
 
 import numpy as np
-from scipy import special
+from scipy import optimize, special
 
 from lethe.calculus.domains import FloatArray
 from lethe.errors import LetheError
@@ -22,6 +26,9 @@ from lethe.run.losses.logistic import Logistic, TruncatedLogistic
 from lethe.run.losses.softmax import Softmax, TruncatedSoftmax
 
 _STRAIGHT = 1.5  # times the scores between which the chances of two classes are equal
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
+_SHARES = _WEIGHTS / _WEIGHTS.sum()
+_MOST = 2.0  # that scores are shifted by
 _LEAST = 1e-100  # rate of the chain: of a class that is as good as impossible
 _FARTHEST = 200.0  # of a score from the largest
 _AT_ONCE = 1 << 20  # numbers
@@ -35,6 +42,27 @@ def log_odds(scores: FloatArray, cut: FloatArray | float) -> FloatArray:
     exact = np.minimum(special.log_expit(size), log_cut) - np.minimum(special.log_expit(-size), log_cut)
     share = np.where(edge > 0.0, scores / np.where(size > 0.0, size, 1.0), np.sign(scores))
     return np.asarray(exact * share)
+
+
+def ridge_shift(middle: float, spread: float, ridge: float, cut: float) -> float:
+    r"""d, of two classes: what is to be added to scores about N(middle, spread^2) that a ridge has drawn to 0, at most 2 in size.
+
+    Args:
+        middle: b.
+        spread: $\ge 0$.
+        ridge: $\kappa \ge 0$, on the intercept of a constant feature 1.
+        cut: c.
+    """
+    scores, away = middle + spread * _NODES, math.copysign(_MOST, middle)
+    up, down = np.minimum(special.expit(scores), cut), np.minimum(special.expit(-scores), cut)
+
+    def outward(shift: float) -> float:
+        chances = special.expit(log_odds(scores + shift, cut))
+        return float(_SHARES @ ((1.0 - chances) * up - chances * down) + ridge * middle) * away
+
+    if outward(0.0) <= 0.0:  # no ridge; or log-odds on the line, which outweigh it
+        return 0.0
+    return away if outward(away) >= 0.0 else float(optimize.brentq(outward, 0.0, away))
 
 
 def class_log_odds(loss: LinearLoss, scores: FloatArray, bounds: FloatArray | None = None) -> FloatArray:
