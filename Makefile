@@ -110,6 +110,12 @@ lowest:
 	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct -e ".[dp-accounting]" "pytest>=8.2" "hypothesis>=6.100" "mpmath>=1.3"
 	build/lowest/bin/python -m pytest -q -p no:cacheprovider tests/unit/calculus tests/unit/run tests/unit/documents
 
+# Adapters by the version of peft from which on weights under Opacus did not move (its issue 820).
+.PHONY: old-peft
+old-peft: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --target build/peft-0.14 peft==0.14.0
+	PYTHONPATH=build/peft-0.14 $(WORKERS) $(BIN)/python -m pytest --hypothesis-profile=night -n auto tests/train/zoo/test_adapters.py
+
 # One set-up for all targets; the stamp is renewed when the project's needs change.
 $(STAMP): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)

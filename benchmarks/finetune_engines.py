@@ -91,9 +91,9 @@ def by_lethe(name: str, where: Where, **options: Any) -> Step:
         with where.autocast():
             return loss(model(batch[0]), batch[1])
 
-    engine = PrivacyEngine(model, _optimizer(model), losses, (inputs, targets), run, options=TrainOptions(**options))
-    optimizer, loader = _optimizer(model), engine.batches()
-    batches: Iterator[tuple[Tensor, Tensor]] = iter(loader)
+    optimizer = _optimizer(model)
+    engine = PrivacyEngine(model, optimizer, losses, (inputs, targets), run, options=TrainOptions(**options))
+    batches: Iterator[tuple[Tensor, Tensor]] = iter(engine.batches())
 
     def step() -> None:
         engine.backward(next(batches))

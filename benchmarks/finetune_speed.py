@@ -13,7 +13,7 @@ work on the machine meets all alike. First: the first step over the median one (
 a first step does once. Memory: each engine in a process of its own, every allocation counted, see allocated.py; the peak of a step after
 the first four, over plain training's, and that of the first four, in which Lethe's self-check looks at batches. On a GPU: the most that
 PyTorch's allocator gave, all engines in this process, one after the other. Opacus is measured where it is installed, as the model is and,
-where it refuses that, on an easier one (`Ease`). transformers and peft are needed.
+where it refuses that, on an easier one (`Ease`). transformers and peft are needed; without bitsandbytes QLoRA is left out.
 """
 
 from __future__ import annotations
@@ -174,6 +174,8 @@ def main() -> int:
         return 0
     models = [name for name in MODELS if asked.of and asked.of in name] or asked.models.split(",")
     engines = ["plain", *(name for name in asked.engines.split(",") if name != "plain")]
+    if importlib.util.find_spec("bitsandbytes") is None:
+        models = [name for name in models if "QLoRA" not in name and "8 bits" not in name]
     unknown = [name for name in (*models, *engines) if name not in (*MODELS, *ENGINES)]
     if unknown or asked.rounds < 1 or (asked.records is not None and asked.records < 1):
         known = f"models {', '.join(MODELS)}; engines {', '.join(ENGINES)}; rounds and records of 1 or more"

@@ -11,7 +11,7 @@ LetheError
 
 A warning says what was done all the same. LetheWarning (a UserWarning) is the root of them: LargeDeltaWarning, of a delta above
 1/(10 records); CallbackWarning, of a logger that failed while training went on; RecordByRecordWarning, of a training that computes one
-record at a time.
+record at a time; UnusedParameterWarning, of a parameter that gets noise to no use.
 """
 
 
@@ -72,6 +72,10 @@ class CallbackWarning(LetheWarning):
 
 class RecordByRecordWarning(LetheWarning):
     """The records of a batch cannot be told apart in a model, which is trained record by record: as exact, and slower."""
+
+
+class UnusedParameterWarning(LetheWarning):
+    """A trained parameter gets noise that is paid for, to no use: no loss depends on it, no step moves it, or no adapter's file has it."""
 
 
 class BatchShapeWarning(LetheWarning):

@@ -94,7 +94,6 @@ def without_chance(model: nn.Module) -> nn.Module:
 
 
 VMAP, ALONE = "vmap", "alone"
-PICKED = "each expert picks its tokens"
 
 
 def told(members: dict[str, Member], how: str, why: dict[str, str], refusal: str = "") -> None:

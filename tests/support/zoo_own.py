@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import weight_norm
 from torch.utils.checkpoint import checkpoint
-from zoo_member import ALONE, PICKED, Batch, Member, classes, classified, numbers, tokens
+from zoo_member import ALONE, Batch, Member, classes, classified, numbers, tokens
 
 
 class Block(nn.Module):
@@ -240,7 +240,9 @@ OWN: dict[str, Member] = {
         lambda: {"input": tokens(7), "targets": classes()},
     ),
     "convolutions with weight_norm": own(normed, lambda: {"input": numbers(4, 8), "targets": classes()}),
-    "mixture of experts": own(Experts, words, losses=lambda output, targets: classified(output[0], targets), how=ALONE, why=PICKED),
+    "mixture of experts": own(
+        Experts, words, losses=lambda output, targets: classified(output[0], targets), how=ALONE, why="each expert picks its tokens"
+    ),
     "mixture of experts, balanced": own(
         Experts,
         words,

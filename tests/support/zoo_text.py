@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from zoo_member import (
     ALONE,
-    PICKED,
     VMAP,
     Batch,
     Member,
@@ -100,6 +99,8 @@ def answered(output: Any, targets: Tensor) -> Tensor:
 
 GROUPED: dict[str, Any] = {"num_key_value_heads": 1, "head_dim": 8}
 EXPERTS: dict[str, Any] = {**GROUPED, "num_experts_per_tok": 2, "output_router_logits": False, "experts_implementation": "eager"}
+RANKS = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8, "moe_intermediate_size": 12}
+LATENT = {**EXPERTS, **RANKS, "num_key_value_heads": 2, "head_dim": 4, "n_routed_experts": 4, "n_group": 2, "topk_group": 1}
 HALVES: dict[str, Any] = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
 BART: dict[str, Any] = {"d_model": 16, **HALVES, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "decoder_start_token_id": 1}
 T5: dict[str, Any] = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 1}
@@ -138,6 +139,8 @@ TEXT: dict[str, Member] = {
     "Qwen 2 MoE": causal("Qwen2MoeForCausalLM", **EXPERTS, num_experts=4, moe_intermediate_size=12, shared_expert_intermediate_size=12),
     "Qwen 3 MoE": causal("Qwen3MoeForCausalLM", **EXPERTS, num_experts=4, moe_intermediate_size=12),
     "OLMoE": causal("OlmoeForCausalLM", num_experts=4, num_experts_per_tok=2, experts_implementation="eager"),
+    "GPT-OSS": causal("GptOssForCausalLM", **EXPERTS, num_local_experts=4, sliding_window=4),
+    "DeepSeek V3": causal("DeepseekV3ForCausalLM", **LATENT, first_k_dense_replace=1),
     "Mamba": causal("MambaForCausalLM", **STATE_SPACE),
     "Mamba 2": causal("Mamba2ForCausalLM", state_size=4, conv_kernel=3, expand=2, num_heads=4, head_dim=8, n_groups=1, chunk_size=4),
     "RWKV": causal("RwkvForCausalLM", attention_hidden_size=16, context_length=16),
@@ -186,7 +189,6 @@ TEXT: dict[str, Member] = {
     "Marian": translator("MarianMTModel", **BART),
 }
 
-told(TEXT, ALONE, dict.fromkeys(("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "OLMoE"), PICKED))
 told(
     TEXT,
     ALONE,
@@ -227,25 +229,31 @@ def adapter_batch() -> Batch:
 
 QUERY = ["q_proj", "v_proj"]
 
+# Of a Llama: the name of peft's class, and its options.
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "LoRA": ("LoraConfig", {"r": 2, "target_modules": QUERY}),
+    "LoRA on an embedding": ("LoraConfig", {"r": 2, "target_modules": ["embed_tokens", "q_proj"]}),
+    "DoRA": ("LoraConfig", {"r": 2, "target_modules": QUERY, "use_dora": True}),
+    "AdaLoRA": ("AdaLoraConfig", {"init_r": 3, "target_r": 2, "target_modules": QUERY, "total_step": 10}),
+    "IA3": ("IA3Config", {"target_modules": ["k_proj", "v_proj", "down_proj"], "feedforward_modules": ["down_proj"]}),
+    "VeRA": ("VeraConfig", {"r": 2, "target_modules": ["q_proj"]}),
+    "LoHa": ("LoHaConfig", {"r": 2, "target_modules": QUERY}),
+    "LoKr": ("LoKrConfig", {"r": 2, "target_modules": QUERY}),
+    "OFT": ("OFTConfig", {"r": 0, "oft_block_size": 4, "target_modules": QUERY}),
+    "BOFT": ("BOFTConfig", {"boft_block_size": 4, "target_modules": ["q_proj"]}),
+    "HRA": ("HRAConfig", {"r": 2, "target_modules": QUERY}),
+    "VB-LoRA": ("VBLoRAConfig", {"r": 2, "num_vectors": 4, "vector_length": 4, "topk": 2, "target_modules": ["q_proj"]}),
+    "LN tuning": ("LNTuningConfig", {"target_modules": ["input_layernorm", "post_attention_layernorm"]}),
+    "prefix tuning": ("PrefixTuningConfig", {"num_virtual_tokens": 3}),
+    "prefix tuning, projected": ("PrefixTuningConfig", {"num_virtual_tokens": 3, "prefix_projection": True, "encoder_hidden_size": 6}),
+    "prompt tuning": ("PromptTuningConfig", {"num_virtual_tokens": 3}),
+    "P-tuning": ("PromptEncoderConfig", {"num_virtual_tokens": 3, "encoder_hidden_size": 6}),
+}
+
 ADAPTERS: dict[str, Member] = {
-    "LoRA": adapted("LoraConfig", r=2, target_modules=QUERY),
+    "LoRA": adapted("LoraConfig", **CONFIGS["LoRA"][1]),
     "LoRA on GPT-2": adapted("LoraConfig", base="GPT2LMHeadModel", r=2, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True),
-    "LoRA on an embedding": adapted("LoraConfig", r=2, target_modules=["embed_tokens", "q_proj"]),
-    "DoRA": adapted("LoraConfig", r=2, target_modules=QUERY, use_dora=True),
-    "AdaLoRA": adapted("AdaLoraConfig", init_r=3, target_r=2, target_modules=QUERY, total_step=10),
-    "IA3": adapted("IA3Config", target_modules=["k_proj", "v_proj", "down_proj"], feedforward_modules=["down_proj"]),
-    "VeRA": adapted("VeraConfig", r=2, target_modules=["q_proj"]),
-    "LoHa": adapted("LoHaConfig", r=2, target_modules=QUERY),
-    "LoKr": adapted("LoKrConfig", r=2, target_modules=QUERY),
-    "OFT": adapted("OFTConfig", r=0, oft_block_size=4, target_modules=QUERY),
-    "BOFT": adapted("BOFTConfig", boft_block_size=4, target_modules=["q_proj"]),
-    "HRA": adapted("HRAConfig", r=2, target_modules=QUERY),
-    "VB-LoRA": adapted("VBLoRAConfig", r=2, num_vectors=4, vector_length=4, topk=2, target_modules=["q_proj"]),
-    "LN tuning": adapted("LNTuningConfig", target_modules=["input_layernorm", "post_attention_layernorm"]),
-    "prefix tuning": adapted("PrefixTuningConfig", num_virtual_tokens=3),
-    "prefix tuning, projected": adapted("PrefixTuningConfig", num_virtual_tokens=3, prefix_projection=True, encoder_hidden_size=6),
-    "prompt tuning": adapted("PromptTuningConfig", num_virtual_tokens=3),
-    "P-tuning": adapted("PromptEncoderConfig", num_virtual_tokens=3, encoder_hidden_size=6),
+    **{name: adapted(kind, **options) for name, (kind, options) in CONFIGS.items()},
 }
 
 told(ADAPTERS, ALONE, {"LoHa": "weights are put together by a function of its own, outside of the layer that uses them"})

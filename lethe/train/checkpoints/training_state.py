@@ -13,6 +13,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import METHODS
 from lethe.train.clip.kept_state import digests
+from lethe.train.clip.rules.registry import quantised, settle
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import contents, is_shard, local, whole
 from lethe.train.data.batches import BatchStream
@@ -100,6 +101,7 @@ class Training:
         lies in shards has no contents.
         """
         self.held.refuse_changes("before they were saved")
+        settle(quantised(self.clipper.model))
         now = digests(self.clipper.model)
         moved = {name: tensor.detach() for name, tensor in self._untrained().items() if now.get(name) != self._begun.get(name)}
         if shards := [name for name, tensor in moved.items() if is_shard(tensor)]:

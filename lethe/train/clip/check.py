@@ -20,9 +20,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from lethe.errors import HypothesisError, InputError
-from lethe.train.clip.isolated import Losses, MeanLoss, gradient_of, records_of, rows_of
+from lethe.train.clip.isolated import MeanLoss, gradient_of, records_of, rows_of
 from lethe.train.clip.kept_state import Attributes, digests
 from lethe.train.clip.parts.part import ParameterGradients
+from lethe.train.clip.record_gradients import RecordGradients
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
 
 _DROPOUTS = {
@@ -148,14 +149,14 @@ class Look:
     def __init__(
         self,
         model: nn.Module,
-        losses: Losses,
-        names: Mapping[nn.Parameter, str],
+        gradients: RecordGradients,
         batch: Any,
         usable: Sequence[int],
         collated: Mapping[int, Any],
         attributes: Attributes,
     ) -> None:
-        self._model, self._losses, self._names, self._attributes = model, losses, names, attributes
+        self._model, self._losses, self._names, self._reached = model, gradients.losses, gradients.names, gradients.reached
+        self._attributes = attributes
         self._written = digests(model)
         few = sample([*collated] or usable, _FEW)
         self._records = {record: collated.get(record, rows_of(batch, [record])) for record in few}
@@ -167,7 +168,7 @@ class Look:
 
     def _alone(self, rows: Any, *, own: bool = False) -> tuple[Gradient, Tensor]:
         copied = rows_of(rows, [0])  # the function may write into what it is given
-        return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied, own=own))
+        return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied, reached=self._reached, own=own))
 
     def same_draws(self, records: int, computed: Callable[[], Any], *, side_by_side: bool = False) -> Any:
         """What is computed where each record is given the draws of one."""

@@ -94,6 +94,7 @@ class Clipper:
         isolation: as given.
         ways: the names of the ways that were taken so far.
         checked: whether a batch was compared.
+        reached: the parameters that some record's loss was made of so far.
 
     Raises:
         InputError: an argument is none of these, or the model mixes records by what its modules are (`refuse_model`).
@@ -135,6 +136,7 @@ class Clipper:
         self._schedule = _Schedule()
         self._attributes: Attributes | None = None
         self._gradients = RecordGradients(model, losses, gradient_memory)
+        self.reached = self._gradients.reached
         self._refuse_ungrouped()
 
     @property
@@ -263,7 +265,7 @@ class Clipper:
         if not usable:
             return None
         try:
-            return Look(self.model, self._gradients.losses, self._gradients.names, batch, usable, collated, self._attributes)
+            return Look(self.model, self._gradients, batch, usable, collated, self._attributes)
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             if isinstance(error, LetheError | torch.OutOfMemoryError):
                 raise

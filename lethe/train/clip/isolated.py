@@ -107,21 +107,26 @@ def swapped(modules: Iterable[nn.Module], tensors: Mapping[nn.Parameter, Tensor]
 
 
 def gradient_of(
-    losses: Losses, trained: Sequence[nn.Parameter], record: Any, *, own: bool = False
+    losses: Losses, trained: Sequence[nn.Parameter], record: Any, *, reached: set[nn.Parameter], own: bool = False
 ) -> tuple[dict[nn.Parameter, Tensor], Tensor]:
     """The gradient of the sum of the losses of a batch, such as of one record, and the losses.
 
     By `backward`: what a layer computes in a backward pass of its own, as reversible ones do, escapes `torch.autograd.grad`. With `own`,
-    losses that are made of parameters of other modules are refused, by an InputError.
+    losses that are made of parameters of other modules are refused, by an InputError. Those that the losses are made of go to `reached`.
     """
     before = [parameter.grad for parameter in trained]
     for parameter in trained:
         parameter.grad = None
     try:
         values = cast(Tensor, losses(record))
+        if not values.requires_grad:
+            source = "an adapter that is merged or switched off, torch.no_grad(), a detached output, or another model's"
+            remedy = "compute the loss of the model that is trained, with its adapter active (model.unmerge_adapter())."
+            raise InputError("losses: they depend on no trained parameter, so nothing would be learnt.", source=source, remedy=remedy)
         if own:
             _refuse_other_parameters(values, trained)
         values.sum().backward()
+        reached.update(parameter for parameter in trained if parameter.grad is not None)
         found = {parameter: _dense(parameter) for parameter in trained}
         return found, values.detach()
     finally:

@@ -1,7 +1,7 @@
 """What a forward pass leaves behind: in parameters and buffers, and in the modules' Python attributes."""
 
 import copy
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,12 @@ _DEEP = 6
 
 def digests(model: nn.Module) -> dict[str, int]:
     """A number for each parameter and buffer that changes when a bit does."""
-    named = {name: tensor for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.numel() and not tensor.is_meta}
+    return digests_of(dict((*model.named_parameters(), *model.named_buffers())))
+
+
+def digests_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """The same of some tensors, of those that hold numbers here."""
+    named = {name: tensor for name, tensor in tensors.items() if not tensor.is_meta and local(tensor.detach()).numel()}
     sums = [_bits(local(tensor.detach())).sum(dtype=torch.int64).cpu() for tensor in named.values()]
     return dict(zip(named, torch.stack(sums).tolist() if sums else [], strict=True))
 

@@ -12,7 +12,7 @@ from lethe.train.clip.fast import LAYOUTS, Choices, Gradients, Recording
 from lethe.train.clip.isolated import Losses, MeanLoss, by_vmap, gradient_of, records_of, rows_of
 from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import MaterialisedGradients
-from lethe.train.clip.rules.registry import Layer, layers_of, refuse_model
+from lethe.train.clip.rules.registry import Layer, layers_of, quantised, refuse_model, settle
 from lethe.train.clip.shared import Shared
 from lethe.train.clip.sums import Arriving
 from lethe.train.core.comparison import coarser
@@ -47,6 +47,7 @@ class RecordGradients:
         state: which parameters are trained, and which modules are in training mode.
         precision: the coarsest type of number that layers have computed in.
         ambiguous: whether another layout of the fast way would have made a difference to the last batch.
+        reached: the parameters that the losses were seen to depend on, be it with a gradient of 0.
         uneven: whether its loss was one number, of records that have unequally many items.
         choices: of the last batch that went the fast way, see `fast.Choices`.
         known: the choices of batches that were checked.
@@ -56,15 +57,18 @@ class RecordGradients:
         self._model, self._losses, self._gradient_memory = model, losses, gradient_memory
         self._modules: list[nn.Module] = []
         self._layers: list[Layer] = []
+        self._quantised = quantised(model)
         self.names: dict[nn.Parameter, str] = {}
         self.state: tuple[object, ...] = ()
         self.precision, self.ambiguous, self.uneven = torch.float64, True, False
         self.choices: Choices = {}
         self.known: Choices = {}
+        self.reached: set[nn.Parameter] = set()
         self.survey()
 
     def survey(self) -> bool:
         """Look at the model anew where other parameters are trained, or other modules are in training mode; whether that was so."""
+        settle(self._quantised)
         if self.state == self._told():
             return False
         refuse_model(self._model)
@@ -127,6 +131,7 @@ class RecordGradients:
                     parts = recording.gradients(total)
         finally:
             self.ambiguous, self.choices = recording.ambiguous, recording.choices
+        self.reached.update(parts if arriving is None else arriving.sums)
         if recording.precision != torch.float64:
             self.precision = coarser(self.precision, recording.precision)
         return parts, MeanLoss(losses.value.detach(), losses.counts) if isinstance(losses, MeanLoss) else losses.detach()
@@ -140,6 +145,7 @@ class RecordGradients:
             for units in _chunks(groups, size):
                 rows = [row for unit in units for row in unit]
                 parts, values = by_vmap(self._model, self.losses, trained, rows_of(batch, rows))
+                self.reached.update(() if self.reached else trained)  # it gives 0 of what was not reached, too
                 values = values.detach()
                 means: Gradients = {parameter: MaterialisedGradients(_means(part.rows(), units)) for parameter, part in parts.items()}
                 yield rows, means, (_means(values, units), values)
@@ -147,7 +153,7 @@ class RecordGradients:
         for unit in groups:
             summed, values = None, []
             for row in unit:
-                gradient, value = gradient_of(self.losses, trained, rows_of(batch, slice(row, row + 1)))
+                gradient, value = gradient_of(self.losses, trained, rows_of(batch, slice(row, row + 1)), reached=self.reached)
                 values.append(value)
                 summed = gradient if summed is None else {p: tensor.add_(gradient[p]) for p, tensor in summed.items()}
             assert summed is not None

@@ -1,6 +1,8 @@
 """What a training states for its certificate: what it enforced, what is declared and nobody checked, and the digests of the weights."""
 
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -80,8 +82,23 @@ def network_record(
     `averaged`: a state dict with an average of the iterates, released beside the model.
     """
     enforced = ((_ALONE,) if isolation == "enforced" else ()) + _of_every_run(run, _OF_NETWORKS)
-    states = {"model": model.state_dict()} if averaged is None else {"model": model.state_dict(), "moving average": averaged}
+    adapters = {f"adapter {name}": state for name, state in adapter_states(model).items()}
+    states = {"model": model.state_dict(), **adapters} | ({} if averaged is None else {"moving average": averaged})
     return TrainingRecord(run=run, by=findings.TRAIN, enforced=enforced, declared=declared, released=released_states(states))
+
+
+def adapter_states(model: nn.Module) -> dict[str, Mapping[str, Tensor]]:
+    """Of a model that peft adapted what `save_pretrained` writes of each adapter, by the adapter's name: the file that is published."""
+    found: dict[str, Mapping[str, Tensor]] = {}
+    configs: Any = getattr(model, "peft_config", None)
+    for name, config in configs.items() if isinstance(configs, dict) else ():
+        from peft import get_peft_model_state_dict
+
+        # As by default, but that peft would ask the Hub whether the table of words has grown.
+        adapted = not {"embed_tokens", "lm_head"}.isdisjoint(getattr(config, "target_modules", None) or ())
+        with suppress(AttributeError, KeyError, ValueError), warnings.catch_warnings(action="ignore"):  # no training is lost for that
+            found[name] = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers="auto" if adapted else False)
+    return found
 
 
 def linear_record(

@@ -85,6 +85,7 @@ class LoopState:
         return self._counted.clone()  # written into, it would tell how many records are not there
 
     def _stepped(self) -> None:
+        self._trainer.first.after()
         if self._average is not None:
             self._average.add()
         if self._told.live:

@@ -1,17 +1,22 @@
 """Warnings about a training, while there is time and at its end, and what is said of how its records were kept apart."""
 
 import warnings
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import nn
 
-from lethe.errors import BatchShapeWarning
+from lethe.errors import BatchShapeWarning, UnusedParameterWarning
 from lethe.run.participation import BatchSizes
 from lethe.run.run import Run
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.full_precision import tf32_in_convolutions, tf32_in_products
+from lethe.train.clip.kept_state import digests_of
 from lethe.train.core.comparison import coarser
+from lethe.train.core.tensors import local
+from lethe.train.core.training_records import adapter_states
 from lethe.train.data.batches import BatchStream
 
 _UNSAID = "This message, unlike the model, is covered by no certificate."
@@ -60,6 +65,56 @@ def warn_where_nothing_contributes(clipper: Clipper, when: str) -> None:
         why = "every gradient was 0"
         look = "Look for labels that are all masked (-100), and for a loss that does not reach what is trained."
     warnings.warn(f"private: no record contributed to any {when}, since {why}: the model learns nothing. {look} {_UNSAID}", stacklevel=4)
+
+
+# The step of a training at which is looked whether anything contributes, while there is time, and up to which whether all parameters move.
+EARLY = 10
+
+
+class FirstSteps:
+    """Says, at the first step that shows it, which trained parameters no record's loss is made of, which the optimiser leaves as they were,
+    and which peft would not save: all of them get noise that is paid for. A gradient of 0 is none of these, such as that of LoRA's A while
+    B is 0. `optimizer` None: the steps are the plain ones, which leave nothing out.
+    """
+
+    def __init__(self, clipper: Clipper, named: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None) -> None:
+        self._clipper, self._named, self._groups = clipper, named, [] if optimizer is None else optimizer.param_groups
+        self._before: dict[str, int] = {}
+        self._looks, self._reached = EARLY if optimizer is not None else 0, False
+
+    def before(self) -> None:
+        """A step's noise is about to be drawn. What has a learning rate of 0, with which schedules begin, is looked at later."""
+        if self._looks:
+            resting = {parameter for group in self._groups if not group.get("lr", 1.0) for parameter in group["params"]}
+            self._before = digests_of({name: parameter for name, parameter in self._named.items() if parameter not in resting})
+            self._looks = self._looks - 1 if resting else 0
+
+    def noised(self, noise_std: float) -> None:
+        """A step's noise was drawn."""
+        if not self._reached and self._clipper.measured is not None:
+            self._reached, model = True, self._clipper.model
+            unused = [name for name, one in self._named.items() if one.requires_grad and one not in self._clipper.reached]
+            self._say(unused, "no record's loss depends on it", "freeze it, or use it: by an adapter that is active and not merged")
+            if saved := {local(tensor).data_ptr() for state in adapter_states(model).values() for tensor in state.values()}:
+                prompts: Any = model  # of which the file holds what a network makes of them
+                lost = [name for name, parameter in self._named.items() if local(parameter).data_ptr() not in saved]
+                lost = [] if any(config.is_prompt_learning for config in prompts.peft_config.values()) else lost
+                self._say(lost, "save_pretrained() leaves it out", "freeze it, name it in modules_to_save, or save the state_dict()")
+        if noise_std == 0:  # then a gradient of 0 moves nothing
+            self._before = {}
+
+    def after(self) -> None:
+        """The optimiser's step was taken."""
+        if self._before:
+            now, before, self._before = digests_of(self._named), self._before, {}
+            still = [name for name, digest in before.items() if now[name] == digest and self._named[name].requires_grad]
+            self._say(still, "the step left it as it was", "look at its learning rate and group, and at hooks that put old values back")
+
+    def _say(self, names: Sequence[str], what: str, remedy: str) -> None:
+        if names:
+            many = f" (and {len(names) - 1} more of {len(self._named)})" if len(names) > 1 else ""
+            said = f"private: {names[0]}{many} gets noise, which is paid for, to no use: {what}. Do: {remedy}. {_UNSAID}"
+            warnings.warn(said, UnusedParameterWarning, stacklevel=4)
 
 
 def said_of(clipper: Clipper) -> str:

@@ -33,7 +33,7 @@ from lethe.train.network.noise.training_noise import sources_of
 from lethe.train.network.optimizers import SCHEDULER, catch_up, scheduler_of
 from lethe.train.network.plan import clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.post_processing import AVERAGE, PUBLIC, VALIDATION, MovingAverage, Validation
-from lethe.train.network.report import said_of, warn_of_shapes, warn_where_nothing_contributes
+from lethe.train.network.report import EARLY, FirstSteps, said_of, warn_of_shapes, warn_where_nothing_contributes
 from lethe.train.network.steps import DESCENT, Descent
 from lethe.train.options import TrainOptions
 from lethe.train.planning import TrainingPlan
@@ -42,8 +42,6 @@ Module = TypeVar("Module", bound=nn.Module)
 
 # Of several processes all need the same.
 _COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "isolation", "records_per_user", "views", "ema")
-# The step of a training at which is looked whether anything contributes, while there is time.
-_EARLY = 10
 
 
 class Trainer:
@@ -93,6 +91,7 @@ class Trainer:
         self._may_freeze = own_loop and self.asked.noise is None
         if own_loop or optimizer is not None:
             refuse_optimizer(optimizer, run, named, model)
+        self.first = FirstSteps(self.clipper, named, None if options.proximal_groups else optimizer)
         self.average = None if options.ema is None else MovingAverage(options.ema, named, run)
         if options.proximal_groups is not None:
             refuse_groups(options.proximal_groups, run)
@@ -181,6 +180,7 @@ class Trainer:
             sums = self.placement.add_up(sums)
         elif sums.keys() != self._trained and not (self._may_freeze and sums and sums.keys() < self._trained):
             raise changed_parameters()
+        self.first.before()
         if self.kept.active:
             self.kept.before_noise(batch.step)
         return sums
@@ -189,10 +189,11 @@ class Trainer:
         """Record the step that a batch is the last of, with its noise in parameter units; say, while there is time, what rounding tells,
         and that nothing contributes."""
         self.recorder.note(step_size=float(self._step_sizes[batch.step - 1]), noise_std=noise_std, batch=batch.whole)
+        self.first.noised(noise_std)
         taken = batch.step - self.done
         if taken == 1:
             warn_of_shapes(self.clipper, self.run, self.device, self.stream)
-        if taken == _EARLY:
+        if taken == EARLY:
             warn_where_nothing_contributes(self.clipper, f"of the first {taken} steps")
 
     def diagnosed(self, steps: int) -> Diagnostics:
@@ -227,6 +228,7 @@ class Trainer:
             if self.average is not None:
                 self.average.add()
             self.note(batch, noise_std)
+            self.first.after()
             if scheduler is not None:
                 scheduler.step()
             if validation is not None and begun % self.steps_per_epoch == 0:

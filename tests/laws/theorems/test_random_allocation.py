@@ -86,6 +86,42 @@ def test_it_is_never_below_the_exact_law_and_within_1_percent_of_its_epsilon(rel
         assert RandomAllocationTheorem().bound(run.replace(neighbours="add_or_remove")).guarantee.delta(epsilon) == found
 
 
+def losses(mus: Array, passes: int, relation: str, towards: bool, count: int, generator: np.random.Generator) -> Array:
+    """Privacy losses of independent runs, drawn from the law whose divergence it is: log P/Q under P, or log Q/P under Q."""
+    total = np.zeros(count)
+    for _ in range(passes):
+        noise, own = generator.standard_normal((count, mus.size)), generator.integers(mus.size, size=count)
+        means = np.zeros((count, mus.size))
+        if towards or relation == "replace_one":
+            means[np.arange(count), own] = (1.0 if towards else -1.0) * mus[own]
+        seen = (noise + means) * mus
+
+        def likelihood(sign: float, seen: Array = seen) -> Array:
+            """To N(0, I), shape (count,)."""
+            return special.logsumexp(sign * seen - 0.5 * mus**2, axis=1) - math.log(mus.size)
+
+        other = likelihood(-1.0) if relation == "replace_one" else 0.0
+        total += (likelihood(1.0) - other) * (1.0 if towards else -1.0)
+    return total
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+@pytest.mark.parametrize(("bins", "passes", "noise"), [(5, 3, 0.8), (20, 3, 0.7), (20, 20, 2.0), (50, 5, 0.6), (100, 2, 0.5), (8, 30, 3.0)])
+def test_monte_carlo_at_more_bins_is_not_above(bins: int, passes: int, noise: float, relation: str) -> None:
+    """Near delta .01, five standard errors allowed, in both directions; the larger is within 15 % of the bound on delta."""
+    slope = 1.0 + 0.2 * (np.arange(bins) % 2)
+    run = a_run(bins, (noise * np.tile(slope, passes)).tolist(), steps=bins * passes, neighbours=relation)
+    guarantee = RandomAllocationTheorem().bound(run).guarantee
+    epsilon, reached = guarantee.epsilon(0.01), list[float]()
+    for towards in (True, False):
+        drawn = losses(1.0 / (noise * slope), passes, relation, towards, 20_000, np.random.default_rng(3))
+        failures = -np.expm1(np.minimum(epsilon - drawn, 0.0))
+        reached.append(float(failures.mean()))
+        assert reached[-1] - 5.0 * failures.std() / math.sqrt(drawn.size) <= guarantee.delta(epsilon)
+    assert max(reached) > 0.85 * guarantee.delta(epsilon)
+
+
 def test_passes_with_the_same_costs_are_counted_together() -> None:
     guarantee = RandomAllocationTheorem().bound(a_run(3, [1.0, 2.0, 4.0, 4.0, 1.0, 2.0, 1.0], steps=7)).guarantee
     pair = BallsInBinsGaussian(mus=(0.25, 0.5, 1.0), counts=(1, 1, 1), relation="zero_out")

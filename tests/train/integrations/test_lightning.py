@@ -161,8 +161,10 @@ def test_a_training_that_ends_early_is_certified_for_the_whole_plan() -> None:
 
 def test_everything_is_as_it_was_afterwards() -> None:
     module, callback = Classifier("mean"), private()
-    with pytest.warns(RecordByRecordWarning):
-        made = fitted(module, callback)
+    made = fitted(module, callback)
+    assert callback.engine is not None
+    assert callback.engine.diagnostics is not None
+    assert callback.engine.diagnostics.gradients == "fast"
     assert not {"training_step", "backward", "log", "log_dict", "configure_gradient_clipping"} & set(vars(module))
     optimizer = made.optimizers[0]
     before = flat(module)
@@ -171,6 +173,21 @@ def test_everything_is_as_it_was_afterwards() -> None:
     assert not torch.equal(before, flat(module))
     with pytest.raises(InputError, match="this one has trained"):
         fitted(Classifier(), callback)
+
+
+class Weighted(Classifier):
+    """A mean with weights of classes, which is divided by those of the whole batch."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1], weight=torch.tensor([1.0, 3.0, 9.0]))
+
+
+def test_a_mean_that_is_none_of_records_is_taken_of_each_alone() -> None:
+    callback = private()
+    with pytest.warns(RecordByRecordWarning, match="one number for a batch"):
+        fitted(Weighted(), callback)
+    assert callback.engine is not None
+    assert "fast" not in str(callback.engine.diagnostics)
 
 
 OTHER = """

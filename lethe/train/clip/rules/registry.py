@@ -1,10 +1,10 @@
 """The layers of a model: the rule of each type, which own trained parameters, and which no way of training can bound a record in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from glob import escape
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # the only name torch has for all of them
@@ -16,6 +16,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from lethe.errors import InputError
 from lethe.train.clip.groups import Group, checked_norm
 from lethe.train.clip.rules.convolution import convolution
+from lethe.train.clip.rules.experts import experts
 from lethe.train.clip.rules.rule import Call, Parts, Rule
 from lethe.train.clip.rules.sequence_layers import attention, cell, recurrent
 from lethe.train.clip.rules.simple_layers import (
@@ -48,6 +49,11 @@ NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": Rule(partial(line
 """Rules of types in packages that need not be there, by the types' full names."""
 
 
+# What `use_experts_implementation` puts on experts of a mixture. The routers of transformers' own models look at one row at a time; that of
+# another may have room for few rows of a batch, which only shows where there is too little: its records go alone.
+_OF_EXPERTS = frozenset(("has_gate", "has_bias", "is_transposed", "is_concatenated", "_is_expert_parallel"))
+
+
 def register_rule(kind: type[nn.Module], parts: Callable[[Call], Parts], *, whole: bool = False) -> None:
     """Let the gradients of a type of layer be computed by a rule of one's own; docs/layer_rules.md shows one.
 
@@ -74,6 +80,8 @@ def rule_of(module: nn.Module) -> Rule | None:
     if any(name in vars(module) for name in _COMPUTING) or module._forward_pre_hooks:
         return None
     kind = type(module)
+    if _OF_EXPERTS.issubset(vars(module)) and kind.__module__.startswith("transformers.models."):
+        return Rule(forward=experts)
     for base in kind.__mro__:
         rule = RULES.get(base) or NAMED.get(f"{base.__module__}.{base.__qualname__}")
         if rule is not None:
@@ -236,6 +244,22 @@ def _leaves_columns(module: nn.Module) -> bool:
     """By its class's name, so that bitsandbytes need not be there; PEFT calls its adapter by the same name, which is no nn.Linear."""
     named = any(kind.__name__ == "Linear8bitLt" for kind in type(module).__mro__)
     return named and isinstance(module, nn.Linear) and getattr(getattr(module, "state", None), "threshold", None) != 0
+
+
+def quantised(model: nn.Module) -> list[Any]:
+    """The layers of bitsandbytes."""
+    return [module for module in model.modules() if type(module._parameters.get("weight")).__name__ in ("Int8Params", "Params4bit")]
+
+
+def settle(layers: Iterable[Any]) -> None:
+    """Let layers of bitsandbytes hold their weights as training has them: the first call of one of 8 bits moves them, which the check would
+    take for a memory; an evaluation on a CPU packs those of 4 bits, and then no gradient comes through: no adapter below would learn.
+    """
+    for layer in layers:
+        if getattr(layer.weight, "CB", None) is not None:
+            layer.init_8bit_state()
+        if getattr(getattr(layer.weight, "quant_state", None), "packing_format_for_cpu", False):
+            layer.state_dict()  # which unpacks them
 
 
 _MOST_GROUPS = 32
