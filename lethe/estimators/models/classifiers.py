@@ -19,8 +19,8 @@ from lethe.estimators.private_estimator import with_constructor
 from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import Logistic, OneVersusRest, SmoothedHinge, Softmax
+from lethe.run.losses.inverse_links import class_log_probabilities
 from lethe.run.losses.linear import LinearLoss
-from lethe.train.linear.inverse_links import class_log_odds, class_log_probabilities
 
 
 @with_constructor
@@ -139,7 +139,7 @@ class LogisticRegression(PrivateClassifier):
     def decision_function(self, X: Any) -> Array:
         """Log-odds of the second of two classes, shape (n,), or logarithms of probabilities, shape (n, K): what `predict_proba` is of."""
         scores, bounds = super().decision_function(X), self._slope_bounds(X)
-        return (class_log_odds if scores.ndim == 1 else class_log_probabilities)(self._trained.loss, scores, bounds)
+        return class_log_probabilities(self._trained.loss, scores, bounds)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the classes, shape (n, K)."""

@@ -28,9 +28,9 @@ from lethe.mechanisms.base import Array
 from lethe.partitions.table import ExaminedTable
 from lethe.run.in_force import known_in_force
 from lethe.run.losses import LeastSquares, Logistic, TruncatedLogistic
+from lethe.run.losses.inverse_links import ridge_shift
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
-from lethe.train.linear.inverse_links import ridge_shift
 
 Users = UserRows | BlockUsers | None
 
@@ -178,8 +178,7 @@ class PrivateLinearModel(PrivateEstimator):
             self.mechanism_, self.feature_norm_, self.whitened_ = choice.plan.name, feature_norm, whitened
             self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
             self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged
-            self._trained = outcome.facts
-            self._run_alone, self._in_passes = outcome.run is not None and not budget.spent, in_blocks
+            self._run_alone, self._in_passes, self._trained = outcome.run is not None and not budget.spent, in_blocks, outcome.facts
             scaled: Array = outcome.weights[:columns] / norm
             constant = _intercepts(outcome) if intercept else np.zeros(loss.outputs)
             if whitened is None:
