@@ -145,12 +145,7 @@ def planned_whitening(records: int, columns: int, budget: PrivacyBudget, *, regr
 
 
 def whitened_rows(
-    table: Array,
-    planned: PlannedWhitening,
-    *,
-    feature_norm: float,
-    budget: PrivacyBudget,
-    generator: np.random.Generator | None,
+    table: Array, planned: PlannedWhitening, *, feature_norm: float, budget: PrivacyBudget, generator: np.random.Generator | None
 ) -> tuple[Array, WhitenedRows, Statement]:
     """Release what was planned: whitened rows, shape (n, d), how they were made, and what that costs, which does not depend on R."""
     rows = unit_rows(table, feature_norm)

@@ -29,9 +29,7 @@ from lethe.estimators.features.scattering import ScatteringFeatures
 from lethe.estimators.inputs.tables import FLOATS, read_table
 from lethe.estimators.options import ABSENT
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.tables import one_a_column
-
-_LARGEST = 1e100
+from lethe.mechanisms.tables import ordered_bounds
 
 
 @answering(ABSENT)
@@ -97,12 +95,7 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 remedy="give ranges from -b to b, or a dense table",
             )
         return read_table(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr" if self.keeps_zeros else False,
-            dtype=FLOATS,
-            ensure_all_finite="allow-nan",
+            self, X, reset=reset, accept_sparse="csr" if self.keeps_zeros else False, dtype=FLOATS, ensure_all_finite="allow-nan"
         )
 
     @property
@@ -121,20 +114,6 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if not half.all():
             raise InputError("low and high: a range is too narrow for floating-point numbers.", source="the parameters low and high")
         return (low + high) / 2.0, half
-
-
-def ordered_bounds(name: str, low: Any, other: str, high: Any, columns: int, *, remedy: str) -> tuple[Array, Array]:
-    """Public bounds of d columns, low and high, shape (d,) each, from a number or one a column; low must be below high."""
-    lower, upper = one_a_column(name, low, columns), one_a_column(other, high, columns)
-    wrong = ~((lower >= -_LARGEST) & (lower < upper) & (upper <= _LARGEST))
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        raise InputError(
-            f"{name} and {other} of column {first}: got {lower[first]:g} and {upper[first]:g}; low must be below high, both within 1e100.",
-            source=f"the parameters {name} and {other}",
-            remedy=remedy,
-        )
-    return lower, upper
 
 
 class Lesson(NamedTuple):

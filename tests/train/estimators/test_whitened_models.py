@@ -106,8 +106,7 @@ def regression_model(kind: Any = LinearRegression, **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "mechanism"),
-    [(LinearRegression, "adassp"), (Ridge, "output_perturbation"), (HuberRegressor, "pass_ends")],
+    ("kind", "mechanism"), [(LinearRegression, "adassp"), (Ridge, "output_perturbation"), (HuberRegressor, "pass_ends")]
 )
 @pytest.mark.parametrize("bound", ["auto", (8.0, 12.0)])
 def test_predictions_are_those_of_rows_whitened_by_hand(monkeypatch: pytest.MonkeyPatch, bound: Any, kind: Any, mechanism: str) -> None:
