@@ -109,6 +109,16 @@ def generated_mlp(data: Path) -> Task:
     return split((inputs / 4).astype(np.float32), targets, (4000, 2000, 4000), lambda: mlp(40, 10))
 
 
+def generated_text(data: Path) -> Task:
+    """Generated: texts of 20 words, drawn by Zipf's law from each of 8 classes' own order of a third of the 4095 words, or from all."""
+    generator, ranks = np.random.default_rng(0), 1.0 / np.arange(1, _WORDS)
+    targets = generator.integers(8, size=12_000)
+    common, own = generator.permutation(_WORDS - 1), np.stack([generator.permutation(_WORDS - 1) for _ in range(8)])
+    drawn = generator.choice(_WORDS - 1, size=(12_000, _LENGTH // 2), p=ranks / ranks.sum())
+    words = np.where(generator.random(drawn.shape) < 0.3, own[targets[:, None], drawn], common[drawn])
+    return split(1 + words, targets, (6000, 2000, 4000), lambda: Words(8))
+
+
 PACKAGES = ("numpy", "scipy", "sklearn", "torch", "pandas", "matplotlib")
 _WORDS, _LENGTH = 4096, 40
 
@@ -165,4 +175,5 @@ OTHERS: dict[str, Callable[[Path], Task]] = {
     "CIFAR-10 CNN": cifar_cnn,
     "housing MLP": housing_mlp,
     "generated MLP": generated_mlp,
+    "generated text": generated_text,
 }

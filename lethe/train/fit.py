@@ -25,6 +25,7 @@ from lethe.train.network.optimizers import optimizer_of
 from lethe.train.network.trainer import train_network
 from lethe.train.options import TrainOptions, in_options
 from lethe.train.planning import Words, planned
+from lethe.train.settings import weight_scale
 
 Model = TypeVar("Model", bound=nn.Module | LinearPredictor)
 
@@ -55,7 +56,8 @@ def fit(
     (`lethe.batches.RandomAllocation`; batches differ in size, and batch_size is about their mean). The noise is the smallest that meets
     (epsilon, delta) for so many epochs, all iterates released and one record added or removed. A `Run` says anything else: other batches,
     such as `lethe.batches.Poisson`, the last iterate alone, schedules, another relation; then it says all of this. What is left out of
-    epochs, batch_size, clip_norm and lr is a function of the number of records, epsilon and delta, and `fitted.settings` says it.
+    epochs, batch_size, clip_norm and lr is a function of the number of records, epsilon, delta and the weights at the start, and
+    `fitted.settings` says it.
 
     The model is a PyTorch module, trained in place; a `Linear` model of features; or a `Head` on a frozen backbone. Of the last two the
     pipeline itself enforces what follows from the norm of the features: they are projected to the loss's feature_norm.
@@ -98,13 +100,14 @@ def fit(
         epsilon, delta: the target; delta well below 1/records.
         epochs: passes over the data, at most; None: 20.
         batch_size: about the mean records of a batch, of which an epoch has as many as without privacy; None: that of the DataLoader, or
-            about as many as 1000 steps need, and more where epsilon is large (`lethe.train.settings`).
+            about as many as 400 steps need, and more where epsilon is large (`lethe.train.settings`).
         clip_norm: C, the norm that each record's gradient is clipped to; None: 1, or none of a `Linear` or `Head`, whose loss bounds it.
         optimizer: of a module: "adamw", "adam", "sgd", or one or several of PyTorch's over its parameters; needs run.release = all, and no
             regulariser or pass_weights in the run. None: "adamw"; with a run the plain steps of its certificate. A new one: what its state
             already holds of private data is not accounted for.
-        lr: its learning rate; None: that of the optimiser that was named, and if none was, $\min(0.05, 0.4/\sqrt T)$ for T steps, falling
-            to 0 unless there is an lr_scheduler. Of a `Linear` or `Head` without a run the step size.
+        lr: its learning rate; None: that of the optimiser that was named, and if none was, $20\sqrt{\|x_0\|/(dT)}$ and at most 0.05, of d
+            parameters that start at $x_0$, for T steps, falling to 0 unless there is an lr_scheduler. Of a `Linear` or `Head` without a
+            run the step size.
         callbacks: are told of the training: public facts of each step, and the training record at its end. See `Callback`, and
             `lethe.integrations.logging` for TensorBoard and MLflow.
         options: everything else, such as `TrainOptions(physical_size=64, checkpoints="folder")`.
@@ -127,8 +130,8 @@ def fit(
     made = None if linear or chooses else optimizer_of(model, optimizer, lr, default=None if run is not None else "adamw")
     rate = made.param_groups[0]["lr"] if isinstance(made, torch.optim.Optimizer) else lr
     fixed = _linear_loss(model, loss, run, optimizer, lr) if linear else None
-    large = options.allow_large_delta
-    plan = planned(run, words, data, users=options.users, rate=rate, chooses_rate=chooses, loss=fixed, allow_large_delta=large)
+    large, weights = options.allow_large_delta, weight_scale(model) if chooses else None
+    plan = planned(run, words, data, users=options.users, rate=rate, weights=weights, loss=fixed, allow_large_delta=large)
     if chooses:
         made = optimizer_of(model, None, plan.settings["lr"], default="adamw")
         options = replace(options, lr_scheduler=options.lr_scheduler or "linear")

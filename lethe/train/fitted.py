@@ -147,7 +147,7 @@ class Fitted(Generic[Model]):
         spent = [] if self.spent is None else [f"spent     {self.spent:.6g} of the noise budget"]
         said = [f"declared  {line}" for line in self.declared] if self.delta is None else [str(self.certificate)]
         words = (f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in self.settings.items())
-        chosen = [f"settings  {', '.join(words)}: of the number of records, epsilon and delta"] if self.settings else []
+        chosen = [f"settings  {', '.join(words)}: of records, epsilon, delta and the first weights"] if self.settings else []
         return "\n".join([*lines, f"checked   {self.checked}", *chosen, *spent, *said])
 
 

@@ -54,7 +54,7 @@ def planned(
     *,
     users: Any = None,
     rate: Any = None,
-    chooses_rate: bool = False,
+    weights: float | None = None,
     loss: Loss | None = None,
     allow_large_delta: bool = False,
 ) -> TrainingPlan:
@@ -62,8 +62,8 @@ def planned(
 
     What is called shuffling: random allocation, every iterate released, one record added or removed. An epoch is a pass, with as many steps
     as without privacy, $k = \lceil n/b\rceil$; a batch has n/k records in the mean. Of several processes b is of each. With a run the words
-    say nothing; with users the numbers count them. `rate` is the learning rate, of a linear model the step size; where it `chooses_rate`,
-    that of `settings`.
+    say nothing; with users the numbers count them. `rate` is the learning rate, of a linear model the step size; None, and it is chosen
+    for weights of this `weight_scale`.
     """
     if run is not None:
         for name, value in words._asdict().items():
@@ -87,13 +87,13 @@ def planned(
     else:
         size = require_count("batch_size", words.batch_size) * Workers.current().world_size
     per_epoch = steps_per_epoch(units, size)
-    rate = default_lr(epochs * per_epoch) if chooses_rate else rate
+    rate = rate if weights is None else default_lr(epochs * per_epoch, weights)
     norm = (1.0 if loss is None else None) if words.clip_norm is None else require_positive("clip_norm", words.clip_norm)
     unplanned = shuffled_run(units, size, epochs * per_epoch, rate, clip_norm=norm, of_users=users is not None, loss=loss)
     noisy = plan(unplanned, words.epsilon, words.delta, allow_large_delta=allow_large_delta)  # pyright: ignore[reportArgumentType]
     chosen = {"epochs": epochs, "batch_size": noisy.batch_size, "clip_norm": norm}
     settings = {name: value for name, value in chosen.items() if getattr(words, name) is None and value is not None}
-    return TrainingPlan(noisy, data, words.delta, per_epoch, settings | ({"lr": rate} if chooses_rate else {}))
+    return TrainingPlan(noisy, data, words.delta, per_epoch, settings | ({} if weights is None else {"lr": rate}))
 
 
 def steps_per_epoch(units: int, size: int) -> int:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.statement import Statement
@@ -23,8 +22,8 @@ class RandomSources:
 
     order: Any  # the public order in which batches count the records, shape (n,); None: as they are stored, of tables in blocks
     norm: np.random.Generator | None  # noise of releases before training, such as a norm; None: fresh entropy
-    batches: torch.Generator  # secret draws of samples
-    noise: torch.Generator  # of a run
+    batches: Any  # a generator of torch for secret draws of samples; None: fresh entropy
+    noise: Any  # and one for the noise of a run
     mechanism: np.random.Generator | None  # noise of what is no run; None: fresh entropy
     seeded: bool  # whether all but the order came from a seed
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from how_many import by_night
 
-import lethe.estimators.choice.runs
+import lethe.estimators.choice.descents
 from lethe.audit import AuditSetting, two_world
 from lethe.audit.statistics.curves import GaussianCurve
 from lethe.audit.statistics.result import AuditResult
@@ -76,7 +76,7 @@ def linear(monkeypatch: pytest.MonkeyPatch, name: str, loss: LinearLoss, neighbo
         draws = RandomSources(None, norm=None, batches=batches, noise=torch_source, mechanism=mechanism, seeded=True)
         with monkeypatch.context() as patch:
             patch.setattr(ScaledTorch, "factor", factor)
-            patch.setattr(lethe.estimators.choice.runs, "NetworkNoise", ScaledTorch)
+            patch.setattr(lethe.estimators.choice.descents, "NetworkNoise", ScaledTorch)
             outcome = plan.train(records, draws, Penalties(facts.ridge, facts.l1))
         assert bound is None or (outcome.run is not None and (outcome.run.clip_method, outcome.run.clip_norm) == ("envelope", bound))
         assert outcome.statement.planned.epsilon(DELTA) <= EPSILON
