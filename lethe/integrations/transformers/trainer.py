@@ -221,7 +221,8 @@ def privatize(trainer: Any, **privacy: Any) -> Any:
     A record is a row of the data set: a text, a conversation, a pair of answers. Its loss is what `compute_loss` gives of that row alone,
     where `num_items_in_batch` is the number of its own labels that count. A `compute_loss` that is one number for a batch is taken for a
     mean over those labels or, if that is wrong, over records: some batches are compared with single records. Where it is neither, as with
-    what is centred or sorted over the batch, records are computed one after another, which a warning says once.
+    what is centred or sorted over the batch, records are computed one after another, which a warning says once. Of trainers that learn from
+    answers of the model, such as GRPO, a record is a prompt; one at a time is answered, scored and differentiated.
 
     Each step takes a batch of about per_device_train_batch_size x gradient_accumulation_steps records a process, of which the first factor
     are on its device at once (with `users`, both count users): an epoch holds each record once, in a step drawn anew and in secret, and

@@ -205,6 +205,7 @@ def test_the_iterate_that_evaluation_finds_best(tmp_path: Path) -> None:
     assert trainer.record().released == released_states({"model": best.state_dict()})
 
 
+@pytest.mark.nightly(by_day="test_the_clipped_sum_is_that_of_records_alone")
 @pytest.mark.filterwarnings("ignore")
 def test_with_torch_compile_training_is_as_it_was(tmp_path: Path) -> None:
     ends = []
@@ -219,6 +220,7 @@ def test_with_torch_compile_training_is_as_it_was(tmp_path: Path) -> None:
     assert torch.equal(*ends)
 
 
+@pytest.mark.nightly(by_day="test_the_clipped_sum_is_that_of_records_alone")
 def test_a_masked_language_model_needs_no_word_for_its_own_collator(tmp_path: Path) -> None:
     words = tokenizer()
     words.mask_token = "<bot>"
@@ -274,6 +276,7 @@ def test_the_arguments_of_a_trainer_are_as_they_were(tmp_path: Path) -> None:
     assert made.args.to_dict() == before
 
 
+@pytest.mark.nightly(by_day="test_the_clipped_sum_is_that_of_records_alone")
 def test_answers_are_made_scored_and_clipped_record_by_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GRPO: rewards see the answers to one prompt; the step is that of each prompt's own loss."""
     from trl.trainer.grpo_config import GRPOConfig
