@@ -271,3 +271,35 @@ def test_gradients_come_through_four_bits_after_an_evaluation(saved: Path, tmp_p
         with torch.no_grad():
             model.eval()(input_ids=tokens())
         model.train()
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("base", BASES)
+def test_a_private_trainer_saves_what_it_trained(tmp_path: Path, saved: Path, base: str) -> None:
+    """By the Trainer of transformers, with an evaluation after each epoch."""
+    from lethe.integrations.transformers import privatize
+
+    model = adapted(saved, "LoRA", base)
+    rows = [{"input_ids": row.tolist(), "labels": row.tolist()} for row in tokens()]
+    args = transformers.TrainingArguments(
+        str(tmp_path / "out"),
+        per_device_train_batch_size=4,
+        num_train_epochs=2,
+        learning_rate=0.05,
+        eval_strategy="epoch",
+        report_to="none",
+    )
+    public = [{name: field[::-1] for name, field in row.items()} for row in rows]
+    made = transformers.Trainer(model=model, args=args, train_dataset=rows, eval_dataset=public)
+    trainer = privatize(made, epsilon=8.0, delta=1e-3)
+    before, frozen = trained_of(model), frozen_of(model)
+    trainer.train()
+    after, told = trained_of(model), scores(model.train())
+    assert all(bool((after[name] != before[name]).any()) for name in before)
+    packed = base == "4-bit"  # by an evaluation, which rounds the scales of the base to bfloat16
+    assert packed or same(frozen_of(model), frozen)
+    trainer.save_model(str(tmp_path / "saved"))
+    again = peft.PeftModel.from_pretrained(loaded(saved, base), tmp_path / "saved").train()
+    assert (scores(again) - told).norm() <= (5e-3 if packed else ALLOWED[base]) * told.norm()
+    trainer.certificate_.save(tmp_path / "certificate.json")
+    assert lethe.verify(tmp_path / "certificate.json", weights=tmp_path / "saved" / "adapter_model.safetensors").yes
