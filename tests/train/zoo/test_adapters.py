@@ -6,6 +6,7 @@ Opacus reported epsilon for weights of peft that had not moved (its issue 820, f
 import logging
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ HEAD = {"LoRA and a head": ("LoraConfig", {**CONFIGS["LoRA"][1], "modules_to_sav
 KINDS = CONFIGS | HEAD
 RANKS = {("AdaLoRA", "bfloat16")}  # there peft trains the rank, a number that it does not save
 OLD = {("DoRA", "bfloat16"), ("BOFT", "bfloat16")} if peft.__version__.startswith("0.14") else set()  # it cannot use what it merged there
+FAILS = {("DoRA", "8-bit"), ("LoHa", "4-bit"), ("LoKr", "4-bit"), ("HRA", "4-bit")}  # of peft alone, on a CPU
 WRONG = {("HRA", "8-bit")}  # there peft multiplies with the whole numbers that stand for the weights
 PROMPTS = ("prefix tuning", "prefix tuning, projected", "prompt tuning", "P-tuning")
 ALLOWED = {"float32": 1e-5, "bfloat16": 2e-2, "8-bit": 1e-5, "4-bit": 1e-5}  # of the scores; what is saved is the same to the bit
@@ -82,23 +84,35 @@ def loaded(saved: Path, base: str) -> Any:
 
 
 def adapted(saved: Path, kind: str, base: str) -> Any:
-    """The model, in training mode; skipped where peft itself does not train it."""
+    """The model, in training mode, that nobody has called; skipped where peft itself does not train it."""
     if (kind, base) in WRONG:
         pytest.skip(f"peft {peft.__version__} does not know {base} bases in {kind}")
+    if said := failure(saved, kind, base):
+        assert (kind, base) in FAILS or peft.__version__.startswith("0.14"), said
+        pytest.skip(f"peft {peft.__version__} alone fails: {said}")
+    return made(saved, kind, base)
+
+
+def made(saved: Path, kind: str, base: str) -> Any:
     name, options = KINDS[kind]
     torch.manual_seed(1)
-    model = loaded(saved, base)
+    model = peft.get_peft_model(loaded(saved, base), getattr(peft, name)(task_type="CAUSAL_LM", **options)).train()
+    if (kind, base) in RANKS:
+        for called, parameter in model.named_parameters():
+            parameter.requires_grad_(parameter.requires_grad and "ranknum" not in called)
+    return model
+
+
+@cache
+def failure(saved: Path, kind: str, base: str) -> str:
+    """What peft fails with in two plain steps; empty: it does not."""
     try:
-        model = peft.get_peft_model(model, getattr(peft, name)(task_type="CAUSAL_LM", **options)).train()
+        model = made(saved, kind, base)
         for _ in range(2):
             model(input_ids=tokens()).logits.float().sum().backward()
     except Exception as error:
-        pytest.skip(f"peft {peft.__version__} alone fails: {type(error).__name__}: {error}")
-    model.zero_grad()
-    if (kind, base) in RANKS:
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(parameter.requires_grad and "ranknum" not in name)
-    return model
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def tokens() -> Tensor:
