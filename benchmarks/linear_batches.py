@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import lethe
-from lethe.estimators.choice.runs import carry_out
+from lethe.estimators.choice.descents import carry_out
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.private_estimator import randomness
 from lethe.run.losses import Softmax

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
-import torch
 from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
@@ -32,7 +31,6 @@ from lethe.mechanisms.base import joint
 from lethe.run.in_force import spender_in_force
 from lethe.run.participation import NOUNS, Unit
 from lethe.run.run import Neighbours
-from lethe.train.core.generators import fresh_generator, seeded_generators
 
 _NESTED = "options__"
 _RELATIONS = {"replace_one": "one record replaced by another", "zero_out": "one record's contribution set to zero"}
@@ -258,9 +256,13 @@ def randomness(random_state: Any, seed_noise: Any, records: int, *, stored_order
     if not stored_order or seed_noise:
         drawn = public.permutation(records).astype(np.intp, copy=False)
         order = None if stored_order else drawn
-    cpu = torch.device("cpu")
     if not seed_noise:
-        return RandomSources(order, norm=None, batches=fresh_generator(cpu), noise=fresh_generator(cpu), mechanism=None, seeded=False)
+        return RandomSources(order, norm=None, batches=None, noise=None, mechanism=None, seeded=False)
+    import torch  # takes seconds to load
+
+    from lethe.train.core.generators import seeded_generators
+
+    cpu = torch.device("cpu")
     seeds = [int(seed) for seed in public.randint(2**31 - 1, size=3)]
     batches, noise = seeded_generators(seeds[0], (cpu, cpu))
     early, late = (np.random.default_rng(seed) for seed in seeds[1:])

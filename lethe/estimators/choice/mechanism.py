@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.statement import Statement
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.partitioned.records import BlockRecords
 from lethe.mechanisms.base import Array
@@ -23,8 +23,8 @@ class RandomSources:
 
     order: Any  # the public order in which batches count the records, shape (n,); None: as they are stored, of tables in blocks
     norm: np.random.Generator | None  # noise of releases before training, such as a norm; None: fresh entropy
-    batches: torch.Generator  # secret draws of samples
-    noise: torch.Generator  # of a run
+    batches: Any  # a generator of torch for secret draws of samples; None: fresh entropy
+    noise: Any  # and one for the noise of a run
     mechanism: np.random.Generator | None  # noise of what is no run; None: fresh entropy
     seeded: bool  # whether all but the order came from a seed
 
@@ -42,6 +42,8 @@ class Outcome:
 
     weights: Array  # shape (D, k), the intercept's row last; for rows of norm at most 1
     statement: Statement  # what they cost
+    facts: PublicFacts  # the problem with the loss that was trained on
+    ridge: float = 0.0  # under which the weights are about a minimiser; 0 of a run, which may be far from one
     run: Run | None = None  # the run that was recorded; None where the mechanism is none
     passes: int = 1  # over the data, 0 if it was not looked at
     averaged: int = 1  # of how many last iterates of the run the weights are the mean; 1: its last iterate, or no run

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
-import torch
 
 from lethe.accounting.certify import certify
 from lethe.accounting.plan import plan
-from lethe.calculus.domains import require_count
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.derivation import derivation
@@ -17,7 +15,7 @@ from lethe.certificates.findings import enforced as enforced_by
 from lethe.certificates.records import HypothesisClaim, Released, ReleaseRecord, TrainingRecord
 from lethe.certificates.statement import Statement
 from lethe.certificates.weights import tensors_digest
-from lethe.errors import HypothesisError, LetheError
+from lethe.errors import LetheError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.mechanism import AnyRecords, MechanismPlan, Outcome, Penalties, RandomSources
 from lethe.estimators.choice.run_shapes import RunShape, best_shape, certifies_all, waning_variances
@@ -25,18 +23,8 @@ from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.mechanisms.base import Array
 from lethe.noise_allocation.correlate import correlate
 from lethe.run.batches import Batches, Cyclic, CyclicPoisson, Full, Poisson
-from lethe.run.descended import descends_envelope
-from lethe.run.losses.linear import LinearLoss
-from lethe.run.precision import Precision
 from lethe.run.regularisers import L1, L1L2, L2, Regulariser
 from lethe.run.run import Run
-from lethe.train.core.iterates import refuse_overflow
-from lethe.train.core.recorder import Recorder
-from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.core.training_records import KEPT_WITHIN, USERS, WORKERS
-from lethe.train.linear.blocks import MOST_DRAWN
-from lethe.train.linear.loop import descend, linear_noise, linear_precision
-from lethe.train.network.noise.gaussian import NetworkNoise
 
 _SECRET = ("poisson", "cyclic_poisson")  # whose batches take records from anywhere, by a draw that nobody may learn
 # What this package makes true of its own runs; the rest follows from a Run itself.
@@ -46,7 +34,6 @@ ENFORCED = {
     "secrecy": "drawn from fresh entropy inside fit, neither kept nor shown",
     "gradient bound": _ROWS,
     "curvature": _ROWS,
-    "arithmetic": KEPT_WITHIN,
 }
 
 
@@ -73,6 +60,8 @@ class RunMechanism:
         if facts.in_blocks and self.design in _SECRET:
             if facts.batches == "auto":
                 return f"each step of {self.design} batches reads the whole table in blocks; ask for it by name"
+            from lethe.train.linear.blocks import MOST_DRAWN
+
             if facts.records > MOST_DRAWN:
                 return f"{self.design} batches draw a number for each of {facts.records} records in one place; at most {MOST_DRAWN}"
         return None
@@ -99,6 +88,8 @@ class RunMechanism:
                     f"ridge: the noise counts on {expected.ridge:.3g}, and only {penalties.ridge:.3g} is left after what was released.",
                     source="the estimator's plan; its training released nothing",
                 )
+            from lethe.estimators.choice.descents import carry_out  # torch takes seconds to load: where a run is trained
+
             run = planned() if penalties == expected else planned().replace(regulariser=_regulariser(penalties))
             weights, recorded = carry_out(run, records.with_loss(shape.facts.loss), draws, averaged=shape.averaged)
             certificate = certified(recorded, budget.delta)
@@ -118,7 +109,9 @@ class RunMechanism:
                 derivation=derivation("run", run=charged.to_document(), delta=budget.delta),
                 records=facts.records,
             )
-            return Outcome(weights=weights, statement=statement, run=recorded, passes=shape.passes, averaged=shape.averaged)
+            return Outcome(
+                weights=weights, statement=statement, facts=shape.facts, run=recorded, passes=shape.passes, averaged=shape.averaged
+            )
 
         return MechanismPlan(
             name=self.name,
@@ -160,6 +153,8 @@ RUNS = (
 
 
 def _with_noise(run: Run, budget: PrivacyBudget, schedule: NoiseShape, facts: PublicFacts) -> Run:
+    from lethe.estimators.choice.descents import zero_start_precision
+
     found: list[Run] = []
     run = correlate(run) if schedule == "correlated" else run
 
@@ -180,52 +175,19 @@ def certified(run: Run, delta: float) -> Certificate:
     return certify(run, delta, allow_large_delta=True)
 
 
-def zero_start_precision(run: Run, loss: LinearLoss, rows: int) -> Precision | None:
-    """The precision in which `carry_out` keeps the iterates of a planned run, D rows of weights; None: all are released."""
-    return linear_precision(run, loss, torch.zeros((rows, loss.outputs), dtype=torch.float64), in_blocks=False)
-
-
-@torch.inference_mode()
-def carry_out(run: Run, records: AnyRecords, draws: RandomSources, *, averaged: int = 1) -> tuple[Array, Run]:
-    r"""The mean $\frac1a\sum_{t>T-a} x_t$ of the last iterates, shape (D, k), started at zero, and the run as it was recorded."""
-    # Nothing is clipped but by envelopes, so the loss's gradient bound must hold for the records.
-    first = run.total_steps - require_count("count", averaged, high=run.total_steps) + 1
-    if averaged > 1 and run.release == "last":
-        raise HypothesisError("release: last, and a mean of iterates tells of those that nobody may see.", remedy="set release: all.")
-    total = torch.zeros(())
-
-    def add(step: int, iterate: torch.Tensor) -> None:
-        nonlocal total
-        if step >= first:
-            total = iterate if step == first else total + iterate
-
-    shape = (records.columns + (1 if records.intercept else 0), records.loss.outputs)
-    drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
-    recorder, noise = Recorder(drawn, seeded=draws.seeded), linear_noise(run, NetworkNoise(draws.noise))
-    precision = zero_start_precision(run, records.loss, shape[0])
-    start, batches = torch.zeros(shape, dtype=torch.float64), draw_batches(drawn, draws.batches)
-    assert run.clip_norm is None or run.clip_method == "envelope"  # `RunMechanism` makes no other
-    bounded = records.with_envelope(run.clip_norm if descends_envelope(run) else None)
-
-    def gradient_sum(parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
-        places = batch if isinstance(batch, slice) else batch.numpy()
-        return torch.from_numpy(bounded.gradient_sum(parameters.numpy(), places))
-
-    last = descend(drawn, start, gradient_sum, batches, noise.add_to, recorder=recorder, finished=add, precision=precision)
-    refuse_overflow([last], drawn, remedy="take fewer passes or a larger epsilon.")
-    recorded = noise.executed(recorder.run(drawn, enforced=True).replace(precision=precision))
-    return (total / averaged if averaged > 1 else total).numpy().copy(), recorded
-
-
 def enforced(run: Run) -> dict[str, str]:
     """The hypotheses that this package makes true of a run that it carried out, and how."""
+    from lethe.train.core.training_records import KEPT_WITHIN
+
     all_released = run.release == "all"  # all iterates are certified, so nothing is kept from anybody
     left_out = {"secrecy": run.seeded, "release": all_released, "arithmetic": all_released}
-    return {name: how for name, how in ENFORCED.items() if not left_out.get(name, False)}
+    return {name: how for name, how in {**ENFORCED, "arithmetic": KEPT_WITHIN}.items() if not left_out.get(name, False)}
 
 
 def _declared(run: Run, *, in_blocks: bool) -> tuple[Finding, ...]:
     """What nobody can check: whose the records are, and what workers do with secret draws that are sent to them."""
+    from lethe.train.core.training_records import USERS, WORKERS
+
     users = tuple(holds(*claim, evidence="declared") for claim in USERS) if run.unit == "user" else ()
     workers = (holds(*WORKERS, evidence="declared"),) if in_blocks and run.batches.secret else ()
     return (*users, *workers)

@@ -22,7 +22,6 @@ from lethe.estimators.features.images import ImageFeatures, synthetic_images
 from lethe.estimators.inputs.tables import FLOATS, read_table
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.moments import positions_of
-from lethe.train.linear.models import numbers
 
 _ENTRIES = 2**20  # of a block
 _EPS = float(np.finfo(np.float64).eps)
@@ -266,6 +265,8 @@ class PublicWhitening(RecordTransformer):
         return whitening.apply(rows)
 
     def _whitening(self) -> Whitening:
+        from lethe.train.linear.models import numbers  # loads torch, which takes seconds
+
         mean, covariance = (numbers(name, getattr(self, name)) for name in ("mean", "covariance"))
         if mean.ndim != 1 or covariance.shape != (len(mean), len(mean)) or not np.allclose(covariance, covariance.T):
             raise InputError(

@@ -11,15 +11,12 @@ from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from lethe.calculus.domains import require_count, require_positive
 from lethe.errors import InputError
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.mechanisms.base import Array
 from lethe.run.losses.linear import LinearLoss
-from lethe.train.core.iterates import inward
-from lethe.train.data.users import owners_of
 
 _EPS = float(np.finfo(np.float64).eps)
 _CHUNK = 2**15  # entries of a chunk: 256 KiB, so that a chunk is read from memory once and no product is worth a second thread
@@ -98,7 +95,7 @@ class Records:
     def with_envelope(self, bound: float | None) -> Records:
         """The same records, along the Lipschitz envelope of their loss: no gradient is longer than `bound`, rounding included."""
         other = copy(self)
-        other._envelope = None if bound is None else inward(bound, self.columns + self.loss.outputs + 32, torch.float64)
+        other._envelope = None if bound is None else bound * (1.0 - (self.columns + self.loss.outputs + 48) * _EPS)
         return other
 
     @property
@@ -184,6 +181,8 @@ class UserRows(NamedTuple):
 def rows_of_users(ids: Any, *, count: int, most: object, generator: np.random.Generator | None) -> UserRows:
     """Which rows are whose, at most so many of a user, chosen at random; whatever is chosen, a user's gradient is bounded."""
     limit = None if most is None else require_count("rows_per_user", most)
+    from lethe.train.data.users import owners_of  # loads torch, which takes seconds
+
     places = owners_of(ids).numpy()
     if len(places) != count:
         raise InputError(f"users: got {len(places)} ids for {count} rows.", remedy="give one for each row, in their order.")
@@ -213,15 +212,7 @@ class UserRecords(Records):
     """Records of users: batches, `order` and the length count users, and a user's gradient is the mean of its rows'."""
 
     def __init__(
-        self,
-        users: UserRows,
-        table: Any,
-        targets: Array,
-        *,
-        weights: Array | None,
-        order: Index | None,
-        norms: Array,
-        **known: Any,
+        self, users: UserRows, table: Any, targets: Array, *, weights: Array | None, order: Index | None, norms: Array, **known: Any
     ) -> None:
         sizes = np.diff(users.starts)
         # Rounded down: the shares of a user add up to 1 at most.

@@ -23,7 +23,6 @@ from lethe.mechanisms.base import Array
 from lethe.partitions.block import Block, Values, refused
 from lethe.partitions.table import ExaminedTable, RecordSums
 from lethe.run.losses.linear import LinearLoss
-from lethe.train.data.users import plain_ids
 
 _CHUNK = 2**16  # entries that are held at 8 bytes at once: with twice as many, a worker of Dask asks the kernel anew for each chunk
 MOST_USERS = 2**22  # whose ids go to every worker in every pass: 64 MiB
@@ -44,6 +43,8 @@ class BlockUsers:
 
     def shares(self, ids: Any) -> Array:
         """What rows with these ids count in their users' losses, shape (m,)."""
+        from lethe.train.data.users import plain_ids  # loads torch, which takes seconds
+
         return _ROUNDED_DOWN / self.sizes[np.searchsorted(self.ids, plain_ids(ids))]
 
 
@@ -74,6 +75,8 @@ def _counted_users(block: Block, bound: float) -> tuple[np.ndarray[Any, Any], An
         _refuse_weights(block, block.weights, bound)
     if block.users is None or not len(block):
         return None
+    from lethe.train.data.users import plain_ids
+
     try:
         return np.unique(plain_ids(block.users), return_counts=True)
     except InputError as error:

@@ -53,7 +53,6 @@ from lethe.mechanisms.selection import choose, selection_guarantee
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ExaminedTable
 from lethe.run.in_force import paid_as_a_whole
-from lethe.train.linear.blocks import MOST_DRAWN
 
 
 class _Tried(NamedTuple):
@@ -213,6 +212,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                 classes, _, how = public_labels(declared, targets)
                 public.append(listed_classes(how, classes))
             return table, targets, classes, public
+        from lethe.train.linear.blocks import MOST_DRAWN  # loads torch, which takes seconds
+
         for candidate in chosen:
             refuse_steps_in_memory(candidate.model)
         if labelled:

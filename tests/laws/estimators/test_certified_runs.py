@@ -15,7 +15,8 @@ import lethe.estimators as private
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck
 from lethe.calculus.correlated.matrices import as_matrix
-from lethe.estimators.choice.runs import RUNS, enforced, zero_start_precision
+from lethe.estimators.choice.descents import zero_start_precision
+from lethe.estimators.choice.runs import RUNS, enforced
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.private_estimator import randomness
 from lethe.run.losses.linear import LinearLoss

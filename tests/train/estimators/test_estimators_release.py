@@ -16,7 +16,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.records import TrainingRecord
 from lethe.errors import HypothesisError
 from lethe.estimators import LogisticRegression
-from lethe.estimators.choice import runs
+from lethe.estimators.choice import descents
 from lethe.estimators.choice.run_shapes import best_shape, waning_kept, waning_variances
 from lethe.estimators.choice.runs import RunMechanism  # pyright: ignore[reportPrivateUsage]
 from lethe.estimators.inputs.facts import PublicFacts
@@ -43,7 +43,7 @@ RUNS = {
 def carried_out(run: Run, averaged: int) -> np.ndarray:
     chance = randomness(3, True, 60)
     records = Records(X, y, loss=Logistic(feature_norm=1.0), feature_norm=4.0, intercept=True, order=chance.order)
-    return runs.carry_out(run, records, chance, averaged=averaged)[0]
+    return descents.carry_out(run, records, chance, averaged=averaged)[0]
 
 
 @pytest.mark.parametrize("kind", list(RUNS))
@@ -51,7 +51,7 @@ def carried_out(run: Run, averaged: int) -> np.ndarray:
 def test_the_result_is_the_mean_of_the_iterates_that_the_run_took(monkeypatch: pytest.MonkeyPatch, averaged: int, kind: str) -> None:
     seen: list[np.ndarray] = []
 
-    descend = runs.descend
+    descend = descents.descend
 
     def watched(*given: Any, finished: Any, **options: Any) -> Any:
         def both(step: int, iterate: Any) -> None:
@@ -60,7 +60,7 @@ def test_the_result_is_the_mean_of_the_iterates_that_the_run_took(monkeypatch: p
 
         return descend(*given, finished=both, **options)
 
-    monkeypatch.setattr(runs, "descend", watched)
+    monkeypatch.setattr(descents, "descend", watched)
     found = carried_out(RUNS[kind], averaged)
     assert len(seen) == 12
     np.testing.assert_allclose(found, np.mean(seen[-averaged:], axis=0), rtol=1e-12, atol=1e-12)
@@ -72,7 +72,7 @@ def test_the_result_is_the_mean_of_the_iterates_that_the_run_took(monkeypatch: p
 def test_a_mean_is_refused_where_the_last_iterate_alone_is_released(kind: str) -> None:
     last = RUNS[kind].replace(release="last")
     with pytest.raises(HypothesisError, match="release: last"):
-        runs.carry_out(last, None, None, averaged=3)  # pyright: ignore[reportArgumentType]  # neither records nor noise is touched
+        descents.carry_out(last, None, None, averaged=3)  # pyright: ignore[reportArgumentType]  # neither records nor noise is touched
     assert np.isfinite(carried_out(last, 1)).all()
 
 

@@ -16,8 +16,9 @@ from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScale
 import lethe.estimators as private
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators import EstimatorOptions, LogisticRegression, PrivateSearch, Ridge, split_budget
-from lethe.estimators.features.images import RandomConvolutions2d, synthetic_images
-from lethe.estimators.features.scattering import Scattering2d
+from lethe.estimators.features.convolutions import RandomConvolutions2d
+from lethe.estimators.features.images import synthetic_images
+from lethe.estimators.features.wavelets import Scattering2d
 from lethe.features import PublicWhitening, RandomConvolutionFeatures, RandomFourierFeatures, RecordNormalizer, ScatteringFeatures
 from lethe.partitions import array_table
 
@@ -101,6 +102,9 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "feature_norm 1e300": (lambda: classifier(feature_norm=1e300), "feature_norm", "scale the features"),
     "fit_intercept": (lambda: classifier(fit_intercept="no"), "fit_intercept = 'no'", ""),
     "C": (lambda: classifier(C=0.0), "C = 0", ""),
+    "class_weight of the labels": (lambda: classifier(class_weight="balanced"), "read off the labels", "pay for them"),
+    "class_weight of no class": (lambda: classifier(class_weight={2: 1.0}), "2 is none of the classes", "name classes"),
+    "class_weight of 0": (lambda: classifier(class_weight={1: 0.0}), "class_weight[1] = 0", "a finite number > 0"),
     "mechanism": (lambda: classifier(mechanism="pass_end"), "did you mean 'pass_ends'", ""),
     "a mechanism that is none any more": (lambda: classifier(mechanism="shuffled_once"), "it needs one of auto", ""),
     "adassp for classes": (lambda: classifier(mechanism="adassp"), "it is for least squares", "auto"),
