@@ -66,8 +66,7 @@ class Clipper:
         clipper.add({"x": features, "y": targets})
         sums = clipper.take()
 
-    The model stays as it is: hooks are on its layers only while a batch is computed. A record whose loss or gradient is not finite
-    contributes 0.
+    The model stays as it is: hooks are on its layers only while a batch is computed. A record that is not finite adds 0.
 
     Args:
         model: any module.
@@ -79,10 +78,10 @@ class Clipper:
         method: "clip", "normalise" or "automatic", see METHODS.
         isolation: "checked": the fast way, compared with records alone in some batches; where it differs or cannot be followed, records
             are computed alone. "enforced": records are always computed alone, by `torch.func.vmap` or one after another. "declared": the
-            fast way, and nothing is compared. What modules or the loss keep in Python objects is outside "enforced" and "declared".
+            fast way, and nothing is compared but what a `MeanLoss` is a mean of. What modules or the loss keep in Python objects is
+            outside "enforced" and "declared".
         margin: the share of C that is left for what float64 may put the sums off, see `margin_of`.
-        gradient_memory: how many bytes the gradients of a batch's records may take at a time, beside what the backward pass has let go
-            of by then; 0: none is kept. None: 8 MiB, on a GPU 64.
+        gradient_memory: bytes that records' gradients may take, beside what the backward pass let go of; None: 8 MiB, on a GPU 64.
         contributing: tables whose sums have a last column more: what records, each of at most this norm, contribute to the row.
         adaptive: the norm in force, in place of the method: gradients clipped to it, in its units of C; `take` gives its count as well.
 
@@ -215,10 +214,11 @@ class Clipper:
                         losses = self._isolated_sums(way, batch, records, counted, units, look)
                     if look is not None:
                         look.after()
-                    if way.name == FAST and records > 1 and self.isolation == "checked":  # of one record all rows are its own
+                    if way.name == FAST and records > 1:  # of one record all rows are its own
+                        checked = self.isolation == "checked"
                         if look is not None:
                             self._gradients.known |= self._gradients.choices
-                        elif self._gradients.unseen and (look := self._look(batch, counted, collated)) is not None:
+                        elif self._gradients.unseen(layers=checked) and (look := self._look(batch, counted, collated)) is not None:
                             raise _Unseen
                 break
             except _Unseen:
