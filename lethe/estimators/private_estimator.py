@@ -14,10 +14,10 @@ from sklearn.utils import Tags, check_random_state
 
 from lethe.calculus.domains import require_switch
 from lethe.calculus.guarantees import Guarantee
-from lethe.calculus.large_delta import large_delta_note
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.findings import Finding, uncovered
+from lethe.certificates.findings import Finding
+from lethe.certificates.privacy_report import privacy_report
 from lethe.certificates.records import ReleaseRecord, TrainingRecord
 from lethe.certificates.statement import Statement
 from lethe.documents.shortened import html_table
@@ -33,7 +33,6 @@ from lethe.run.participation import NOUNS, Unit
 from lethe.run.run import Neighbours
 
 _NESTED = "options__"
-_RELATIONS = {"replace_one": "one record replaced by another", "zero_out": "one record's contribution set to zero"}
 NOT_COVERED = (
     "how parameters given by hand were chosen, if that looked at the data",
     "what earlier steps, or you, did to rows or targets with numbers read off the records: of a pipeline ask privacy_of(pipeline)",
@@ -233,7 +232,8 @@ class PrivateEstimator(BaseEstimator):
         self.statement_ = self.certificate_ = total
         self.delta_, self.n_samples_seen_ = budget.delta, records
         self.epsilon_ = total.epsilon(budget.delta)
-        self.privacy_report_ = privacy_report(total, parts, delta=budget.delta, records=records, why=why, public=public, scope=OWN_FIT)
+        about: dict[str, Any] = {"public": public, "not_covered": NOT_COVERED, "scope": OWN_FIT}
+        self.privacy_report_ = privacy_report(total, parts, delta=budget.delta, records=records, why=why, **about)
 
 
 def randomness(random_state: Any, seed_noise: Any, records: int, *, stored_order: bool = False) -> RandomSources:
@@ -267,40 +267,3 @@ def randomness(random_state: Any, seed_noise: Any, records: int, *, stored_order
     batches, noise = seeded_generators(seeds[0], (cpu, cpu))
     early, late = (np.random.default_rng(seed) for seed in seeds[1:])
     return RandomSources(order, norm=early, batches=batches, noise=noise, mechanism=late, seeded=True)
-
-
-def privacy_report(
-    total: Statement,
-    parts: Sequence[Statement],
-    *,
-    delta: float,
-    records: int | None = None,
-    why: Sequence[str] = (),
-    free: Sequence[str] = (),
-    public: Sequence[str],
-    scope: Sequence[str] = (),
-) -> str:
-    """The headline and lines on its scope, the parts, why this mechanism, what learned nothing (free), and what is taken as public."""
-    one, several = NOUNS[total.unit]
-    relation = _RELATIONS.get(total.neighbours, total.neighbours).replace("record", one)
-    note = None if records is None else large_delta_note(delta, records)
-    headline = f"({shown(total.epsilon(delta))}, {delta:g})-DP for {relation}; "
-    rests = [f"{finding.evidence:<8}  {finding.name}: {finding.words}" for finding in total.findings if finding.status == "holds"]
-    released = [f"{part.name}: epsilon {shown(part.epsilon(delta))} alone; {part.guarantee.describe()}" for part in parts]
-    lines = [
-        f"{headline}the number of {several}{'' if records is None else f', {records},'} is public.",
-        *(f"NOT COVERED: {words}." for words in uncovered(total.findings)),
-        *scope,
-        *([] if note is None else [note]),
-        *(f"NOT PRIVATE: {finding.detail}." for finding in total.findings if finding.status == "fails"),
-    ]
-    for title, section in (
-        ("What was released", released),
-        ("Why this mechanism (predicted from public facts only)", [line.strip() for line in why]),
-        ("What learned nothing from records", free),
-        ("What it rests on", rests),
-        ("Taken as public", public),
-        ("Not covered", NOT_COVERED),
-    ):
-        lines += ["", f"{title}:", *(f"    {line}" for line in section)] if section else []
-    return "\n".join(lines)

@@ -16,7 +16,8 @@ from lethe.errors import InputError
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.bounded_sums import sums_sensitivity
 from lethe.mechanisms.quantiles.located import histogram_sensitivity
-from lethe.mechanisms.ranking import LEVELS
+from lethe.mechanisms.ranking import LEVELS, rank_counts
+from lethe.run.run import Neighbours
 
 Interval = tuple[float, float]
 COLUMNS = {"accuracy": 1, "log_loss": 1, "r2": 3, "mean_absolute_error": 1}
@@ -76,6 +77,17 @@ def losses_of(metric: str, bounds: PublicBounds, model: Any, X: Any, y: Any) -> 
     targets, predicted = (np.clip(np.asarray(one, dtype=np.float64), low, high) for one in (targets, model.predict(X)))
     errors = np.fmin(np.abs(targets - predicted) / bounds.largest("mean_absolute_error"), 1.0)  # what is no number counts as worthless
     return errors**2 if metric == "r2" else errors
+
+
+def gains(metric: str, bounds: PublicBounds, model: Any, rows: Any, targets: Any) -> Array:
+    """Of each record one less its loss over the largest, in [0, 1], shape (m,)."""
+    return 1.0 - losses_of(metric, bounds, model, rows, targets)
+
+
+def area(model: Any, rows: Any, targets: Any, *, noise_std: float, neighbours: Neighbours, generator: np.random.Generator) -> Array:
+    """The area under the ROC curve, with the noise of its ranks."""
+    scores, positive = np.asarray(model.decision_function(rows), dtype=np.float64), targets == model.classes_[1]
+    return np.array(rank_counts(scores, positive, noise_std=noise_std, neighbours=neighbours, generator=generator).value)
 
 
 def numbers_of(metric: str, bounds: PublicBounds, model: Any, X: Any, y: Any) -> Array:

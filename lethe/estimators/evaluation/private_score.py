@@ -108,7 +108,6 @@ def private_score(
         generator: for tests, and the statement is then `seeded`; None: fresh entropy.
     Raises:
         InputError: a metric that the model has not, or a number out of its range.
-        BudgetExceededError: the ledger has not enough left.
     """
     check_is_fitted(model)
     labels, edges = column_or_1d(y), np.asarray(bins, dtype=np.float64)

@@ -21,12 +21,13 @@ from sklearn.utils import get_tags
 from lethe.calculus.domains import require_delta
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.findings import OTHER_RELEASES, holds
+from lethe.certificates.privacy_report import privacy_report
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.preprocessing.data_free import FEATURES, PublicScaler, learns_nothing, lesson_of
 from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
 from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
-from lethe.estimators.private_estimator import PrivateEstimator, privacy_report
+from lethe.estimators.private_estimator import NOT_COVERED, PrivateEstimator
 from lethe.mechanisms.base import joint
 
 _ONE_RECORD = "taken to look at one record at a time, with constants that were not read off these records"
@@ -268,6 +269,7 @@ def privacy_report_of(fitted: Any, delta: float, *, allow_large_delta: bool = Fa
         records=records,
         free=[part.where for part in parts if part.statement is None and not part.declared],
         public=_PUBLIC,
+        not_covered=NOT_COVERED,
     )
 
 

@@ -15,8 +15,8 @@ import lethe
 from lethe.errors import InputError
 from lethe.estimators import EstimatorOptions, LinearRegression, LinearSVC, LogisticRegression, PrivateSearch, PublicScaler, privacy_of
 from lethe.estimators.pipelines import searched_steps
-from lethe.estimators.pipelines.searched_steps import SidesInMemory, gains
-from lethe.mechanisms.metrics import PublicBounds
+from lethe.estimators.pipelines.searched_steps import SidesInMemory
+from lethe.mechanisms.metrics import PublicBounds, gains
 from lethe.mechanisms.quantiles.located import histogram_sensitivity
 from lethe.mechanisms.ranking import LEVELS
 
