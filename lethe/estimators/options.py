@@ -93,8 +93,7 @@ _ONE_SCORE = (
 _ONE_PROCESS = "leave it out: a fit is not divided among processes; of a Dask table its workers read their own blocks"
 
 ABSENT: Mapping[str, str] = {
-    "class_weight": "leave it out, and give each record a public weight of its class: model.fit(X, y, sample_weight=...) of a linear "
-    "model, with the option max_weight the largest of them; 'balanced' would read weights off the labels",
+    "class_weight": "leave it out: LogisticRegression and SoftmaxRegression take it, as a public dict",
     "warm_start": "leave it out: every fit begins anew and costs its epsilon; for longer training ask one fit for more passes, an option",
     **dict.fromkeys(("solver", "dual", "svd_solver", "algorithm", "selection", "precompute", "max_fun"), _HOW),
     **dict.fromkeys(("iterated_power", "n_oversamples", "power_iteration_normalizer"), _HOW),

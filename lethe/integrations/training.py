@@ -177,13 +177,17 @@ class RecordedTraining:
         """What the steps so far cost, of a number of steps that was fixed before."""
         return self._engine.epsilon(self._target.delta, steps_fixed_in_advance=True, allow_large_delta=self._target.allow_large_delta)
 
+    def _given(self, micro_batch: Any) -> Any:
+        """What is made of a micro-batch before its losses are computed, each row of its own record."""
+        return micro_batch
+
     def _noisy_gradient(
         self, batch: LogicalBatch, losses: bool, add_up: Callable[[Tensor], Tensor] | None, device: torch.device
     ) -> Tensor | None:
         """Compute the noisy gradient of a logical batch, and where it is asked for the mean loss of its records, which is private."""
         total = torch.zeros(2, dtype=torch.float64)  # of this process: the sum of the losses, and of how many records
         for micro_batch in batch:
-            each = self._engine.backward(micro_batch)
+            each = self._engine.backward(self._given(micro_batch))
             if losses:
                 own = each.detach()[self._engine.counted].double()
                 total += torch.stack([own.sum(), own.new_tensor(len(own))]).cpu()

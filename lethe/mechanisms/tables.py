@@ -121,3 +121,17 @@ def targets_within(values: Any, *, count: int, bound: float) -> Array:
 def projected(norm: float) -> Finding:
     """The hypothesis that every row has norm at most `norm`."""
     return holds("bounded features", f"every row has norm at most {norm:g}, projected by the code", evidence="enforced")
+
+
+def ordered_bounds(name: str, low: Any, other: str, high: Any, columns: int, *, remedy: str) -> tuple[Array, Array]:
+    """Public bounds of d columns, low and high, shape (d,) each, from a number or one a column; low must be below high."""
+    lower, upper = one_a_column(name, low, columns), one_a_column(other, high, columns)
+    wrong = ~((lower >= -1e100) & (lower < upper) & (upper <= 1e100))
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise InputError(
+            f"{name} and {other} of column {first}: got {lower[first]:g} and {upper[first]:g}; low must be below high, both within 1e100.",
+            source=f"the parameters {name} and {other}",
+            remedy=remedy,
+        )
+    return lower, upper

@@ -117,10 +117,7 @@ def test_a_namespace_is_a_module_that_can_be_imported_from(name: str) -> None:
     assert all(hasattr(module, one) for one in module.__all__)
 
 
-@pytest.mark.parametrize(
-    ("values", "fields"),
-    [((256, 300), {}), ((256,), {"size": 256})],
-)
+@pytest.mark.parametrize(("values", "fields"), [((256, 300), {}), ((256,), {"size": 256})])
 def test_only_the_first_field_goes_without_its_name(values: tuple[Any, ...], fields: dict[str, Any]) -> None:
     assert lethe.batches.Poisson(256) == lethe.batches.Poisson(size=256)
     assert lethe.regularisers.L2(0.1).strength == lethe.schedules.Constant(0.1).value

@@ -20,16 +20,7 @@ NAME = re.compile(r"(?<![\w./-])lethe(?:\.[a-z_]\w*)*(?:\.[A-Za-z_]\w*)(?!\w)")
 FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 
 # Functions that look at a delta, or hand one on: who calls them says whether a large one may be meant, or here, why it cannot be.
-ASKED_OF_DELTA = {
-    "as_target",
-    "certify",
-    "compare",
-    "delta_for",
-    "epsilon_at",
-    "get_epsilon",
-    "plan",
-    "plan_with_certificate",
-}
+ASKED_OF_DELTA = {"as_target", "certify", "compare", "delta_for", "epsilon_at", "get_epsilon", "plan", "plan_with_certificate"}
 DELTA_IS_ITS_OWN = {
     "lethe/audit/trainers/fault_cases.py": "a constant",
     "lethe/estimators/choice/choose.py": "of a budget, that was looked at",

@@ -13,11 +13,7 @@ from lethe.theorems.shuffled.reshuffled import LastTouch, touch_law
 
 
 def worst_path(
-    lipschitz: ArrayLike,
-    sensitivity: ArrayLike,
-    noise_std: ArrayLike,
-    batches_per_pass: SupportsIndex,
-    diameter: ArrayLike | None = None,
+    lipschitz: ArrayLike, sensitivity: ArrayLike, noise_std: ArrayLike, batches_per_pass: SupportsIndex, diameter: ArrayLike | None = None
 ) -> float:
     r"""$\mu$ of a record that may sit anywhere in each pass, another place each time: a bound for every order of every pass.
 

@@ -223,10 +223,7 @@ OWN: dict[str, Member] = {
     "MLP-Mixer": own(Mixer, given),
     "U-Net": own(Unet, given),
     "siamese, as pairs": own(lambda: Siamese(pairs=True), lambda: {"given": numbers(2, 3, 16, 16), "targets": classes()}),
-    "siamese, one batch after the other": own(
-        lambda: Siamese(pairs=False),
-        lambda: {"given": numbers(2, 3, 16, 16), "targets": classes()},
-    ),
+    "siamese, one batch after the other": own(lambda: Siamese(pairs=False), lambda: {"given": numbers(2, 3, 16, 16), "targets": classes()}),
     "LSTM": own(lambda: Recurrent(nn.LSTM), words),
     "GRU": own(lambda: Recurrent(nn.GRU), words),
     "LSTM, cell by cell": own(CellByCell, words),

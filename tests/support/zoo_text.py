@@ -4,20 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from zoo_member import (
-    ALONE,
-    VMAP,
-    Batch,
-    Member,
-    classes,
-    classified,
-    next_words,
-    padding,
-    tokens,
-    told,
-    without_chance,
-    words,
-)
+from zoo_member import ALONE, VMAP, Batch, Member, classes, classified, next_words, padding, tokens, told, without_chance, words
 
 SIZES: dict[str, Any] = {
     "vocab_size": 31,
@@ -197,13 +184,7 @@ told(
         "SqueezeBERT": "it needs the memory layout that its layers have when they are not recorded",
     },
 )
-told(
-    TEXT,
-    VMAP,
-    {
-        "XLNet": "attention keeps the records along another dimension",
-    },
-)
+told(TEXT, VMAP, {"XLNet": "attention keeps the records along another dimension"})
 
 
 def adapted(kind: str, *, base: str = "LlamaForCausalLM", **options: Any) -> Member:

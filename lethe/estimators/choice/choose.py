@@ -157,6 +157,6 @@ def _zeros(facts: PublicFacts, predicted: float) -> MechanismPlan:
             citations=(),
             derivation=derivation("no data"),
         )
-        return Outcome(weights=np.zeros((facts.rows, facts.loss.outputs)), statement=statement, passes=0)
+        return Outcome(weights=np.zeros((facts.rows, facts.loss.outputs)), statement=statement, facts=facts, passes=0)
 
     return MechanismPlan(name="zeros", risk=predicted, summary="no data is looked at", guarantee=lambda: GDP(0.0), train=train)

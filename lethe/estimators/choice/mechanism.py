@@ -8,6 +8,7 @@ import numpy as np
 
 from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.statement import Statement
+from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.partitioned.records import BlockRecords
 from lethe.mechanisms.base import Array
@@ -41,6 +42,8 @@ class Outcome:
 
     weights: Array  # shape (D, k), the intercept's row last; for rows of norm at most 1
     statement: Statement  # what they cost
+    facts: PublicFacts  # the problem with the loss that was trained on
+    ridge: float = 0.0  # under which the weights are about a minimiser; 0 of a run, which may be far from one
     run: Run | None = None  # the run that was recorded; None where the mechanism is none
     passes: int = 1  # over the data, 0 if it was not looked at
     averaged: int = 1  # of how many last iterates of the run the weights are the mean; 1: its last iterate, or no run

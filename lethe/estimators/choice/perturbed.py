@@ -72,7 +72,7 @@ class MinimiserMechanism:
             stated = replace(found.statement, findings=enforced(found.statement.findings, ENFORCED))
             if penalties.ridge > ridge:  # it costs less; by how much may depend on a release, so that what was planned is stated
                 stated = replace(stated, guarantee=chosen.guarantee_at(ridge, goal), derivation=chosen.derivation_at(ridge, goal))
-            return Outcome(weights=found.weights, statement=stated)
+            return Outcome(weights=found.weights, statement=stated, facts=settled.facts, ridge=max(ridge, penalties.ridge))
 
         return MechanismPlan(
             name=self.name,
@@ -263,7 +263,7 @@ class NoisyMoments:
                 least_ridge=penalties.ridge * facts.records,
                 generator=draws.mechanism,
             )
-            return Outcome(weights=found.weights, statement=found.statement)
+            return Outcome(weights=found.weights, statement=found.statement, facts=facts)
 
         return MechanismPlan(
             name=self.name,

@@ -142,6 +142,7 @@ class RunShape:
     step_size: float  # eta
     facts: PublicFacts  # the problem, with the loss that is trained on
     risk: float  # predicted
+    loss_cost: float  # what of it a loss of bounded slope costs
     averaged: int = 1  # a, of how many last iterates the mean is released; 1: the last itself
     groups: int = 1  # g, of cyclic Poisson batches; 1 of all others
 
@@ -152,7 +153,7 @@ def best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu
     # Of noise at every step some theorems that count secret batches know no envelopes.
     losses = cut_losses(facts) if schedule == "uniform" and not certifies_all(facts, schedule) else run_losses(facts)
     unreached = _UNREACHED if facts.target_bound is None else 0.0
-    shapes = [shape for one, cost in losses for shape in _shapes(one, design, schedule, mu, cost + unreached)]
+    shapes = [shape for one, cost in losses for shape in _shapes(one, design, schedule, mu, unreached, cost)]
     if schedule != "pass_ends":
         return _nearest(shapes, 1.0)
     best = _nearest(shapes, _NEAR)
@@ -160,13 +161,14 @@ def best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu
 
 
 def _nearest(shapes: list[RunShape], tie: float) -> RunShape:
-    """Of those whose predicted risk is within a factor of the least the one of fewest passes."""
-    enough = tie * min(shape.risk for shape in shapes)
+    """Of those whose predicted risk is within a factor of the least, but for the loss's own cost, the one of fewest passes."""
+    best = min(shapes, key=lambda shape: shape.risk)
+    enough = best.risk + (tie - 1.0) * (best.risk - best.loss_cost)
     near = [shape for shape in shapes if shape.risk <= enough]
     return min(near, key=lambda shape: (shape.passes, shape.facts.records // shape.size, shape.risk)) if near else shapes[0]
 
 
-def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, cost: float) -> Iterator[RunShape]:
+def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, unreached: float, cost: float) -> Iterator[RunShape]:
     every = certifies_all(facts, schedule)
     # The largest curvature of the mean loss at zero weights, of which no score is above another; of classes less than that elsewhere.
     of_zeros = facts.norm**2 * facts.loss.curvature_trace / facts.loss.outputs
@@ -190,7 +192,7 @@ def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: f
                 given = {"passes": passes, "size": size, "averaged": averaged, "groups": count}
                 predicted = _risks(facts, design, schedule, mu, slots=slots, step_sizes=sizes, **given)
                 for step_size, risk in zip(sizes, predicted, strict=True):
-                    yield RunShape(step_size=step_size, facts=facts, risk=risk + cost, **given)
+                    yield RunShape(step_size=step_size, facts=facts, risk=risk + unreached + cost, loss_cost=cost, **given)
 
 
 def _risks(

@@ -109,7 +109,9 @@ class RunMechanism:
                 derivation=derivation("run", run=charged.to_document(), delta=budget.delta),
                 records=facts.records,
             )
-            return Outcome(weights=weights, statement=statement, run=recorded, passes=shape.passes, averaged=shape.averaged)
+            return Outcome(
+                weights=weights, statement=statement, facts=shape.facts, run=recorded, passes=shape.passes, averaged=shape.averaged
+            )
 
         return MechanismPlan(
             name=self.name,

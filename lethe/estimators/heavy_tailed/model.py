@@ -35,7 +35,7 @@ from lethe.estimators.heavy_tailed.linear import (
     solve,
 )
 from lethe.estimators.inputs.tables import declared_passes, listed_classes, public_labels, read_table, read_table_and_targets
-from lethe.estimators.models.classifiers import LogisticRegression
+from lethe.estimators.models.classifiers import LogisticRegression, PrivateClassifier
 from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.tables import as_numbers, examined, examined_labels
 from lethe.estimators.private_estimator import with_constructor
@@ -224,8 +224,8 @@ class HeavyTailedLogisticRegression(ClassifierMixin, HeavyTailedLinearModel):
     classes: Any = None
 
     _curvature = _LOSS.curvature_bound
-    decision_function = LogisticRegression.decision_function
-    predict = LogisticRegression.predict
+    decision_function = PrivateClassifier.decision_function
+    predict = PrivateClassifier.predict
     predict_proba = LogisticRegression.predict_proba
     predict_log_proba = LogisticRegression.predict_log_proba
 

@@ -65,13 +65,7 @@ def private_ranges(
     columns = ColumnsInMemory(table) if isinstance(table, np.ndarray) else table
     records, width = columns.shape
     located = located_quantiles(
-        columns,
-        tails=(tail, tail),
-        guesses=not of_target,
-        target=share,
-        neighbours=neighbours,
-        name=name,
-        generator=generator,
+        columns, tails=(tail, tail), guesses=not of_target, target=share, neighbours=neighbours, name=name, generator=generator
     )
 
     def places(flags: Any) -> str:

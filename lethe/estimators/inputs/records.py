@@ -212,15 +212,7 @@ class UserRecords(Records):
     """Records of users: batches, `order` and the length count users, and a user's gradient is the mean of its rows'."""
 
     def __init__(
-        self,
-        users: UserRows,
-        table: Any,
-        targets: Array,
-        *,
-        weights: Array | None,
-        order: Index | None,
-        norms: Array,
-        **known: Any,
+        self, users: UserRows, table: Any, targets: Array, *, weights: Array | None, order: Index | None, norms: Array, **known: Any
     ) -> None:
         sizes = np.diff(users.starts)
         # Rounded down: the shares of a user add up to 1 at most.

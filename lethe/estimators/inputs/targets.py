@@ -127,13 +127,7 @@ def _around(low: float, high: float, *, centred: bool, statement: Statement | No
 
 
 def narrowing_cost(
-    narrow: bool | str,
-    given: TargetRange | None,
-    records: int,
-    budget: PrivacyBudget,
-    *,
-    may_choose: bool,
-    against: str | None,
+    narrow: bool | str, given: TargetRange | None, records: int, budget: PrivacyBudget, *, may_choose: bool, against: str | None
 ) -> Statement | None:
     """What `narrowed_range` will cost, if public facts say that it is worth that; None: nothing is released, and `against` may say why."""
     asked = declared_switch("narrow_range", narrow)

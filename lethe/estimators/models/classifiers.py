@@ -1,7 +1,8 @@
 """Private classifiers: logistic regression, binary or multinomial, softmax regression, and a linear support vector machine."""
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import special
@@ -9,13 +10,16 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
 from lethe.calculus.domains import as_number, outside, require_positive
-from lethe.estimators.inputs.tables import SPARSE, listed_classes, public_labels, read_table_and_targets
+from lethe.errors import InputError
+from lethe.estimators.inputs.tables import SPARSE, bounded_weights, listed_classes, public_labels, read_table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.tables import examined_labels
 from lethe.estimators.private_estimator import with_constructor
 from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import Logistic, OneVersusRest, SmoothedHinge, Softmax
+from lethe.run.losses.inverse_links import class_log_probabilities
 from lethe.run.losses.linear import LinearLoss
 
 
@@ -36,6 +40,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
 
     C: float = 1.0
     classes: Any = None
+    class_weight: ClassVar[Any] = None  # a parameter of those that have probabilities
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -66,14 +71,23 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
             classes, targets, how = public_labels(self.classes, labels)
         else:
             table, classes, targets, how = examined_labels(self, blocks, self.classes)
+        by_class = _class_weights(self.class_weight, classes)
+        if by_class is not None and blocks is not None:
+            raise InputError("class_weight: labels in blocks are not weighed.", remedy="give a column sample_weight, and max_weight")
         strength = as_number("C", self.C, "a number > 0")
         if not strength > 0.0:
             raise outside("C", self.C, "a number > 0")
         grouped, records, chance = self._grouped(users, table)
         budget = self._budget(records)
-        loss, alpha = self._loss(len(classes)), 1.0 / (strength * records)
+        loss, alpha, public = self._loss(len(classes)), 1.0 / (strength * records), [listed_classes(how, classes)]
+        if by_class is not None:  # over the largest, which changes nothing but the unit of the objective
+            assert isinstance(targets, np.ndarray)
+            given = bounded_weights(sample_weight, count=len(targets), max_weight=(bound := options_of(self).max_weight))
+            sample_weight = by_class[targets.astype(np.intp)] / by_class.max() * (1.0 if given is None else bound * given)
+            alpha /= by_class.max()
+            public.append(f"class_weight = {self.class_weight}")
         train = self._plan(table, loss, budget=budget, chance=chance, users=grouped, sample_weight=sample_weight, alpha=alpha)
-        coefficients, intercepts = train(targets, loss, budget=budget, public=[listed_classes(how, classes)])
+        coefficients, intercepts = train(targets, loss, budget=budget, public=public)
         self.classes_ = classes
         if len(classes) == 2 and coefficients.shape[1] == 2:  # two scores say no more than their difference
             coefficients, intercepts = coefficients[:, 1:] - coefficients[:, :1], intercepts[1:] - intercepts[:1]
@@ -87,42 +101,60 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
 
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """The class of the largest score, shape (n,)."""
-        scores = self.decision_function(X)
+        scores = PrivateClassifier.decision_function(self, X)  # log-odds are in the same order
         return self.classes_[(scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
-class _Probabilistic(PrivateClassifier):
-    """A classifier whose scores are logits."""
-
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the classes, shape (n, K)."""
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return np.stack([special.expit(-scores), special.expit(scores)], axis=1)
-        return special.softmax(scores, axis=1)
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """Their logarithms."""
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return np.stack([special.log_expit(-scores), special.log_expit(scores)], axis=1)
-        return special.log_softmax(scores, axis=1)
+def _class_weights(given: Any, classes: np.ndarray[Any, np.dtype[Any]]) -> Array | None:
+    """Of each class, shape (K,); None where none were given."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        why = "; those of 'balanced' are read off the labels" if given == "balanced" else ""
+        remedy = "give rates that everybody knows, or pay for them: PrivateStandardScaler(bounds=(0, 1)) of columns y == class has mean_"
+        raise InputError(f"class_weight: got {given!r}; it needs public weights, {{class: number > 0}}{why}.", remedy=remedy)
+    known = classes.tolist()
+    if unknown := [key for key in given if key not in known]:
+        raise InputError(f"class_weight: {unknown[0]!r} is none of the classes {known}.", remedy="name classes alone")
+    return np.array([require_positive(f"class_weight[{one!r}]", given.get(one, 1.0)) for one in known])
 
 
-class LogisticRegression(_Probabilistic):
+@with_constructor
+class LogisticRegression(PrivateClassifier):
     """Logistic regression for two classes, and softmax regression for more, as in scikit-learn.
 
-    Args: as of `PrivateClassifier`.
+    `X @ coef_.T + intercept_` are scores under the loss that was trained on; where its slope is bounded they are no log-odds.
+
+    Args:
+        class_weight: public weights {class: number > 0} of a class's records, times their own; 1 where none is given. Only runs train so.
+        epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateEstimator`.
+        C, classes, feature_norm, fit_intercept: as of `PrivateClassifier`.
     """
+
+    class_weight: Any = None  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleUnannotatedOverride]
 
     def _loss(self, classes: int) -> LinearLoss:
         return Logistic(feature_norm=1.0) if classes == 2 else Softmax(feature_norm=1.0, classes=classes)
 
+    def decision_function(self, X: Any) -> Array:
+        """Log-odds of the second of two classes, shape (n,), or logarithms of probabilities, shape (n, K): what `predict_proba` is of."""
+        scores, bounds = super().decision_function(X), self._slope_bounds(X)
+        return class_log_probabilities(self._trained.loss, scores, bounds)
 
-class SoftmaxRegression(_Probabilistic):
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of the classes, shape (n, K)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Their logarithms."""
+        found = self.decision_function(X)
+        return found if found.ndim == 2 else np.stack([special.log_expit(-found), special.log_expit(found)], axis=1)
+
+
+class SoftmaxRegression(LogisticRegression):
     """Softmax regression with one score a class, also for two.
 
-    Args: as of `PrivateClassifier`.
+    Args: as of `LogisticRegression`.
     """
 
     def _loss(self, classes: int) -> LinearLoss:

@@ -13,7 +13,7 @@ from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import choose
-from lethe.estimators.choice.mechanism import Penalties, RandomSources
+from lethe.estimators.choice.mechanism import Outcome, Penalties, RandomSources
 from lethe.estimators.choice.runs import release_record, secret_design, training_record
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.ranges import norm_cost, private_norm
@@ -27,7 +27,8 @@ from lethe.estimators.private_estimator import PrivateEstimator, with_constructo
 from lethe.mechanisms.base import Array
 from lethe.partitions.table import ExaminedTable
 from lethe.run.in_force import known_in_force
-from lethe.run.losses import LeastSquares
+from lethe.run.losses import LeastSquares, Logistic, TruncatedLogistic
+from lethe.run.losses.inverse_links import ridge_shift
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 
@@ -58,6 +59,7 @@ class PrivateLinearModel(PrivateEstimator):
     n_averaged_: int = field(init=False)
     n_iter_: int = field(init=False)
     mechanism_: str = field(init=False)
+    _trained: PublicFacts = field(init=False)
     _run_alone: bool = field(init=False)
     _in_passes: bool = field(init=False)
     feature_norm_: float = field(init=False)
@@ -176,9 +178,9 @@ class PrivateLinearModel(PrivateEstimator):
             self.mechanism_, self.feature_norm_, self.whitened_ = choice.plan.name, feature_norm, whitened
             self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
             self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged
-            self._run_alone, self._in_passes = outcome.run is not None and not budget.spent, in_blocks
+            self._run_alone, self._in_passes, self._trained = outcome.run is not None and not budget.spent, in_blocks, outcome.facts
             scaled: Array = outcome.weights[:columns] / norm
-            constant: Array = CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
+            constant = _intercepts(outcome) if intercept else np.zeros(loss.outputs)
             if whitened is None:
                 return scaled, constant
             of_features, offset = whitened.of_features(scaled, feature_norm)
@@ -233,3 +235,22 @@ class PrivateLinearModel(PrivateEstimator):
         with np.errstate(divide="ignore"):
             shorter = np.minimum(self.feature_norm_ / row_norms(table), 1.0)
         return (scores.T * shorter).T
+
+    def _slope_bounds(self, X: Any) -> Array | None:
+        """c of the envelope that was descended, in loss per score, of each row as it would have been trained on, shape (n,); or None."""
+        if self._trained.envelope is None:
+            return None
+        table = read_table(self, X, reset=False, **SPARSE)
+        lengths = row_norms(table) / self.feature_norm_ if self.whitened_ is None else self.whitened_.lengths(table, self.feature_norm_)
+        with np.errstate(divide="ignore"):
+            return self._trained.envelope / np.hypot(np.minimum(lengths, 1.0), CONSTANT if self.fit_intercept else 0.0)
+
+
+def _intercepts(outcome: Outcome) -> Array:
+    """Shape (k,); of two classes free of the ridge, as far as rows lie about 0 and are alike in all directions."""
+    facts, constant = outcome.facts, CONSTANT * outcome.weights[-1]
+    if not isinstance(facts.loss, Logistic | TruncatedLogistic):
+        return constant
+    cut = min(facts.envelope / facts.norm, 1.0) if facts.envelope else facts.loss.slope_scale
+    spread = float(np.linalg.norm(outcome.weights[:-1])) / max(facts.columns, 1) ** 0.5
+    return constant + ridge_shift(float(constant[0]), spread, outcome.ridge / CONSTANT**2, cut)

@@ -67,6 +67,12 @@ class WhitenedRows:
             if matrix is not None:
                 part[:] = part @ matrix
 
+    def lengths(self, table: Array, feature_norm: float) -> Array:
+        r"""$\|u\|/R'$ of rows as they came, before the projection, shape (n,)."""
+        rows = unit_rows(table, feature_norm)
+        self.whiten(rows)
+        return row_norms(rows) / self.norm
+
     def of_features(self, weights: Array, feature_norm: float) -> tuple[Array, Array]:
         """Weights of the features as they came, shape (d, k), and what is to be added to intercepts, shape (k,), from weights of u."""
         unit = weights if self.matrix is None else self.matrix @ weights
@@ -139,12 +145,7 @@ def planned_whitening(records: int, columns: int, budget: PrivacyBudget, *, regr
 
 
 def whitened_rows(
-    table: Array,
-    planned: PlannedWhitening,
-    *,
-    feature_norm: float,
-    budget: PrivacyBudget,
-    generator: np.random.Generator | None,
+    table: Array, planned: PlannedWhitening, *, feature_norm: float, budget: PrivacyBudget, generator: np.random.Generator | None
 ) -> tuple[Array, WhitenedRows, Statement]:
     """Release what was planned: whitened rows, shape (n, d), how they were made, and what that costs, which does not depend on R."""
     rows = unit_rows(table, feature_norm)

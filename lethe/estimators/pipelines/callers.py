@@ -16,7 +16,7 @@ from lethe.certificates.findings import OTHER_RELEASES, UNCOVERED, Finding, hold
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.pipelines.privacy import parts_of, release_mark
-from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of
+from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of, wrapped_model
 from lethe.estimators.private_estimator import KNOWN_AT_FIT, PrivateEstimator
 
 _FITS = frozenset({"fit", "_fit", "fit_transform", "fit_predict", "partial_fit"})
@@ -50,7 +50,7 @@ def _of_owner(owner: BaseEstimator, frame: FrameType, *, folds: bool) -> Iterato
     name = type(owner).__name__
     if isinstance(owner, Pipeline):
         yield from _steps_before(owner, frame)
-    if type(owner) in (Pipeline, ColumnTransformer, FeatureUnion) or learns_nothing(owner):
+    if type(owner) in (Pipeline, ColumnTransformer, FeatureUnion) or learns_nothing(owner) or wrapped_model(owner):
         return
     if not isinstance(owner, GridSearchCV | RandomizedSearchCV) and not hasattr(owner, "cv_results_"):
         yield _besides(f"it was fitted within {name}, which may fit others, and learn by itself from these records")

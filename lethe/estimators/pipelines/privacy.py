@@ -15,7 +15,7 @@ from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, SplineTransformer
 from sklearn.utils import get_tags
 
 from lethe.calculus.domains import require_delta
@@ -24,7 +24,7 @@ from lethe.certificates.findings import OTHER_RELEASES, holds
 from lethe.certificates.privacy_report import privacy_report
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.preprocessing.data_free import FEATURES, PublicScaler, learns_nothing, lesson_of
+from lethe.estimators.preprocessing.data_free import FEATURES, PublicScaler, learns_nothing, lesson_of, wrapped_model
 from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
 from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
 from lethe.estimators.private_estimator import NOT_COVERED, PrivateEstimator
@@ -66,6 +66,9 @@ def parts_of(fitted: Any, path: Path = ()) -> Iterator[FittedPart]:
         yield from _with_own(fitted, inside(fitted, path), path)
     elif type(fitted) is FrozenEstimator:
         yield from _fitted_before(fitted.estimator, fitted, path)
+    elif (attribute := wrapped_model(fitted)) is not None:
+        model = getattr(fitted, attribute, getattr(fitted, attribute[:-1]))  # or its parameter, which is not fitted
+        yield from _with_own(fitted, parts_of(model, (*path, attribute)), path)
     elif not (fitted is None or _is_word(fitted, "passthrough")):
         yield from _foreign(fitted, path)
 
@@ -125,7 +128,7 @@ def _is_dense(step: Any, *, frame: bool) -> bool:
     """Whether it is sure that a fitted step, of a branch that is given a frame for sure or not, gives no sparse table."""
     if type(step) is Pipeline:
         return _is_dense(step.steps[-1][1], frame=False)
-    if type(step) is OneHotEncoder:
+    if type(step) in (OneHotEncoder, SplineTransformer):
         return step.sparse_output is False
     if type(step) is PublicScaler:
         return not step.keeps_zeros

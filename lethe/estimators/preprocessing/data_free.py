@@ -10,11 +10,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse, special
+from sklearn import preprocessing
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
-from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, OneHotEncoder, OrdinalEncoder, PolynomialFeatures
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array
 
@@ -26,9 +28,7 @@ from lethe.estimators.features.record_features import PublicWhitening, RandomFou
 from lethe.estimators.inputs.tables import FLOATS, read_table
 from lethe.estimators.options import ABSENT
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.tables import one_a_column
-
-_LARGEST = 1e100
+from lethe.mechanisms.tables import ordered_bounds
 
 
 @answering(ABSENT)
@@ -94,12 +94,7 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 remedy="give ranges from -b to b, or a dense table",
             )
         return read_table(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr" if self.keeps_zeros else False,
-            dtype=FLOATS,
-            ensure_all_finite="allow-nan",
+            self, X, reset=reset, accept_sparse="csr" if self.keeps_zeros else False, dtype=FLOATS, ensure_all_finite="allow-nan"
         )
 
     @property
@@ -120,20 +115,6 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return (low + high) / 2.0, half
 
 
-def ordered_bounds(name: str, low: Any, other: str, high: Any, columns: int, *, remedy: str) -> tuple[Array, Array]:
-    """Public bounds of d columns, low and high, shape (d,) each, from a number or one a column; low must be below high."""
-    lower, upper = one_a_column(name, low, columns), one_a_column(other, high, columns)
-    wrong = ~((lower >= -_LARGEST) & (lower < upper) & (upper <= _LARGEST))
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        raise InputError(
-            f"{name} and {other} of column {first}: got {lower[first]:g} and {upper[first]:g}; low must be below high, both within 1e100.",
-            source=f"the parameters {name} and {other}",
-            remedy=remedy,
-        )
-    return lower, upper
-
-
 class Lesson(NamedTuple):
     """What a step may have learned: a clause about the step, and how it would learn nothing."""
 
@@ -148,16 +129,24 @@ def learns_nothing(step: object) -> bool:
 
 def lesson_of(step: object) -> Lesson | None:
     """What a step of a known type learns as it is set, or has learned as it was; None: nothing, or its type is not known."""
-    rule = _RULES.get(type(step))
+    rule = _RULES.get(type(step)) or _WRAPPERS.get(type(step), ("", None))[1]
     return rule(step) if rule else None
 
 
-def _function(step: Any) -> Lesson | None:
-    """A ufunc of NumPy or SciPy: one made of a Python function may remember what it saw; and no check of an inverse warns of records."""
-    function: Any = step.func
+def wrapped_model(step: object) -> str | None:
+    """The attribute with the model that a wrapper has fitted, beside which it learns nothing; None: it is no such wrapper."""
+    return _WRAPPERS[type(step)][0] if type(step) in _WRAPPERS and lesson_of(step) is None else None
+
+
+def _of_one_entry(function: Any) -> bool:
+    """Whether it is a ufunc of NumPy or SciPy of one argument: one made of a Python function may remember what it saw."""
     known = isinstance(function, np.ufunc) and any(getattr(library, function.__name__, None) is function for library in (np, special))
-    one_entry = known and (function.nin, function.nout, function.signature) == (1, 1, None)
-    if (function is None or one_entry) and not step.kw_args and step.inverse_func is None:
+    return known and (function.nin, function.nout, function.signature) == (1, 1, None)
+
+
+def _function(step: Any) -> Lesson | None:
+    """A ufunc; and no check of an inverse warns of records."""
+    if (step.func is None or _of_one_entry(step.func)) and not step.kw_args and step.inverse_func is None:
         return None
     return Lesson(
         what="nothing shows that its function treats every record by itself",
@@ -195,6 +184,31 @@ def _imputer(step: Any) -> Lesson | None:
     return Lesson(what="what it fills in is not the fill_value that it was given", remedy="fit it again")
 
 
+def _indicator(step: Any) -> Lesson | None:
+    """A column each, whether or not a record has an entry missing there."""
+    what = "it keeps the columns in which a record has an entry missing"
+    return None if step.features == "all" else Lesson(what=what, remedy='take MissingIndicator(features="all")')
+
+
+def _splines(step: Any) -> Lesson | None:
+    """With given knots fit copies them."""
+    if isinstance(step.knots, str):
+        remedy = "give knots=[...], an array of a row a knot and a column a column, known without the records"
+        return Lesson(what=f"it reads its knots off the records: knots = {step.knots!r}", remedy=remedy)
+    kept = [one.t[one.k : len(one.t) - one.k] for one in getattr(step, "bsplines_", ())]
+    if not kept or np.array_equal(np.array(kept).T, np.asarray(step.knots, dtype=np.float64)):
+        return None
+    return Lesson(what="its knots are not those that it was given", remedy="fit it again")
+
+
+def _target(step: Any) -> Lesson | None:
+    """Two ufuncs, and no transformer, which would be fitted on the targets; a check of the inverse would warn of records."""
+    if step.transformer is None and _of_one_entry(step.func) and _of_one_entry(step.inverse_func) and not step.check_inverse:
+        return None
+    remedy = "give it func and inverse_func, ufuncs of NumPy or SciPy such as numpy.log1p and numpy.expm1, and check_inverse=False"
+    return Lesson(what="nothing shows that it transforms every target by itself", remedy=remedy)
+
+
 def _hasher(step: Any) -> Lesson | None:
     """Words are hashed a text at a time; a function of one's own may remember them."""
     own = [name for name in ("analyzer", "tokenizer", "preprocessor") if callable(getattr(step, name))]
@@ -223,15 +237,22 @@ FEATURES = (PublicWhitening, RandomConvolutionFeatures, RandomFourierFeatures, R
 
 _RULES: Mapping[type, Callable[[Any], Lesson | None] | None] = {
     # Their fit checks parameters and keeps the columns; their transform treats every row by itself.
-    Binarizer: None,
-    Normalizer: None,
-    PolynomialFeatures: None,
+    preprocessing.Binarizer: None,
+    preprocessing.Normalizer: None,
+    preprocessing.PolynomialFeatures: None,
     PublicScaler: None,
     **dict.fromkeys(FEATURES),
     FeatureHasher: None,
     HashingVectorizer: _hasher,
-    FunctionTransformer: _function,
-    OneHotEncoder: _encoder,
-    OrdinalEncoder: _encoder,
+    preprocessing.FunctionTransformer: _function,
+    preprocessing.OneHotEncoder: _encoder,
+    preprocessing.OrdinalEncoder: _encoder,
     SimpleImputer: _imputer,
+    MissingIndicator: _indicator,
+    preprocessing.SplineTransformer: _splines,
+}
+# Around a model, which is looked at by itself: where it is kept, and what the wrapper learns.
+_WRAPPERS: Mapping[type, tuple[str, Callable[[Any], Lesson | None] | None]] = {
+    FixedThresholdClassifier: ("estimator_", None),
+    TransformedTargetRegressor: ("regressor_", _target),
 }

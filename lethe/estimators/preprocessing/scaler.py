@@ -20,10 +20,10 @@ from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.ranges import private_ranges, released_norm
 from lethe.estimators.inputs.tables import FEWEST_RECORDS, FLOATS, read_rows, read_table
 from lethe.estimators.partitioned.tables import columns_of, examined, norms_of, projected, standardised, transformed
-from lethe.estimators.preprocessing.data_free import ordered_bounds
 from lethe.estimators.private_estimator import PrivateEstimator, with_constructor
 from lethe.mechanisms.base import Array, target_mu
 from lethe.mechanisms.standardise import standardise
+from lethe.mechanisms.tables import ordered_bounds
 from lethe.partitions.dask_tables import table_in_blocks
 
 Generator = np.random.Generator | None

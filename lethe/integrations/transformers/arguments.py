@@ -141,9 +141,9 @@ def clip_norm_of(args: TrainingArguments) -> float:
     return args.max_grad_norm
 
 
-def refuse_other_words(args: TrainingArguments, run: Run, per_epoch: int) -> None:
+def refuse_other_words(args: TrainingArguments, run: Run, sizes: tuple[int, int, int], per_epoch: int) -> None:
     """Refuse arguments that were set to another thing than the run says; what was left at its default says nothing."""
-    logical = math.prod(sizes_of(args))
+    logical = math.prod(sizes)
     steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
     default = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
     words = {

@@ -19,6 +19,7 @@ from lethe.errors import InputError
 from lethe.integrations.training import LogicalBatch, LogicalBatches, PlannedTraining, RecordedTraining
 from lethe.integrations.transformers.arguments import clip_norm_of, refuse_other_words, sizes_of
 from lethe.integrations.transformers.losses import IGNORED, loss_of
+from lethe.integrations.transformers.on_policy import Answers, is_on_policy, sizes_of_prompts
 from lethe.integrations.transformers.records import Collated, checkpoints_of
 from lethe.run.run import Run
 from lethe.train.clip.isolated import MeanLoss
@@ -54,7 +55,7 @@ class PrivateLoop(RecordedTraining, Trainer):
     """What the Trainer's own loop asks for, answered by an engine; see `privatize`, which makes it."""
 
     _batches: LogicalBatches
-    _collated: Collated
+    _collated: Collated | Answers
     _kept: Any
     _log_private: bool
     _noisy_norm: float | None
@@ -177,15 +178,19 @@ class PrivateLoop(RecordedTraining, Trainer):
                     f"get_train_dataloader: {type(self).__name__} has one of its own; {DESIGN}.",
                     remedy="give train_dataset and data_collator, of which the run makes its batches.",
                 )
-            refuse_foreign_order(self._get_train_sampler() if len(dataset) else None, dataset)
+            sizes = sizes_of(args)
+            if is_on_policy(self):
+                sizes = sizes_of_prompts(sizes, cast(Any, self).num_generations)
+            else:
+                refuse_foreign_order(self._get_train_sampler() if len(dataset) else None, dataset)
 
             def steps(per_epoch: int) -> int:
                 return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
 
             norm = clip_norm_of(args) if target.run is None else None
-            self._plan = target.planned(len(dataset), sizes_of(args), steps, args.learning_rate, clip_norm=norm, users=self._users)
+            self._plan = target.planned(len(dataset), sizes, steps, args.learning_rate, clip_norm=norm, users=self._users)
             if target.run is not None:
-                refuse_other_words(args, target.run, self._plan.steps_per_epoch)
+                refuse_other_words(args, target.run, sizes, self._plan.steps_per_epoch)
         return self._plan
 
     def _folder(self) -> Path | None:
@@ -201,6 +206,12 @@ class PrivateLoop(RecordedTraining, Trainer):
             yield
         finally:
             del accelerator.prepare_model
+
+    def _given(self, micro_batch: Any) -> Any:
+        if not isinstance(self._collated, Answers):
+            return micro_batch
+        with self._forgetting():
+            return self._collated.of(micro_batch)
 
     def _losses(self, batch: Any) -> Tensor | MeanLoss:
         """The function of a batch that the engine is given: compute_loss, where an item is what the Trainer counts as one."""

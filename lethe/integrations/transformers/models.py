@@ -8,6 +8,7 @@ from torch import nn
 from transformers import Trainer
 
 from lethe.errors import InputError
+from lethe.integrations.transformers.on_policy import is_on_policy
 
 _HALF = (torch.float16, torch.bfloat16)
 _OWN = {
@@ -22,7 +23,8 @@ def refuse_kind(kind: type) -> None:
         raise InputError(f"privatize: got {kind.__name__}; it needs a class that derives from transformers.Trainer, or an object of one.")
     for name, remedy in _OWN.items():
         owner = next(one for one in kind.__mro__ if name in vars(one))
-        if owner is not Trainer and not (name == "training_step" and owner.__module__.startswith("trl.")):
+        known = owner.__module__.startswith("trl.") and (name == "training_step" or is_on_policy(kind))
+        if owner is not Trainer and not known:
             raise InputError(
                 f"{name}: {owner.__name__} has one of its own, which private training does not take.",
                 source="the class of the trainer",

@@ -20,6 +20,7 @@ from lethe.integrations.training import LogicalBatches, RecordedTraining, Target
 from lethe.integrations.transformers.arguments import refuse_arguments, refuse_evaluated, refuse_surroundings, refuse_unknown
 from lethe.integrations.transformers.loop import PrivateLoop, PublicLog, public
 from lethe.integrations.transformers.models import prepared, quantised, refuse_kind, refuse_prepared
+from lethe.integrations.transformers.on_policy import Answers, is_on_policy, refuse_of_batch
 from lethe.integrations.transformers.records import (
     KeptState,
     add_certificate,
@@ -90,6 +91,8 @@ class PrivacyMixin(PrivateLoop):
         refuse_surroundings(self)
         refuse_evaluated(self.train_dataset, self.eval_dataset)
         refuse_prepared(self, dataset)
+        if is_on_policy(self):
+            refuse_of_batch(self)
         self._log_private, self._declared_apart, self._kept = log_private, declared_apart, checkpoints
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "isolation": isolation}
         self._options |= {"gradient_memory": gradient_memory, "ledger": ledger, "ema": ema}
@@ -143,10 +146,15 @@ class PrivacyMixin(PrivateLoop):
     def _open(self, batches: LogicalBatches) -> None:
         """Make the engine, and put the Trainer where its checkpoint was."""
         optimizer, model = cast(Any, self.optimizer), cast(Any, self.model)
-        source, self._collated = source_of(self, declared_apart=self._declared_apart)
+        if is_on_policy(self):
+            self._collated = Answers(self)
+            source = self._collated.source
+        else:
+            source, self._collated = source_of(self, declared_apart=self._declared_apart)
         if quantised(model):  # some of its layers store their weights elsewhere when they are called first
+            parts = (part.to(self.args.device) for part in source.fetch(slice(0, 1)))
             with torch.no_grad():
-                self._losses(dict(zip(source.fields or (), (part.to(self.args.device) for part in source.fetch(slice(0, 1))), strict=True)))
+                self._losses(self._given(dict(zip(source.fields or (), parts, strict=True))))
         kept = checkpoints_of(self._kept, self.args)
         if kept is not None:
             kept = dataclasses.replace(kept, also={**kept.also, "scheduler": self.lr_scheduler, "trainer": KeptState(self)})
@@ -179,12 +187,14 @@ class PrivacyMixin(PrivateLoop):
     @contextmanager
     def _one_batch_a_step(self) -> Iterator[None]:
         """Within: the Trainer takes a logical batch for one that need not be accumulated, and as many steps as the run has."""
-        args, said = self.args, (self.args.gradient_accumulation_steps, self.args.max_steps)
-        args.gradient_accumulation_steps, args.max_steps = 1, self._planned.run.total_steps
+        args = self.args
+        now = {"gradient_accumulation_steps": 1, "max_steps": self._planned.run.total_steps, "steps_per_generation": 1}
+        said = {name: getattr(args, name) for name in now if hasattr(args, name)}
+        vars(args).update({name: now[name] for name in said})
         try:
             yield
         finally:
-            args.gradient_accumulation_steps, args.max_steps = said
+            vars(args).update(said)
 
 
 _PRIVACY = tuple(inspect.signature(PrivacyMixin._be_private).parameters)[2:]
@@ -211,7 +221,8 @@ def privatize(trainer: Any, **privacy: Any) -> Any:
     A record is a row of the data set: a text, a conversation, a pair of answers. Its loss is what `compute_loss` gives of that row alone,
     where `num_items_in_batch` is the number of its own labels that count. A `compute_loss` that is one number for a batch is taken for a
     mean over those labels or, if that is wrong, over records: some batches are compared with single records. Where it is neither, as with
-    what is centred or sorted over the batch, records are computed one after another, which a warning says once.
+    what is centred or sorted over the batch, records are computed one after another, which a warning says once. Of trainers that learn from
+    answers of the model, such as GRPO, a record is a prompt; one at a time is answered, scored and differentiated.
 
     Each step takes a batch of about per_device_train_batch_size x gradient_accumulation_steps records a process, of which the first factor
     are on its device at once (with `users`, both count users): an epoch holds each record once, in a step drawn anew and in secret, and

@@ -2,9 +2,6 @@
 
 It looks for accidents: a mean over the batch, a reshape for a transpose, padding that leaks, a cache of the first batch. What is built to
 deceive it is not looked for; `isolation="enforced"` is for that.
-
-Random layers give every record the draws of one, so that a batch and a record alone can be compared in training. What a function draws
-without being asked through Python, such as the dropout of recurrent layers, is set to 0; draws from a generator of one's own are not seen.
 """
 
 import random
@@ -16,84 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from lethe.errors import HypothesisError, InputError
 from lethe.train.clip.isolated import MeanLoss, gradient_of, records_of, rows_of
 from lethe.train.clip.kept_state import Attributes, digests
 from lethe.train.clip.parts.part import ParameterGradients
 from lethe.train.clip.record_gradients import RecordGradients
+from lethe.train.clip.same_draws import SameDraws
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
-
-_DROPOUTS = {
-    functional.dropout,
-    functional.dropout1d,
-    functional.dropout2d,
-    functional.dropout3d,
-    functional.alpha_dropout,
-    functional.feature_alpha_dropout,
-    torch.dropout,
-}
-_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-_LIKE = {torch.rand_like, torch.randn_like, torch.randint_like}
-_SHAPED = {torch.rand, torch.randn}
-_IN_PLACE = {Tensor.bernoulli_, Tensor.uniform_, Tensor.normal_, Tensor.exponential_}
-_OF_TENSORS = _DROPOUTS | _LIKE | _IN_PLACE | {torch.bernoulli}
-
-
-class SameDraws(TorchFunctionMode):
-    """The n-th random call draws for one record, from a seed of its own, and every record of the batch is given that draw, whose rows
-    lie side by side or in blocks of all records. `calls` says how often numbers were drawn.
-    """
-
-    def __init__(self, records: int, *, side_by_side: bool = False) -> None:
-        super().__init__()
-        self.records, self.side_by_side, self.calls = records, side_by_side, 0
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """See TorchFunctionMode."""
-        kwargs = dict(kwargs or {})
-        if func is functional.scaled_dot_product_attention:  # it has no mask to share
-            given = dict(zip(_ATTENTION, args, strict=False)) | kwargs
-            self.calls += bool(given.get("dropout_p"))
-            return func(**given | {"dropout_p": 0.0})
-        if func is functional.multi_head_attention_forward:
-            self.calls += bool(args[10])
-            return func(*args[:10], 0.0, *args[11:], **kwargs)
-        first: Any = args[0] if args else None
-        if func is Tensor.backward and len(args) == 1 and all(value in (None, False) for value in kwargs.values()):
-            # PyTorch leaves the mode for the whole backward pass, in which checkpoints are computed anew, with draws of their own.
-            with self:
-                engine: Any = torch.autograd.Variable._execution_engine
-                return engine.run_backward((first,), (torch.ones_like(first),), False, False, (), True, True)
-        if func in _SHAPED:
-            shape = tuple(first) if isinstance(first, tuple | list) else args
-            if shape and shape[0] and shape[0] % self.records == 0:
-                return self._same(lambda: func(shape[0] // self.records, *shape[1:], **kwargs), shape[0])
-        if func in _OF_TENSORS and isinstance(first, Tensor) and first.dim() and len(first) and len(first) % self.records == 0:
-            one, rows = first.detach()[: len(first) // self.records], len(first)
-            if func in _DROPOUTS:
-                kwargs.pop("inplace", None)
-                return first * self._same(lambda: func(torch.ones_like(one), *args[1:], **kwargs), rows)
-            if func in _IN_PLACE:
-                return first.copy_(self._same(lambda: func(one.clone(), *args[1:], **kwargs), rows))
-            if func in _LIKE:
-                return self._same(lambda: func(one, *args[1:], **kwargs), rows).clone()
-            return (self._same(lambda: torch.rand_like(one), rows) < first).to(first.dtype)
-        return func(*args, **kwargs)
-
-    def _same(self, draw: Callable[[], Tensor], rows: int) -> Tensor:
-        """So many rows: those of one record, drawn by a seed of its own, for all."""
-        self.calls += 1
-        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-        with torch.random.fork_rng(devices=devices):
-            # Of a GPU that is not used, PyTorch would note at every call where the seed was asked for.
-            (torch.manual_seed if devices else torch.default_generator.manual_seed)(self.calls)
-            drawn = draw()
-        if len(drawn) == 1:
-            return drawn.expand(rows, *drawn.shape[1:])
-        return drawn.repeat(self.records, *[1] * (drawn.dim() - 1)) if self.side_by_side else drawn.repeat_interleave(self.records, 0)
 
 
 class Chance:
@@ -220,18 +147,20 @@ class Look:
         alone = torch.cat([self._before[record][1] for record in compared])
         return _differing(compared, losses[[rows.index(record) for record in compared]], alone, losses, precision, "alone")
 
-    def apart(self, losses: Tensor | MeanLoss, precision: torch.dtype, *, side_by_side: bool = False, items: bool = False) -> str | None:
+    def apart(
+        self, losses: Tensor | MeanLoss, precision: torch.dtype, again: Any = None, *, side_by_side: bool = False, items: bool = False
+    ) -> str | None:
         """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves.
 
-        Losses are of shape (B,), or one number, a mean over `items` or records, whose sums are compared; `precision` is the coarsest type
-        that layers computed in.
+        Losses are of shape (B,), or one number, a mean over `items` or records, whose sums are compared; `again` computes those of the
+        halves, and `precision` is the coarsest type that layers computed in.
         """
         order, sums = sample(self._usable, len(self._usable)), list[Tensor]()
         halves = [order[: len(order) // 2], order[len(order) // 2 :]]
         for half in halves if isinstance(losses, Tensor) else (*halves, order):
             if half and (len(half) < len(losses) if isinstance(losses, Tensor) else len(order) > 3):
                 rows = rows_of(self._batch, half)
-                alone = self.same_draws(len(half), partial(self._losses, rows), side_by_side=side_by_side)
+                alone = self.same_draws(len(half), partial(again or self._losses, rows), side_by_side=side_by_side)
                 if isinstance(losses, MeanLoss) or isinstance(alone, MeanLoss):
                     sums += [alone.total(items=items)[0].detach()] if isinstance(alone, MeanLoss) else []
                 elif said := _differing(half, losses[half], alone.detach(), losses, precision, "in half of it"):

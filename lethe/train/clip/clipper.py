@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,12 +51,8 @@ class _Schedule:
     def due(self, records: int, state: Hashable) -> bool:
         """Whether the next batch is one of them."""
         self._batches += 1
-        due = (
-            self._batches & (self._batches - 1) == 0
-            or records > 1.5 * self._largest
-            or state not in self._states
-            or chance.randrange(_ODDS) == 0
-        )
+        larger, other = records > 1.5 * self._largest, state not in self._states
+        due = self._batches & (self._batches - 1) == 0 or larger or other or chance.randrange(_ODDS) == 0
         if due:
             self._largest = max(self._largest, records)
             self._states.add(state)
@@ -232,6 +229,7 @@ class Clipper:
                 reason = reason or first_line(error)
                 self._tried.pop(0)
                 self._gradients.known.clear()
+                self._keeps |= self._tried[0].shared  # what is shared is of several groups
                 while self._tried[0].name == FAST and self._gradients.same(way, self._tried[0]):
                     self._tried.pop(0)
                 if way.name == FAST != self._tried[0].name and self.isolation == "checked":
@@ -305,8 +303,7 @@ class Clipper:
     def _fast(
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
     ) -> Tensor:
-        arrives = look is None and units is None and not self._keeps and not way.shared
-        if arrives and (arrived := self._arrived(way, batch, records, counted)) is not None:
+        if look is None and units is None and not self._keeps and (arrived := self._arrived(way, batch, records, counted)) is not None:
             return arrived
         if look is not None and look.random:
             same, of_same = look.same_draws(
@@ -345,6 +342,7 @@ class Clipper:
         with torch.no_grad():
             said = look.difference(parts, losses, rows, self._gradients.precision)
         if way.name == FAST and not said:
-            said = look.apart(losses, self._gradients.precision, side_by_side=way.layout == LAYOUTS[1], items=way.items)
+            again = partial(self._gradients.losses_of, way) if way.shared and look.random else None
+            said = look.apart(losses, self._gradients.precision, again, side_by_side=way.layout == LAYOUTS[1], items=way.items)
         if said:
             raise _Differs(said if isinstance(losses, Tensor) else f"{_NO_MEAN}: {said}")

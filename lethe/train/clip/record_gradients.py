@@ -110,6 +110,9 @@ class RecordGradients:
 
         `units`: of whose rows the mean loss is differentiated; `arriving` is handed the gradients as they come, instead of the caller.
         """
+        if way.shared and records == 1:  # all is its own
+            _, own, (_, losses) = next(self.apart(Way(ALONE), batch, [[0]]))
+            return own, losses
         recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving, self.known)
         if way.shared:
             recording.shared = Shared(recording, self._model, self.names, batch)
@@ -135,6 +138,10 @@ class RecordGradients:
         if recording.precision != torch.float64:
             self.precision = coarser(self.precision, recording.precision)
         return parts, MeanLoss(losses.value.detach(), losses.counts) if isinstance(losses, MeanLoss) else losses.detach()
+
+    def losses_of(self, way: Way, batch: Any) -> Tensor | MeanLoss:
+        """As a fast way computes them: which knows what is the same for all records, and drawn once."""
+        return self.together(way, batch, records_of(batch), None)[1]
 
     def apart(self, way: Way, batch: Any, groups: list[list[int]]) -> Iterator[tuple[list[int], Gradients, tuple[Tensor, Tensor]]]:
         """Each record by itself: rows, the gradients of their units, and the losses of units and of rows."""

@@ -7,6 +7,7 @@ in the parameters is $J^\top g_i$, J the Jacobian of s: the backward pass of wha
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from lethe.train.clip.parts.outer_products import Memory, OuterProducts
 from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.registry import Layer
 from lethe.train.clip.rules.rule import Parts, as_computed, positions, wide
+from lethe.train.clip.same_draws import of_no_record
 
 _BINARY = ("add", "sub", "mul", "div", "truediv")
 _OF_NUMBERS = {*_BINARY, *(f"r{name}" for name in _BINARY), *(f"i{name}" for name in _BINARY), "where", "maximum", "minimum", "pow"}
@@ -29,7 +31,7 @@ _LIKE = {"to", "type_as", "view_as", "reshape_as"}
 """Functions of their first argument alone."""
 
 _MADE = {"expand", "repeat", "zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty"}
-_SPREAD = {"expand", "repeat"}
+_SPREAD, _LINEAR = {"expand", "repeat"}, ("input", "weight", "bias")
 _PRODUCTS = {"matmul", "mm", "rmatmul"}
 _WRITTEN = {*(f"__i{name}__" for name in _BINARY), "__setitem__"}
 
@@ -55,7 +57,14 @@ class Shared(TorchFunctionMode):
         self._ruled: Counter[nn.Parameter] = Counter()
         self.once: dict[nn.Module, bool] = {}  # whether the last call of a layer was for all records
         self._mark(_SHARED, self._twins.values())
-        self._mark(_BATCH, tree_leaves(batch))
+        self._given = tree_leaves(batch)
+        self._mark(_BATCH, self._given)
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for leaf in self._given:
+            if isinstance(leaf, Tensor):
+                vars(leaf).pop("_lethe_kind", None)
 
     def _mark(self, kind: str, leaves: Iterable[Any]) -> None:
         for leaf in leaves:
@@ -86,6 +95,8 @@ class Shared(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._recording.computing or func in _SAYING:
             return func(*args, **kwargs)
+        if func is functional.linear and kwargs:
+            args, kwargs = tuple((dict(zip(_LINEAR, args, strict=False)) | kwargs).get(name) for name in _LINEAR), {}
         leaves, spec = list(args), None
         if kwargs or any(isinstance(leaf, list | tuple) for leaf in args):
             leaves, spec = tree_flatten((args, kwargs))
@@ -107,7 +118,8 @@ class Shared(TorchFunctionMode):
         elif spread is not None:
             output, of_batch = spread, True
         else:
-            output = _called(func, leaves, spec)
+            with nullcontext() if of_batch else of_no_record():
+                output = _called(func, leaves, spec)
         kind = _BATCH if of_batch else _SHARED if shared else _ROWS if _ROWS in kinds else ""
         if kind or name in _MADE:
             made = [output] if isinstance(output, Tensor) else [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
@@ -146,6 +158,10 @@ class Shared(TorchFunctionMode):
             return self._copies(name, leaves[0], leaves[1].shape)
         if name == "linear" and 0 not in shared:
             return self._linear(leaves[0], leaves[1], leaves[2] if len(leaves) > 2 else None)
+        if name == "scaled_dot_product_attention" and shared[0] > 2:  # a mask
+            for place in shared:
+                leaves[place] = self._copies(name, leaves[place], (len(leaves[0]), *leaves[place].shape[1:]))
+            return _called(func, leaves, spec)
         if name in _PRODUCTS and shared == [1] and leaves[1].dim() == 2:
             return self._linear(leaves[0], leaves[1].mT, None)
         return self._again(func, name, leaves, spec, shared, [place for place, kind in enumerate(kinds) if kind in (_BATCH, _ROWS)])
@@ -210,7 +226,7 @@ class Shared(TorchFunctionMode):
                 again = list(filled)
                 for place, value in zip((*shared, *own), (*values, *(one.unsqueeze(dim) for one in inputs)), strict=True):
                     again[place] = value
-                return (_called(func, again, spec).squeeze(dim) * gradient).sum()
+                return (_called(func, again, spec).reshape(gradient.shape) * gradient).sum()
 
             formed = vmap(grad(product), (None, 0, 0))([filled[place] for place in shared], gradient, inputs)
             for source, gradients in zip(sources, formed, strict=True):

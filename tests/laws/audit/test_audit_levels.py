@@ -190,11 +190,7 @@ def test_the_bound_keeps_its_level_over_several_models_and_the_estimate_keeps_no
 
 @pytest.mark.parametrize(
     ("mu", "q", "steps"),
-    [
-        (1.0, 0.5, 1),
-        (3.0, 0.001, 10),
-        pytest.param(0.5, 0.1, 1000, marks=pytest.mark.nightly(by_day="the same test of fewer steps")),
-    ],
+    [(1.0, 0.5, 1), (3.0, 0.001, 10), pytest.param(0.5, 0.1, 1000, marks=pytest.mark.nightly(by_day="the same test of fewer steps"))],
 )
 def test_sampled_composition_is_just_below_the_accountant_s(mu: float, q: float, steps: int) -> None:
     below = sampled_epsilon(mu, q, steps, 1e-5)

@@ -169,12 +169,7 @@ def test_bins_that_are_never_visited_reveal_nothing() -> None:
     assert BallsInBinsGaussian(mus=(0.0,), counts=(7,), relation="replace_one").epsilon(1e-5) == 0.0
 
 
-@given(
-    mu=st.floats(1e-3, 2.0),
-    count=st.integers(2, 300),
-    relation=st.sampled_from(["zero_out", "replace_one"]),
-    order=st.floats(0.2, 3.0),
-)
+@given(mu=st.floats(1e-3, 2.0), count=st.integers(2, 300), relation=st.sampled_from(["zero_out", "replace_one"]), order=st.floats(0.2, 3.0))
 @settings(max_examples=25 if by_night() else 5, deadline=None)
 def test_never_more_than_for_who_knows_the_bin_and_monotone(mu: float, count: int, relation: Any, order: float) -> None:
     """As truth is; the bound may be larger than truth by a hundredth of delta here (by more where delta is close to 1)."""

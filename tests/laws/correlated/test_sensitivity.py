@@ -204,10 +204,7 @@ def test_mean_squared_errors_and_those_of_the_best_strategies() -> None:
 
 @pytest.mark.parametrize(
     ("buffers", "theirs"),
-    [
-        (SMALL, [1.0, 0.4, 0.18, 0.108, 8.709974208216503e-11]),
-        (LARGE, [1.0, 0.35, 0.1695, 0.121005, 0.006835000247829901]),
-    ],
+    [(SMALL, [1.0, 0.4, 0.18, 0.108, 8.709974208216503e-11]), (LARGE, [1.0, 0.35, 0.1695, 0.121005, 0.006835000247829901])],
 )
 def test_coefficients_of_buffers(buffers: tuple[tuple[float, ...], ...], theirs: list[float]) -> None:
     assert blt_column(buffers[1], buffers[0], 200)[[0, 1, 2, 3, 199]] == pytest.approx(theirs, rel=1e-12)

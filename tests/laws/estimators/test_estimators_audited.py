@@ -18,7 +18,6 @@ from lethe.estimators import HeavyTailedLinearRegression, PrivateMean
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.choice.mechanism import Penalties, RandomSources
-from lethe.estimators.choice.risk import ENVELOPE_SHARE
 from lethe.estimators.heavy_tailed.base import HeavyTailedEstimator
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
@@ -63,7 +62,7 @@ def audit(without: Worlds, present: Worlds, factor: float, neighbours: Any, fits
 def linear(monkeypatch: pytest.MonkeyPatch, name: str, loss: LinearLoss, neighbours: Any) -> tuple[Worlds, Worlds]:
     """Two records of one feature, the second without any: near weights of 0 both labels have the longest gradient that the cut allows."""
     asked = {"passes": 1} if name not in ("objective_perturbation", "output_perturbation") else {}
-    bound = ENVELOPE_SHARE if isinstance(loss, Logistic | Softmax) else None
+    bound = 0.25 if isinstance(loss, Logistic | Softmax) else None
     facts = PublicFacts(records=2, columns=1, loss=loss, intercept=False, neighbours=neighbours, ridge=8.0, envelope=bound, **asked)
     plan = choose(name, facts, PrivacyBudget(epsilon=EPSILON, delta=DELTA)).plan
 

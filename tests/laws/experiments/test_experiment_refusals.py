@@ -50,10 +50,7 @@ FORMULAS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     *((one, {"kappa": 2.0, "alpha": 0.1}) for one in (t_uni_exact, t_dyn_exact, t_uni_printed, best_steps_uniform, best_steps_dynamic)),
     *((one, {"steps": 3, "kappa": 2.0, "alpha": 0.1}) for one in (erub_uni, erub_dyn)),
     (lambda budget: erub(kappa=2.0, alpha=0.1, budget=budget, variances=[1.0]), {"budget": 1.0}),
-    (
-        noise_to_gap,
-        {"dimension": 1, "gradient_bound": 1.0, "budget": 1.0, "smoothness": 1.0, "records": 1, "initial_gap": 1.0},
-    ),
+    (noise_to_gap, {"dimension": 1, "gradient_bound": 1.0, "budget": 1.0, "smoothness": 1.0, "records": 1, "initial_gap": 1.0}),
     (batch_term, {"gradient_variance": 1.0, "pl_constant": 1.0, "batch_size": 1, "initial_gap": 1.0}),
     *((one, {"steps": 3, **MOMENTUM}) for one in (erub_momentum_uni, erub_momentum_dyn)),
     (momentum_rate, {"kappa": 10.0, "relative_step": 0.1}),

@@ -134,10 +134,7 @@ def test_two_directions_give_the_closed_form_and_not_a_hundredth_more() -> None:
     rare_error = 0.5 * (1 - np.sqrt(0.5 * rho * ((n * p) ** 2 + n * p * (1 - p))))
     rare = p * np.minimum(high * p**-0.25, second * p**-0.5)
     found = convex_lower_bound(flat, n, rho)
-    for value, exact in (
-        (found.sampling, 0.5 * radius * delta * second * coin_error),
-        (found.privacy, 0.5 * radius * rare * rare_error),
-    ):
+    for value, exact in ((found.sampling, 0.5 * radius * delta * second * coin_error), (found.privacy, 0.5 * radius * rare * rare_error)):
         assert 0.995 * exact.max() <= value <= exact.max() * (1 + 1e-9)
     lengths = [np.maximum(((r / mu) ** j - (1 - p) * radius**j) / p, 0) ** (1 / j) - radius for j, r in ((2, second), (4, high))]
     means = np.minimum(radius, p * np.maximum(np.minimum(*lengths), 0))

@@ -17,14 +17,7 @@ from repository import ROOT
 
 import lethe
 from lethe.errors import InputError
-from lethe.influence import (
-    PublicTrainer,
-    adjoint_influence,
-    fit_exponential,
-    quadratic_influence,
-    retraining,
-    retraining_influence,
-)
+from lethe.influence import PublicTrainer, adjoint_influence, fit_exponential, quadratic_influence, retraining, retraining_influence
 from lethe.influence.quadratic import PublicCurvatures
 from lethe.influence.retraining import linear_problem
 from lethe.run.run import Run

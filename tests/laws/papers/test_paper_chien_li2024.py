@@ -13,14 +13,7 @@ from theorem_bounds import rho_of
 
 import lethe
 from lethe.theorems.lipschitz import clipped_step
-from lethe.theorems.literature.chien_li_2024 import (
-    ChienLi2024,
-    ChienLi2024Holder,
-    _tangent_cost,
-    holder_cost,
-    smooth_constant,
-    smooth_cost,
-)
+from lethe.theorems.literature.chien_li_2024 import ChienLi2024, ChienLi2024Holder, _tangent_cost, holder_cost, smooth_constant, smooth_cost
 from lethe.theorems.shift.engine import solve
 
 RNG = np.random.default_rng(2410)

@@ -48,10 +48,7 @@ def test_bounds_hold_and_are_reached(loss: LinearLoss) -> None:
         scores[::2, 0] = middle[::2] if isinstance(loss, LeastSquares | SmoothedHinge) else 0.0
     slopes = loss.slopes(scores, targets)
     eigenvalues = np.linalg.eigvalsh(loss.curvatures(scores, targets).dense())
-    for reached, bound in (
-        (np.linalg.norm(slopes, axis=1).max(), loss.slope_bound),
-        (eigenvalues.sum(axis=1).max(), loss.curvature_trace),
-    ):
+    for reached, bound in ((np.linalg.norm(slopes, axis=1).max(), loss.slope_bound), (eigenvalues.sum(axis=1).max(), loss.curvature_trace)):
         assert reached <= bound * (1 + 1e-12)
         # Random scores do not meet the bent middle of a cut softmax, which is searched below.
         assert reached == pytest.approx(bound, rel=0.01) or isinstance(loss, TruncatedSoftmax)

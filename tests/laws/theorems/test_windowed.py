@@ -163,10 +163,7 @@ def test_the_minimum_over_windows_and_shares_by_brute_force(relation: Any) -> No
     shares, windows, orders = np.linspace(0.01, 0.99, 99), np.arange(1, 301), np.array(ORDERS)
     draw = renyi_values(0.1, np.sqrt(shares) * 4.0, relation, "poisson")
     shift = 0.5 * orders * (run.diameter / run.noise_stds[0]) ** 2
-    brute = np.min(
-        windows[:, None, None] * draw[None] + shift / (windows[:, None, None] * (1 - shares[None, :, None])),
-        axis=(0, 1),
-    )
+    brute = np.min(windows[:, None, None] * draw[None] + shift / (windows[:, None, None] * (1 - shares[None, :, None])), axis=(0, 1))
     brute = np.minimum(brute, 300 * renyi_values(0.1, np.array([4.0]), relation, "poisson")[0])
     values = np.array(curve.values)
     finite = np.isfinite(brute) & (orders < 60)

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from gaussian_guarantees import mu_of
 from private_cases import build, fitted, two_blobs
-from scipy import sparse
+from scipy import sparse, special
 from scipy.optimize import minimize
+from sklearn.metrics import log_loss
 
 import lethe
 import lethe.estimators as private
 from lethe.accounting.certify import certify
 from lethe.certificates.statement import Statement
+from lethe.errors import InputError
 from lethe.estimators.inputs.ranges import RangeEndWarning
 from lethe.estimators.options import EstimatorOptions
 
@@ -142,9 +144,7 @@ def test_what_is_stated_is_about_users(model: Any, tmp_path: Path) -> None:
 def test_long_rows_are_projected_in_prediction_as_in_training() -> None:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((2_000, 3))
-    model = private.LogisticRegression(feature_norm=1.5, options=EstimatorOptions(mechanism="pass_ends")).fit(
-        rows, (rows[:, 0] > 0).astype(int)
-    )
+    model = private.LinearSVC(feature_norm=1.5, options=EstimatorOptions(mechanism="pass_ends")).fit(rows, (rows[:, 0] > 0).astype(int))
     projected = rows * np.minimum(1.0, 1.5 / np.linalg.norm(rows, axis=1))[:, None]
     np.testing.assert_allclose(model.decision_function(rows), projected @ model.coef_[0] + model.intercept_[0], atol=1e-12)
     np.testing.assert_allclose(model.decision_function(sparse.csr_array(rows)), model.decision_function(rows), atol=1e-12)
@@ -167,7 +167,9 @@ def test_without_noise_a_minimiser_is_the_objective_of_its_class() -> None:
 
     model = build(private.LogisticRegression, **quiet, epsilon=1e6, mechanism="objective_perturbation").fit(X, y)
     assert "ridge 5e-05 " in model.privacy_report_  # 1 / (C n R^2): what was asked for, and no more was taken
-    np.testing.assert_allclose(np.append(model.coef_, model.intercept_), minimize(logistic, np.zeros(4), tol=1e-12).x, atol=0.01)
+    *slopes, constant = minimize(logistic, np.zeros(4), tol=1e-12).x
+    np.testing.assert_allclose(model.coef_[0], slopes, atol=0.01)
+    assert 0.0 < np.sign(constant) * (model.intercept_[0] - constant) < 0.3  # the ridge drew it towards 0
     svc = build(private.LinearSVC, **quiet, width=0.3, fit_intercept=False, epsilon=1e12, mechanism="output_perturbation").fit(X, y)
     np.testing.assert_allclose(svc.coef_[0], minimize(hinge, np.zeros(3), tol=1e-12).x, atol=0.01)
 
@@ -184,3 +186,31 @@ def test_a_fit_does_not_tell_that_a_record_is_huge(mechanism: str, last: list[fl
     models = [build(private.LogisticRegression, **asked).fit(table, labels) for table in (huge, large)]
     assert np.isfinite(models[0].decision_function(huge)).all()
     np.testing.assert_allclose(models[0].coef_, models[1].coef_, rtol=1e-9)
+
+
+def test_weights_of_classes_are_those_of_their_records() -> None:
+    """The same run, noise and weights as with a weight a record; the report names them, and only runs train so."""
+    X, y = two_blobs(records=200)
+    asked: dict[str, Any] = {"mechanism": "pass_ends", "feature_norm": 3.0, "classes": [0, 1], "delta": 1e-5, **SEEDED}
+    by_class = build(private.LogisticRegression, **asked, class_weight={0: 0.5, 1: 2.0}, max_weight=3.0).fit(
+        X, y, sample_weight=[3.0] * 200
+    )
+    one_by_one = build(private.LogisticRegression, **asked, max_weight=6.0).fit(X, y, sample_weight=np.where(y == 1, 6.0, 1.5))
+    np.testing.assert_allclose(by_class.coef_, one_by_one.coef_, rtol=1e-9)
+    assert "class_weight = {0: 0.5, 1: 2.0}" in by_class.privacy_report_
+    with pytest.raises(InputError, match="are a run's"):
+        build(private.LogisticRegression, **(asked | {"mechanism": "output_perturbation"}), class_weight={1: 4.0}).fit(X, y)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("mechanism", ["objective_perturbation", "output_perturbation", "full_batch", "pass_ends", "poisson", "auto"])
+def test_probabilities_of_a_rare_class_are_true(mechanism: str) -> None:
+    """The mean is the rate, and the log-loss below that of the constant rate."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (24_000, 8))
+    y = (rng.random(24_000) < special.expit(X[:, 0] - X[:, 1] - 2.9)).astype(int)
+    model = build(private.LogisticRegression, mechanism=mechanism, epsilon=3.0, delta=1e-6, feature_norm=1.7, classes=[0, 1], **SEEDED)
+    chances, rest = model.fit(X[:8000], y[:8000]).predict_proba(X[8000:])[:, 1], y[8000:]
+    assert chances.mean() == pytest.approx(rest.mean(), rel=0.15)
+    assert log_loss(rest, chances) < log_loss(rest, np.full(16_000, rest.mean())) - 0.01
+    np.testing.assert_array_equal(model.predict(X), (model.decision_function(X) > 0.0).astype(int))

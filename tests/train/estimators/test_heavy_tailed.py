@@ -15,11 +15,7 @@ from private_cases import build
 
 from lethe.calculus.guarantees import GDP
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
-from lethe.estimators.heavy_tailed.base import (
-    part_of,
-    released_curvature,
-    set_aside,
-)
+from lethe.estimators.heavy_tailed.base import part_of, released_curvature, set_aside
 from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, ScoreGradients, clipped_to, gradient_rows, linear_records
 from lethe.estimators.options import EstimatorOptions
 from lethe.heavy_tailed.oracles import ClippedMean, clip_rows

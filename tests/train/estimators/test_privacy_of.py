@@ -12,11 +12,11 @@ import pytest
 from private_cases import fitted, stated, two_blobs
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_selector
 from sklearn.ensemble import VotingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, TunedThresholdClassifierCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, StandardScaler
@@ -176,6 +176,9 @@ class _Learner(TransformerMixin, BaseEstimator):
         (GridSearchCV(MODEL, {"C": [1.0]}), "every candidate saw the records again", "take PrivateSearch"),
         (OneVsRestClassifier(MODEL), "OneVsRestClassifier: it fits private estimators as often as it likes", "take many classes"),
         (CalibratedClassifierCV(MODEL), "CalibratedClassifierCV: it fits", "privacy_of on the list"),
+        (TunedThresholdClassifierCV(MODEL), "TunedThresholdClassifierCV: it fits", "privacy_of on the list"),
+        (FixedThresholdClassifier(MODEL), "estimator_ > LogisticRegression: it is not fitted", "call fit first"),
+        (TransformedTargetRegressor(MODEL), "nothing shows that it transforms every target by itself", "check_inverse=False"),
         (VotingClassifier([("one", MODEL)]), "VotingClassifier: it fits", "adds up, if nothing else"),
         (_Pipeline([("model", MODEL)]), "_Pipeline: it is a subclass", "scikit-learn's own class"),
         (_Learner(), "_Learner: it is not fitted, or it may have learned", "PublicScaler"),
@@ -277,3 +280,17 @@ def test_columns_chosen_by_a_function_are_declared() -> None:
     assert declared(by_type) == {}
     by_hand = trained(columns(("n", WIDE, lambda frame: [name for name in "abc" if frame[name].mean() > 0.0])), table=FRAME)
     assert "names and types alone" in declared(by_hand)["step 'columntransformer > n'"]
+
+
+def test_a_threshold_and_a_pair_of_ufuncs_are_free() -> None:
+    """The model inside counts; a wrapper that learns says so of each fit."""
+    wrapped: Any = make_pipeline(WIDE, FixedThresholdClassifier(clone(MODEL), threshold=0.1, pos_label=1)).fit(X, y)
+    assert mu_of(wrapped) == pytest.approx(mu(wrapped[-1].estimator_))
+    pair: dict[str, Any] = {"func": np.log1p, "inverse_func": np.expm1, "check_inverse": False}
+    target: Any = TransformedTargetRegressor(private.Ridge(feature_norm=2.0, target_bound=3.0, delta=1e-5), **pair).fit(X, np.exp(y))
+    assert private.privacy_of(target).epsilon(1e-5) == private.privacy_of(target.regressor_).epsilon(1e-5)
+    folds: Any = CalibratedClassifierCV(clone(MODEL), cv=2).fit(X, y).calibrated_classifiers_[0].estimator
+    within = ["fitted within" in str(stated(one).findings) for one in (wrapped[-1].estimator_, target.regressor_, folds)]
+    assert within == [False, False, True]
+    with pytest.raises(InputError, match="every candidate saw the records"):
+        private.privacy_of(FixedThresholdClassifier(GridSearchCV(MODEL, {"C": [1.0]}, cv=2)).fit(X, y))

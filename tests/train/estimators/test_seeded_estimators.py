@@ -45,13 +45,7 @@ def test_two_fits_with_the_same_random_state_share_no_number(name: str) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "name",
-    [
-        "classifier by cyclic",
-        *("LinearRegression", "LinearSVC", "PrivateMean", "PrivatePCA", "PrivateSearch"),
-    ],
-)
+@pytest.mark.parametrize("name", ["classifier by cyclic", *("LinearRegression", "LinearSVC", "PrivateMean", "PrivatePCA", "PrivateSearch")])
 def test_with_seeded_noise_they_share_every_number(name: str) -> None:
     first, second = (released(name, seed_noise=True) for _ in range(2))
     assert len(shared(first, second)) == sum(map(len, first.values()))

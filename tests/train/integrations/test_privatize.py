@@ -29,6 +29,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 import lethe
 from lethe.errors import InputError, RecordByRecordWarning
 from lethe.integrations.transformers import PrivateTrainer, privatize
+from lethe.integrations.transformers.on_policy import Answers
 from lethe.train.core.training_records import released_states
 
 CLIP, MODULE = 0.5, "test_privatize"
@@ -129,13 +130,9 @@ class OwnBatches(Trainer):
 
 
 def test_what_is_no_trainer_or_has_steps_of_its_own(tmp_path: Path) -> None:
-    from trl.trainer.grpo_trainer import GRPOTrainer
-
     for kind, said in ((dict, "got dict"), (OwnSteps, "training_step: OwnSteps"), (OwnBatches, "get_train_dataloader: OwnBatches")):
         with pytest.raises(InputError, match=said):
             privatize(kind)
-    with pytest.raises(InputError, match="get_train_dataloader: GRPOTrainer"):
-        privatize(GRPOTrainer)
     assert privatize(Trainer) is PrivateTrainer is privatize(PrivateTrainer)
     made = Trainer(model=classifier(), args=arguments(tmp_path), train_dataset=sentences())
     with pytest.raises(InputError, match="got a class and epsilon"):
@@ -208,6 +205,7 @@ def test_the_iterate_that_evaluation_finds_best(tmp_path: Path) -> None:
     assert trainer.record().released == released_states({"model": best.state_dict()})
 
 
+@pytest.mark.nightly(by_day="test_the_clipped_sum_is_that_of_records_alone")
 @pytest.mark.filterwarnings("ignore")
 def test_with_torch_compile_training_is_as_it_was(tmp_path: Path) -> None:
     ends = []
@@ -222,6 +220,7 @@ def test_with_torch_compile_training_is_as_it_was(tmp_path: Path) -> None:
     assert torch.equal(*ends)
 
 
+@pytest.mark.nightly(by_day="test_the_clipped_sum_is_that_of_records_alone")
 def test_a_masked_language_model_needs_no_word_for_its_own_collator(tmp_path: Path) -> None:
     words = tokenizer()
     words.mask_token = "<bot>"
@@ -275,3 +274,49 @@ def test_the_arguments_of_a_trainer_are_as_they_were(tmp_path: Path) -> None:
     before = copy.deepcopy(made.args.to_dict())
     privatize(made, epsilon=3.0, delta=DELTA).train()
     assert made.args.to_dict() == before
+
+
+@pytest.mark.nightly(by_day="test_the_clipped_sum_is_that_of_records_alone")
+def test_answers_are_made_scored_and_clipped_record_by_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GRPO: rewards see the answers to one prompt; the step is that of each prompt's own loss."""
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    asked, answered, of = list[set[str]](), list[Any](), Answers.of
+
+    def reward(prompts: list[str], completions: list[str], **others: Any) -> list[float]:
+        asked.append(set(prompts))
+        return [float(len(set(answer.split()))) for answer in completions]
+
+    def noted(self: Answers, batch: Any) -> Any:
+        answered.append(made := of(self, batch))
+        return made
+
+    monkeypatch.setattr(Answers, "of", noted)
+    rows = [{"prompt": pair["prompt"]} for pair in PREFERRED[:6]]
+    sizes: dict[str, Any] = {"num_generations": 4, "max_completion_length": 6, "per_device_train_batch_size": 8, "beta": 0.0}
+
+    def made(**changes: Any) -> Any:
+        args = GRPOConfig(str(tmp_path), **{**QUIET, **SGD, **sizes, **changes})
+        return GRPOTrainer(
+            model=gpt2(), args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer(), reward_funcs=reward
+        )
+
+    for changes, said in (({"scale_rewards": "batch"}, 'scale_rewards="group"'), ({"num_iterations": 2}, "num_iterations=1")):
+        with pytest.raises(InputError, match=said):
+            privatize(made(**changes), epsilon=3.0, delta=0.01)
+    run = run_of(records=6, batches=lethe.batches.Cyclic(6), steps=1, clip_norm=CLIP)
+    trainer = privatize(made(max_steps=-1), run=run, delta=0.01)
+    trainer.train()
+    assert len(asked) == len(answered) == 6
+    assert all(len(prompts) == 1 for prompts in asked)
+    plain = made()
+    total, start = torch.zeros_like(flat(plain.model)), flat(plain.model)
+    plain.current_gradient_accumulation_steps = plain.args.steps_per_generation = 1
+    for answers in answered:
+        loss = plain.compute_loss(plain.model.train(), {name: value[0] for name, value in answers.items()})
+        gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(plain.model.parameters()))])
+        total += gradient * min(1.0, CLIP / max(float(gradient.norm()), 1e-12))
+    assert float(total.norm()) > 0.01
+    assert float((flat(trainer.model) - (start - 0.1 / 6 * total)).abs().max()) < 1e-8
+    assert privatize(made(), epsilon=3.0, delta=0.01).run.batch_size == 2

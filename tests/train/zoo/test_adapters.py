@@ -40,7 +40,7 @@ RANKS = {("AdaLoRA", "bfloat16")}  # there peft trains the rank, a number that i
 OLD = {("DoRA", "bfloat16"), ("BOFT", "bfloat16")} if peft.__version__.startswith("0.14") else set()  # it cannot use what it merged there
 WRONG = {("HRA", "8-bit")}  # there peft multiplies with the whole numbers that stand for the weights
 PROMPTS = ("prefix tuning", "prefix tuning, projected", "prompt tuning", "P-tuning")
-ALLOWED = {"float32": 1e-5, "bfloat16": 2e-2, "8-bit": 2e-2, "4-bit": 1e-5}  # of the scores; what is saved is the same to the bit
+ALLOWED = {"float32": 1e-5, "bfloat16": 2e-2, "8-bit": 1e-5, "4-bit": 1e-5}  # of the scores; what is saved is the same to the bit
 
 
 class Killed(BaseException):

@@ -12,13 +12,7 @@ from scipy import special, stats
 
 from lethe.audit import AuditSetting, Ranks, membership_inference, two_world
 from lethe.audit.statistics.counts import Guesses, Rates, Tally, clopper_pearson_lower, clopper_pearson_upper, upper_table
-from lethe.audit.statistics.curves import (
-    AnyMechanism,
-    GaussianCurve,
-    SampledGaussianCurve,
-    gaussian_epsilon,
-    printed_epsilon,
-)
+from lethe.audit.statistics.curves import AnyMechanism, GaussianCurve, SampledGaussianCurve, gaussian_epsilon, printed_epsilon
 from lethe.audit.statistics.one_run import one_run, one_run_epsilon, one_run_gaussian_mu, one_run_p_value
 from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split, best_threshold
 from lethe.audit.statistics.scores import lira_offline, lira_online, rmia, scaled_confidence

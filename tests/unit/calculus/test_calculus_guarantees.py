@@ -18,17 +18,7 @@ from lethe.calculus.any_guarantee import guarantee_from_dict
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.composition import concentrated_rho, gaussian_mu, overshoot, renyi_curve
 from lethe.calculus.crossing import crossing, log_gap, smallest
-from lethe.calculus.guarantees import (
-    GDP,
-    ZCDP,
-    ApproxDP,
-    GDPMixture,
-    Guarantee,
-    NotPrivate,
-    RDPCurve,
-    Tightest,
-    WithSlack,
-)
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack
 from lethe.calculus.sampled.gaussian import SampledGaussian, sampled_gaussian
 from lethe.calculus.sampled.renyi import ORDERS
 from lethe.errors import CalibrationError, InputError
@@ -259,14 +249,7 @@ def test_what_has_no_curve_has_none(part: lethe.guarantees.Guarantee) -> None:
 
 
 POISSON = sampled_gaussian(0.05, np.array([2.0, 3.0]), "zero_out", "poisson")
-GUARANTEES = [
-    GDP(0.7),
-    ZCDP(0.3),
-    GDPMixture((0.2, 1.0), (0.5, 0.5)),
-    Tightest((GDP(2.0), ZCDP(0.1))),
-    WithSlack(GDP(0.5), 1e-9),
-    POISSON,
-]
+GUARANTEES = [GDP(0.7), ZCDP(0.3), GDPMixture((0.2, 1.0), (0.5, 0.5)), Tightest((GDP(2.0), ZCDP(0.1))), WithSlack(GDP(0.5), 1e-9), POISSON]
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

@@ -7,11 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.decomposition import PCA
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.frozen import FrozenEstimator
-from sklearn.impute import SimpleImputer
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.preprocessing import (
     Binarizer,
     FunctionTransformer,
@@ -21,16 +24,18 @@ from sklearn.preprocessing import (
     OneHotEncoder,
     OrdinalEncoder,
     PolynomialFeatures,
+    SplineTransformer,
     StandardScaler,
 )
 
 from lethe.estimators import PublicScaler
-from lethe.estimators.preprocessing.data_free import learns_nothing
+from lethe.estimators.preprocessing.data_free import learns_nothing, wrapped_model
 from lethe.features import PublicWhitening, RandomConvolutionFeatures, RandomFourierFeatures, RecordNormalizer, ScatteringFeatures
 
 RECORDS = 30
 KNOWN: Any = [["a", "b", "c"], ["x", "y", "z"]]
 CODED: Any = [[0.0, 1.0], [0.0, 1.0, 5.0]]
+KNOTS: Any = [[-1.0, -2.0, -3.0], [0.0, 0.5, 0.0], [1.0, 1.0, 2.0]]
 FILLED: dict[str, Any] = {"strategy": "constant", "fill_value": 0.5, "keep_empty_features": True}
 
 
@@ -125,6 +130,9 @@ FREE: list[tuple[Any, Any]] = [
     (OneHotEncoder(categories=KNOWN, handle_unknown="infrequent_if_exist", sparse_output=False), categories),
     (OneHotEncoder(categories=CODED, handle_unknown="ignore"), codes),
     (OrdinalEncoder(categories=KNOWN, handle_unknown="use_encoded_value", unknown_value=-1), categories),
+    (MissingIndicator(features="all"), gaps),
+    (SplineTransformer(knots=KNOTS), numbers),
+    (SplineTransformer(knots=KNOTS, degree=2, extrapolation="periodic"), numbers),
     (HashingVectorizer(n_features=32), words),
     (FeatureHasher(n_features=32), counts),
 ]
@@ -138,6 +146,8 @@ LEARN: list[tuple[Any, Any]] = [
     (OneHotEncoder(categories=KNOWN, handle_unknown="ignore", min_frequency=1), categories),
     (OneHotEncoder(categories=KNOWN, handle_unknown="ignore", max_categories=2), categories),
     (OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1), categories),
+    (MissingIndicator(), gaps),
+    (SplineTransformer(), numbers),
     (FunctionTransformer(MinMaxScaler().fit_transform), numbers),
     (FunctionTransformer(np.cumsum), numbers),
     (StandardScaler(), numbers),
@@ -161,6 +171,7 @@ def test_a_step_that_another_record_changes_is_not_among_them(step: Any, data: A
     """And the comparison above finds it."""
     assert differs(step, data)
     assert not learns_nothing(step)
+    assert not learns_nothing(SplineTransformer(knots=KNOTS).fit(numbers()[0]).set_params(knots=KNOTS[:2]))  # of another fit
 
 
 class _Normalizer(Normalizer):
@@ -183,3 +194,11 @@ class _Normalizer(Normalizer):
 )
 def test_what_may_do_anything_is_not_among_them(step: Any) -> None:
     assert not learns_nothing(step)
+    assert not learns_nothing(SplineTransformer(knots=KNOTS).fit(numbers()[0]).set_params(knots=KNOTS[:2]))  # of another fit
+
+
+@pytest.mark.parametrize("changed", [{}, {"func": abs}, {"inverse_func": None}, {"check_inverse": True}, {"transformer": StandardScaler()}])
+def test_a_wrapper_is_no_free_step_but_is_known(changed: dict[str, Any]) -> None:
+    step = TransformedTargetRegressor(**{"func": np.log1p, "inverse_func": np.expm1, "check_inverse": False, **changed})
+    assert (wrapped_model(step), learns_nothing(step)) == (None if changed else "regressor_", False)
+    assert wrapped_model(FixedThresholdClassifier(LinearRegression())) == "estimator_"

@@ -70,7 +70,7 @@ def prompted(model: Sharing, words: Tensor) -> Tensor:
 def adapted(model: Sharing, words: Tensor) -> Tensor:
     """A weight put together of factors, and scales by its norms."""
     weight = model.mix.weight + model.bare[:, :2] @ model.bare[:2]
-    return functional.linear(words, weight, model.mix.bias) * (model.bare[0] / weight.norm(dim=1).detach())
+    return functional.linear(words, bias=model.mix.bias, weight=weight) * (model.bare[0] / weight.norm(dim=1).detach())
 
 
 def by_products(model: Sharing, words: Tensor) -> Tensor:
@@ -88,6 +88,11 @@ def parametrised(model: Sharing, words: Tensor) -> Tensor:
 
 def tied(model: Sharing, words: Tensor) -> Tensor:
     return words + functional.linear(words, model.words.weight).softmax(-1) @ model.words.weight
+
+
+def masked_in_attention(model: Sharing, words: Tensor) -> Tensor:
+    split = model.mix(words).view(-1, LENGTH, 2, 2).transpose(1, 2)
+    return functional.scaled_dot_product_attention(split, split, split, attn_mask=distances(model)).transpose(1, 2).flatten(2)
 
 
 def written(model: Sharing, words: Tensor) -> Tensor:
@@ -111,6 +116,7 @@ FORWARDS: dict[str, Forward] = {
         prompted,
         adapted,
         by_products,
+        masked_in_attention,
         convolved,
         parametrised,
         tied,
@@ -130,7 +136,7 @@ def test_gradients_are_those_of_records_alone(name: str) -> None:
     model = Sharing(FORWARDS[name])
     clipper = Clipper(model, model, CLIP)
     with patch("lethe.train.clip.clipper.chance.randrange", return_value=1):
-        for records in (RECORDS, RECORDS, LENGTH, 2, WIDTH):
+        for records in (RECORDS, RECORDS, LENGTH, 2, WIDTH, 1):
             batch = batch_of(records)
             clipper.add(batch)
             near(flat(clipper.take()), clipped(truth(model, batch, losses=model)))
@@ -167,6 +173,20 @@ def test_a_first_batch_of_as_many_records_as_places_is_no_excuse(first: int) -> 
         batch = batch_of(records)
         clipper.add(batch)
         near(flat(clipper.take()), clipped(truth(model, batch, losses=model)))
+    assert clipper.ways == {"fast"}
+
+
+@pytest.mark.parametrize("records", [RECORDS, LENGTH])
+def test_what_is_shared_is_dropped_once_for_all_records(records: int) -> None:
+    """As the words are for each; a batch is compared with records alone, and with its halves, by the same draws."""
+
+    def dropped(model: Sharing, words: Tensor) -> Tensor:
+        return functional.dropout(words, 0.5) + functional.dropout(model.mix(model.bare), 0.5).sum(0) * functional.dropout(words)
+
+    model = Sharing(dropped)
+    clipper = Clipper(model, model, CLIP)
+    clipper.add(batch_of(records))
+    assert clipper.checked
     assert clipper.ways == {"fast"}
 
 

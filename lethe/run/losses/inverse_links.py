@@ -1,0 +1,84 @@
+r"""Probabilities of the classes from scores, for losses whose slopes are bounded: the inverse link of each loss. Proofs: docs/theory.md.
+
+Where a record is of class y with chance $\pi_y$, scores s that no step moves on average satisfy $\sum_y\pi_y\,l_y'(s) = 0$: the rows $l_y'$
+generate a Markov chain on the classes, and $\pi$ is its stationary law. Of two classes with slopes of at most $c < \frac12$ it is $\frac12$
+where the sigmoid is within $[c, 1 - c]$: to keep the order log-odds are taken on a straight line there, and half as far beyond.
+"""
+
+import math
+
+import numpy as np
+from scipy import optimize, special
+
+from lethe.calculus.domains import FloatArray
+from lethe.errors import LetheError
+from lethe.run.losses.linear import LinearLoss
+from lethe.run.losses.logistic import Logistic, TruncatedLogistic
+from lethe.run.losses.softmax import Softmax, TruncatedSoftmax
+
+_STRAIGHT = 1.5  # times the scores between which the chances of two classes are equal
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
+_MOST = 2.0  # that scores are shifted by
+_LEAST, _FARTHEST = 1e-100, 200.0  # rate of the chain; of a score from the largest
+
+
+def log_odds(scores: FloatArray, cut: FloatArray | float) -> FloatArray:
+    """Of the second of two classes, from scores s and bounds c > 0 on the slope in the score, of one shape."""
+    log_cut = np.log(np.minimum(cut, 1.0))
+    edge = np.maximum(_STRAIGHT * (np.log1p(-np.minimum(cut, 0.5)) - np.minimum(log_cut, math.log(0.5))), 0.0)
+    size = np.maximum(np.abs(scores), edge)
+    exact = np.minimum(special.log_expit(size), log_cut) - np.minimum(special.log_expit(-size), log_cut)
+    return np.asarray(exact * np.where(edge > 0.0, scores / np.where(size > 0.0, size, 1.0), np.sign(scores)))
+
+
+def ridge_shift(middle: float, spread: float, ridge: float, cut: float) -> float:
+    r"""What two classes' scores, about N(middle, spread^2), lack since a ridge $\kappa$ draws their intercept b, of a feature 1, to 0.
+
+    The minimiser's mean slope is $-\kappa b$; of a shift d it is $\mathbb E[(1 - \pi)l'(s, 0) + \pi l'(s, 1)]$ with $\pi = \pi(s + d)$.
+    """
+    scores, away = middle + spread * _NODES, math.copysign(_MOST, middle)
+    up, down = np.minimum(special.expit(scores), cut), np.minimum(special.expit(-scores), cut)
+
+    def outward(shift: float) -> float:
+        chances = special.expit(log_odds(scores + shift, cut))
+        return float(_WEIGHTS @ ((1.0 - chances) * up - chances * down) / _WEIGHTS.sum() + ridge * middle) * away
+
+    if outward(0.0) <= 0.0:  # no ridge; or log-odds on the line, which outweigh it
+        return 0.0
+    return away if outward(away) >= 0.0 else float(optimize.brentq(outward, 0.0, away))
+
+
+def class_log_probabilities(loss: LinearLoss, scores: FloatArray, bounds: FloatArray | None) -> FloatArray:
+    """Of classes by their scores, shape (n, K), under envelopes of $C/\\|u\\|$ or none (n,); of two by a difference (n,): log-odds (n,)."""
+    match loss:
+        case TruncatedLogistic() | TruncatedSoftmax() if scores.ndim == 1:
+            return log_odds(scores, loss.cut)
+        case Logistic() | Softmax() if scores.ndim == 1:  # the slope in two scores is root two times as long
+            return log_odds(scores, 1.0 if bounds is None else bounds / math.sqrt(loss.slope_entries))
+        case TruncatedSoftmax(cut=cut):
+            logs = special.log_softmax(scores, axis=1)
+            return np.asarray(special.log_softmax(logs + np.log(np.maximum(-np.expm1(logs) / cut, 1.0)), axis=1))
+        case Softmax():
+            if bounds is None:
+                return np.asarray(special.log_softmax(scores, axis=1))
+            size = max(2**20 // scores.shape[1] ** 2, 1)
+            parts = [slice(first, first + size) for first in range(0, len(scores), size)]
+            return np.concatenate([_stationary(loss, scores[part], bounds[part]) for part in parts])
+        case _:
+            raise LetheError(f"no probabilities are known of the {loss.name} loss.", remedy="take decision_function")
+
+
+def _stationary(loss: Softmax, scores: FloatArray, bounds: FloatArray) -> FloatArray:
+    """The logarithm of the stationary law of the chain of slopes, by elimination of states without a subtraction (Grassmann et al.)."""
+    count, classes = scores.shape
+    scores = np.maximum(scores, scores.max(axis=1, keepdims=True) - _FARTHEST)
+    owners = (np.full(count, own, dtype=np.float64) for own in range(classes))
+    rates = np.maximum(np.stack([loss.envelope_slopes(scores, own, bounds) for own in owners], axis=1), _LEAST)  # the diagonal is not read
+    for last in range(classes - 1, 0, -1):
+        rates[:, :last, last] /= rates[:, last, :last].sum(axis=1, keepdims=True)
+        rates[:, :last, :last] += rates[:, :last, last, None] * rates[:, last, None, :last]
+    law = np.ones((count, classes))
+    for one in range(1, classes):
+        law[:, one] = np.einsum("nk,nk->n", law[:, :one], rates[:, :one, one])
+        law[:, : one + 1] /= law[:, : one + 1].max(axis=1, keepdims=True)
+    return np.asarray(np.log(np.maximum(law, _LEAST)) - np.log(law.sum(axis=1, keepdims=True)))

@@ -1,0 +1,97 @@
+"""Random layers give every record the draws of one, so that a batch and a record alone can be compared in training.
+
+What a function draws without being asked through Python, such as the dropout of recurrent layers, is set to 0; draws from a generator of
+one's own are not seen.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+
+_DROPOUTS = {
+    functional.dropout,
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+    functional.alpha_dropout,
+    functional.feature_alpha_dropout,
+    torch.dropout,
+}
+_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+_LIKE = {torch.rand_like, torch.randn_like, torch.randint_like}
+_SHAPED = {torch.rand, torch.randn}
+_IN_PLACE = {Tensor.bernoulli_, Tensor.uniform_, Tensor.normal_, Tensor.exponential_}
+_OF_TENSORS = _DROPOUTS | _LIKE | _IN_PLACE | {torch.bernoulli}
+
+
+class SameDraws(TorchFunctionMode):
+    """The n-th random call draws for one record, from a seed of its own, and every record of the batch is given that draw, whose rows
+    lie side by side or in blocks of all records. `calls` says how often numbers were drawn.
+    """
+
+    def __init__(self, records: int, *, side_by_side: bool = False) -> None:
+        super().__init__()
+        self.records, self.side_by_side, self.calls = records, side_by_side, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """See TorchFunctionMode."""
+        kwargs = dict(kwargs or {})
+        if func is functional.scaled_dot_product_attention:  # it has no mask to share
+            given = dict(zip(_ATTENTION, args, strict=False)) | kwargs
+            self.calls += bool(given.get("dropout_p"))
+            return func(**given | {"dropout_p": 0.0})
+        if func is functional.multi_head_attention_forward:
+            self.calls += bool(args[10])
+            return func(*args[:10], 0.0, *args[11:], **kwargs)
+        first: Any = args[0] if args else None
+        if func is Tensor.backward and len(args) == 1 and all(value in (None, False) for value in kwargs.values()):
+            # PyTorch leaves the mode for the whole backward pass, in which checkpoints are computed anew, with draws of their own.
+            with self:
+                engine: Any = torch.autograd.Variable._execution_engine
+                return engine.run_backward((first,), (torch.ones_like(first),), False, False, (), True, True)
+        if func in _SHAPED:
+            shape = tuple(first) if isinstance(first, tuple | list) else args
+            if shape and shape[0] and shape[0] % self.records == 0:
+                return self._same(lambda: func(shape[0] // self.records, *shape[1:], **kwargs), shape[0])
+        if func in _OF_TENSORS and isinstance(first, Tensor) and first.dim() and len(first) and len(first) % self.records == 0:
+            one, rows = first.detach()[: len(first) // self.records], len(first)
+            if func in _DROPOUTS:
+                kwargs.pop("inplace", None)
+                return first * self._same(lambda: func(torch.ones_like(one), *args[1:], **kwargs), rows)
+            if func in _IN_PLACE:
+                return first.copy_(self._same(lambda: func(one.clone(), *args[1:], **kwargs), rows))
+            if func in _LIKE:
+                return self._same(lambda: func(one, *args[1:], **kwargs), rows).clone()
+            return (self._same(lambda: torch.rand_like(one), rows) < first).to(first.dtype)
+        return func(*args, **kwargs)
+
+    def _same(self, draw: Callable[[], Tensor], rows: int) -> Tensor:
+        """So many rows: those of one record, drawn by a seed of its own, for all."""
+        self.calls += 1
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+        with torch.random.fork_rng(devices=devices):
+            # Of a GPU that is not used, PyTorch would note at every call where the seed was asked for.
+            (torch.manual_seed if devices else torch.default_generator.manual_seed)(self.calls)
+            drawn = draw()
+        if len(drawn) == 1:
+            return drawn.expand(rows, *drawn.shape[1:])
+        return drawn.repeat(self.records, *[1] * (drawn.dim() - 1)) if self.side_by_side else drawn.repeat_interleave(self.records, 0)
+
+
+@contextmanager
+def of_no_record() -> Generator[None]:
+    """Within: what is drawn is for one thing, which is the same for all records."""
+    modes = [mode for mode in _get_current_function_mode_stack() if isinstance(mode, SameDraws)]
+    before = [mode.records for mode in modes]
+    try:
+        for mode in modes:
+            mode.records = 1
+        yield
+    finally:
+        for mode, records in zip(modes, before, strict=True):
+            mode.records = records
