@@ -92,12 +92,6 @@ def test_categories_that_are_equal_are_one_so_that_no_record_counts_twice() -> N
     assert counts == {"1": 30.0, "others": 10.0}
 
 
-def test_an_array_of_too_few_records_says_nothing_that_noise_made() -> None:
-    found = describe(np.random.default_rng(2).normal(size=(12, 2)), 0.1)
-    assert [*found.columns] == ["0", "1"]
-    assert all(one.range is None and not one.counts for one in found.columns.values())
-
-
 def test_a_description_is_verified_and_paid(tmp_path: Any) -> None:
     ledger = Ledger.open(tmp_path / "ledger.sqlite", make=True)
     ledger.create("patients", neighbours="zero_out", budget=Budget(epsilon=1.2, delta=1e-4))
