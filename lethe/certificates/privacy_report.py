@@ -9,6 +9,14 @@ from lethe.certificates.statement import Statement
 from lethe.run.participation import NOUNS
 
 _RELATIONS = {"replace_one": "one record replaced by another", "zero_out": "one record's contribution set to zero"}
+_NOT_COVERED = (
+    "how parameters given by hand were chosen, if that looked at the data",
+    "what earlier steps, or you, did to rows or targets with numbers read off the records: of a pipeline ask privacy_of(pipeline)",
+    "other fits on the same records: GridSearchCV, cross_val_score and bagging fit again and again, and each fit costs as much",
+    "(a ledger, lethe.ledger.spending, counts them all, privacy_of([...]) those listed; PrivateSearch pays for a choice among candidates)",
+    "scores and predictions published of the training data; predictions for other data are covered",
+    "the rounding of floating-point numbers, a statistical (not cryptographic) generator, and how long training took",
+)
 
 
 def privacy_report(
@@ -20,7 +28,6 @@ def privacy_report(
     why: Sequence[str] = (),
     free: Sequence[str] = (),
     public: Sequence[str],
-    not_covered: Sequence[str],
     scope: Sequence[str] = (),
 ) -> str:
     """The headline and lines on its scope, the parts, why this mechanism, what learned nothing (free), and what is taken as public."""
@@ -43,7 +50,7 @@ def privacy_report(
         ("What learned nothing from records", free),
         ("What it rests on", rests),
         ("Taken as public", public),
-        ("Not covered", not_covered),
+        ("Not covered", _NOT_COVERED),
     ):
         lines += ["", f"{title}:", *(f"    {line}" for line in section)] if section else []
     return "\n".join(lines)

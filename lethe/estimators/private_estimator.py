@@ -33,14 +33,6 @@ from lethe.run.participation import NOUNS, Unit
 from lethe.run.run import Neighbours
 
 _NESTED = "options__"
-NOT_COVERED = (
-    "how parameters given by hand were chosen, if that looked at the data",
-    "what earlier steps, or you, did to rows or targets with numbers read off the records: of a pipeline ask privacy_of(pipeline)",
-    "other fits on the same records: GridSearchCV, cross_val_score and bagging fit again and again, and each fit costs as much",
-    "(a ledger, lethe.ledger.spending, counts them all, privacy_of([...]) those listed; PrivateSearch pays for a choice among candidates)",
-    "scores and predictions published of the training data; predictions for other data are covered",
-    "the rounding of floating-point numbers, a statistical (not cryptographic) generator, and how long training took",
-)
 OWN_FIT = (
     "That is about this fit alone, given the rows it was called with; of a pipeline ask privacy_of(pipeline).",
     "Not in it: earlier steps, or you, who learned from the records to make those rows (a StandardScaler's mean, say).",
@@ -232,8 +224,7 @@ class PrivateEstimator(BaseEstimator):
         self.statement_ = self.certificate_ = total
         self.delta_, self.n_samples_seen_ = budget.delta, records
         self.epsilon_ = total.epsilon(budget.delta)
-        about: dict[str, Any] = {"public": public, "not_covered": NOT_COVERED, "scope": OWN_FIT}
-        self.privacy_report_ = privacy_report(total, parts, delta=budget.delta, records=records, why=why, **about)
+        self.privacy_report_ = privacy_report(total, parts, delta=budget.delta, records=records, why=why, public=public, scope=OWN_FIT)
 
 
 def randomness(random_state: Any, seed_noise: Any, records: int, *, stored_order: bool = False) -> RandomSources:

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.errors import InputError
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.bounded_sums import sums_sensitivity
 from lethe.mechanisms.quantiles.located import histogram_sensitivity
-from lethe.mechanisms.ranking import LEVELS, rank_counts
+from lethe.mechanisms.ranking import LEVELS, rank_counts, z_of
 from lethe.run.run import Neighbours
 
 Interval = tuple[float, float]
@@ -44,7 +43,7 @@ class PublicBounds:
 
     @property
     def ends(self) -> Interval:
-        """Those of the range of targets."""
+        """Of the range of targets."""
         if self.target_range is None:
             raise InputError("target_range: missing; without it one record could move the score without bound.", remedy="give (low, high)")
         return self.target_range
@@ -126,8 +125,3 @@ def score_of(metric: str, means: Array, noise_std: float, level: float, records:
     wide = min(wide + z**2 * (noise_std**2 + wide / records), 0.25)
     worst, best = 1.0 - high * unit / narrow if narrow > 0.0 else -math.inf, 1.0 - low * unit / wide
     return min(max(1.0 - mean * unit / variance if variance > 0.0 else -math.inf, worst), best), (worst, best)
-
-
-def z_of(level: float) -> float:
-    """How many standard deviations a two-sided interval of a level has on each side."""
-    return float(ndtri(0.5 + 0.5 * level))

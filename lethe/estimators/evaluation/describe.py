@@ -10,10 +10,10 @@ import numpy as np
 from lethe.calculus.domains import outside, require_count
 from lethe.certificates.statement import Statement
 from lethe.errors.names import in_other_words
-from lethe.estimators.budget import paid, planned_statement, whole_budget
+from lethe.estimators.budget import paid, whole_budget
 from lethe.mechanisms.base import Array, gaussian_noise_std, joint
 from lethe.mechanisms.bounded_sums import noisy_sums, sums_sensitivity
-from lethe.mechanisms.quantiles.located import PresentColumns, counts_between, histogram_sensitivity, located_quantiles, noisy_counts
+from lethe.mechanisms.quantiles.located import ColumnsInMemory, counts_between, histogram_sensitivity, located_quantiles, noisy_counts
 from lethe.mechanisms.quantiles.read_off import quantiles_of
 from lethe.run.run import Neighbours
 
@@ -66,19 +66,15 @@ def describe(
 ) -> Description:
     r"""Describe the d columns of a private table within $(\epsilon, \delta)$, by counts with Gaussian noise alone.
 
-    One record moves the gaps of all columns by at most $\sqrt d$, and their histograms by $\sqrt d$, or $\sqrt{2d}$ replaced. Names, types
-    and n are public, as are all arguments.
+    One record moves gaps by at most $\sqrt d$, histograms by $\sqrt d$, or $\sqrt{2d}$ replaced. Names, types, n and arguments are public.
 
     Args:
         table: a frame, or an array of shape (n, d), whose columns are called "0", "1" and so on.
         epsilon: > 0.
-        delta: in (0, 1), below 1/n; None: the smaller of 1e-5 and 1/(10 n).
-        neighbours: "zero_out" or "replace_one".
+        delta, neighbours, ledger, generator: as of `private_score`.
         ranges: (low, high) of columns of numbers, where everybody knows them; others are found by counts over powers of two.
         categories: the public list of a column's categories; an entry that is in none counts as "others".
         bins: of a column's histogram within its range, from 2 to 200.
-        ledger: as of the estimators.
-        generator: for tests, and the statement is then `seeded`; None: fresh entropy.
     Raises:
         InputError: a name that is no column of that kind, or a number out of its range.
     """
@@ -94,19 +90,19 @@ def describe(
     numbers = {name: np.where(gaps[name] > 0.0, np.nan, columns[name]).astype(np.float64) for name in numeric}
     records, unknown = len(next(iter(gaps.values()))), [name for name in numeric if name not in found]
     budget = whole_budget(epsilon, delta, records, neighbours)
-    about: dict[str, Any] = {"neighbours": neighbours, "records": records, "delta": budget.delta}
-    settle = paid(ledger, lambda: planned_statement("a private description", budget.as_gaussian(), **about), seeded=generator is not None)
+    settle = paid(ledger, budget.planned("a private description", records), seeded=generator is not None)
     noise: dict[str, Any] = {"neighbours": neighbours, "generator": generator}
     std = gaussian_noise_std(sums_sensitivity(len(columns), neighbours), budget.share(_MISSING))
-    absent, statement = noisy_sums(np.stack([*gaps.values()], axis=1), noise_std=std, name="missing entries", **noise)
-    statements = [statement]
+    absent, *statements = noisy_sums(np.stack([*gaps.values()], axis=1), noise_std=std, name="missing entries", **noise)
     if unknown:
-        present, share = PresentColumns(np.stack([numbers[name] for name in unknown], axis=1)), budget.share(_RANGES)
+        present, share = ColumnsInMemory(np.stack([numbers[name] for name in unknown], axis=1)), budget.share(_RANGES)
         located = located_quantiles(present, tails=(_TAIL, _TAIL), guesses=True, target=share, name="ranges", **noise)
         ends = zip(unknown, located.low.tolist(), located.high.tolist(), located.undetected.tolist(), strict=True)
         found |= {name: (low, high) for name, low, high, lost in ends if low < high and not lost}
         statements.append(located.statement)
-    cells = {name: _bins(numbers[name], np.linspace(*ends, wide + 1)) for name, ends in found.items()}
+    edges = {name: np.linspace(*ends, wide + 1) for name, ends in found.items()}
+    labels = {name: [f"below {own[0]:.6g}", *(f"from {edge:.6g}" for edge in own.tolist())] for name, own in edges.items()}
+    cells = {name: (labels[name], counts_between(numbers[name], own)) for name, own in edges.items()}
     cells |= {name: _categories(columns[name], listed[name]) for name in listed}
     told = {name: ColumnDescription(min(max(count / records, 0.0), 1.0)) for name, count in zip(columns, absent.tolist(), strict=True)}
     if cells:
@@ -115,11 +111,10 @@ def describe(
         std = gaussian_noise_std(histogram_sensitivity(len(cells), neighbours), share)
         noisy, statement = noisy_counts(np.stack(rows), noise_std=std, records=records, name="histograms", **noise)
         statements.append(statement)
-        for (name, (labels, _)), row in zip(cells.items(), noisy, strict=True):
-            counts, ends = row[: len(labels)], found.get(name)
-            points = () if ends is None else quantiles_of(counts, np.linspace(*ends, wide + 1), SHARES)
-            quantiles = dict(zip(SHARES, points, strict=False))
-            told[name] = ColumnDescription(told[name].missing, ends, quantiles, dict(zip(labels, counts.tolist(), strict=True)))
+        for (name, (words, _)), row in zip(cells.items(), noisy, strict=True):
+            points = quantiles_of(row[: len(words)], edges[name], SHARES) if name in edges else ()
+            quantiles, counts = dict(zip(SHARES, points, strict=False)), dict(zip(words, row.tolist(), strict=False))
+            told[name] = ColumnDescription(told[name].missing, found.get(name), quantiles, counts)
     whole = joint(statements, name=f"a description of {len(columns)} columns")
     whole = replace(whole, records=records, target_delta=budget.delta, release_id=secrets.token_hex(16))
     if settle is not None:
@@ -131,11 +126,6 @@ def _gaps(column: np.ndarray[Any, Any]) -> Array:
     """1 where an entry is missing, of whatever type, else 0."""
     absent = (one is None or (not isinstance(one, str) and str(one) in ("nan", "<NA>", "NaT")) for one in column.tolist())
     return np.fromiter(absent, dtype=np.float64, count=len(column))
-
-
-def _bins(values: Array, edges: Array) -> tuple[list[str], Array]:
-    words = [f"below {edges[0]:.6g}", *(f"from {edge:.6g}" for edge in edges.tolist())]
-    return words, counts_between(values[~np.isnan(values)], edges)
 
 
 def _categories(column: np.ndarray[Any, Any], known: Sequence[Any]) -> tuple[list[str], Array]:

@@ -61,8 +61,7 @@ def _of_owner(owner: BaseEstimator, frame: FrameType, *, folds: bool) -> Iterato
 def _steps_before(pipeline: Pipeline, frame: FrameType) -> Iterator[Finding]:
     """What the steps learned that made the rows: all but the last, where it is the last that is fitted."""
     # A local name of scikit-learn: were it another one, too many steps would be named, and none left out.
-    place = frame.f_locals.get("step_idx", len(pipeline.steps) - 1)
-    for name, step in pipeline.steps[:place]:
+    for name, step in pipeline.steps[: frame.f_locals.get("step_idx", len(pipeline.steps) - 1)]:
         try:
             parts = list(parts_of(step, (str(name),)))
         except InputError:
@@ -73,9 +72,8 @@ def _steps_before(pipeline: Pipeline, frame: FrameType) -> Iterator[Finding]:
             continue
         for part in parts:
             if part.statement is not None:
-                yield _besides(
-                    f"step '{part.where}' released from these records too{release_mark(part.statement)}; privacy_of adds both up"
-                )
+                mark = release_mark(part.statement)
+                yield _besides(f"step '{part.where}' released from these records too{mark}, and privacy_of counts both")
             elif part.declared:
                 yield holds(f"step '{part.where}'", part.declared, evidence="declared")
 

@@ -27,7 +27,7 @@ from lethe.errors import InputError
 from lethe.estimators.preprocessing.data_free import FEATURES, PublicScaler, learns_nothing, lesson_of, wrapped_model
 from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
 from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
-from lethe.estimators.private_estimator import NOT_COVERED, PrivateEstimator
+from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.base import joint
 
 _ONE_RECORD = "taken to look at one record at a time, with constants that were not read off these records"
@@ -272,7 +272,6 @@ def privacy_report_of(fitted: Any, delta: float, *, allow_large_delta: bool = Fa
         records=records,
         free=[part.where for part in parts if part.statement is None and not part.declared],
         public=_PUBLIC,
-        not_covered=NOT_COVERED,
     )
 
 

@@ -36,8 +36,7 @@ _SILENT = (
 
 _QUIET = ("ignore", "infrequent_if_exist", "use_encoded_value")
 
-SCORINGS = ("accuracy", "neg_log_loss", "roc_auc", "r2", "neg_mean_absolute_error")
-"""What a search may choose by, in scikit-learn's words."""
+SCORINGS = ("accuracy", "neg_log_loss", "roc_auc", "r2", "neg_mean_absolute_error")  # in scikit-learn's words
 Step = PrivateLinearModel | PrivateTransformer
 Scoring = Callable[[Any, Any, Any], Array]
 """Of a model, rows and targets: numbers in [0, 1], one a row, the larger the better; or one number with noise."""

@@ -84,17 +84,9 @@ class ColumnsInMemory:
         return np.stack([counts_between(column, own) for column, own in zip(self.table.T, edges, strict=True)])
 
 
-class PresentColumns(ColumnsInMemory):
-    """Columns of which an entry that is missing is counted nowhere."""
-
-    def counts(self, edges: Array) -> Array:
-        """See `CountedColumns`; a row adds up to how many are present."""
-        return np.stack([counts_between(column[~np.isnan(column)], own) for column, own in zip(self.table.T, edges, strict=True)])
-
-
 def counts_between(values: np.ndarray[Any, Any], edges: Array) -> Array:
-    """How many values are below the first edge, between each two, and from the last on, shape (e + 1,); edges ascend."""
-    finite = np.clip(values.astype(np.float64), -_MOST, _MOST)  # below an edge that is infinite
+    """How many values are below the first edge, between each two, and from the last on, shape (e + 1,); NaN is nowhere, edges ascend."""
+    finite = np.clip(values[~np.isnan(values)].astype(np.float64), -_MOST, _MOST)  # below an edge that is infinite
     places = np.searchsorted(edges, finite, side="right")
     return np.bincount(places, minlength=edges.size + 1).astype(np.float64)
 

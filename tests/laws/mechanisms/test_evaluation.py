@@ -163,7 +163,7 @@ def test_the_interval_of_a_share_holds_exactly_at_its_level(hits: float, others:
     drawn = np.random.default_rng(1).normal(size=(examples(400), 2)) * noise + (hits, others)
     inside = 0
     for noisy_hits, noisy_others in drawn.tolist():
-        low, high = share_interval(noisy_hits, noisy_others, noise, z, population=False)
+        low, high = share_interval(noisy_hits, noisy_others, noise, 2.0 * stats.norm.cdf(z) - 1.0, population=False)
         off = abs((1.0 - share) * noisy_hits - share * noisy_others) / (noise * math.hypot(1.0 - share, share))
         assert (low <= share <= high) or off > z
         inside += off <= z
