@@ -187,10 +187,7 @@ TRAININGS: dict[str, tuple[Callable[[Path], Any], set[str]]] = {
         {"secrecy", "loop", "replay", "order", "optimiser", "learning rate", "users", "user of a record", "list of ids", *NETWORK},
     ),
     "linear model": (lambda _: linear(), {"release"}),
-    "linear model, private callback": (
-        lambda _: linear(callbacks=Private()),
-        {"release", "callbacks"},
-    ),
+    "linear model, private callback": (lambda _: linear(callbacks=Private()), {"release", "callbacks"}),
     "head": (lambda _: head(), {"release", "public backbone", "records apart", "memory", "start"}),
 }
 

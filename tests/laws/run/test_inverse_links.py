@@ -73,10 +73,7 @@ def test_a_shift_undoes_a_ridge(ridge: float, middle: float, spread: float) -> N
     shift, places = ridge_shift(middle, spread, ridge, 0.5), np.linspace(-8.0, 8.0, 20_001)
     scores, density = middle + spread * places, np.exp(-0.5 * places**2)
     rates = slopes((TruncatedLogistic(feature_norm=1.0, cut=0.5), 2.0), scores[:, None])[:, :, 0]
-
-    def left(by: float) -> float:
-        law = special.expit(log_odds(scores + by, 0.5))
-        return float(density @ ((1.0 - law) * rates[:, 0] + law * rates[:, 1]) / density.sum()) + ridge * middle
-
-    assert left(0.95 * shift) * middle > 0.0 > left(1.05 * shift) * middle
+    laws = [special.expit(log_odds(scores + by * shift, 0.5)) for by in (0.95, 1.05)]
+    left = [density @ ((1.0 - law) * rates[:, 0] + law * rates[:, 1]) / density.sum() + ridge * middle for law in laws]
+    assert left[0] * middle > 0.0 > left[1] * middle
     assert (ridge_shift(middle, spread, 0.0, 0.5), ridge_shift(middle, spread, 100.0, 0.5)) == (0.0, math.copysign(2.0, middle))

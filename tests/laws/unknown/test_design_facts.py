@@ -72,10 +72,7 @@ def test_facts_that_contradict_one_another_are_refused(participation: Participat
         ({"groups_of_records": None}, "must say how many groups_of_records"),
         ({"sizes": BatchSizes.EXACT}, "its sizes are binomial"),
         # A design that draws from all records and states groups besides would be certified with one step in so many.
-        (
-            {"participation": Participation.INDEPENDENT_DRAW},
-            "with the participation an independent draw there is one",
-        ),
+        ({"participation": Participation.INDEPENDENT_DRAW}, "with the participation an independent draw there is one"),
     ],
 )
 def test_a_design_in_groups_says_what_a_theorem_needs(facts: dict[str, Any], match: str) -> None:

@@ -87,10 +87,7 @@ def test_kept_scores_are_not_judged_at_another_level(
 
 @pytest.mark.parametrize(
     ("stop", "changes", "words"),
-    [
-        ("1", {"score_file": "scores.jsonl"}, "before the first score"),
-        ("100", {}, "no score was kept. With score_file: scores.jsonl"),
-    ],
+    [("1", {"score_file": "scores.jsonl"}, "before the first score"), ("100", {}, "no score was kept. With score_file: scores.jsonl")],
 )
 def test_interrupted_without_scores_it_leaves_nothing_and_says_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stop: str, changes: dict[str, str], words: str

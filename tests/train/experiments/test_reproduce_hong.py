@@ -49,10 +49,7 @@ def _images(records: int, seed: int) -> Sample:
 TRAINING, TEST = _images(900, 1), _images(300, 2)
 MNIST = ROOT.parent / "shared" / "data" / "mnist.npz"
 SMALL = Plan(
-    tasks=(
-        Task(name="MNIST35", digits=(3, 5), sizes=(70, 90)),
-        Task(name="MNIST", digits=tuple(range(10)), sizes=(100,)),
-    ),
+    tasks=(Task(name="MNIST35", digits=(3, 5), sizes=(70, 90)), Task(name="MNIST", digits=tuple(range(10)), sizes=(100,))),
     steps=(2, 3),
     gammas=(0.5, 0.9),
     tuning_repeats=2,

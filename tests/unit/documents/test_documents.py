@@ -50,10 +50,7 @@ DOORS: dict[str, tuple[set[str], Callable[[Path], Any]]] = {
     "total": ({"certificate", "total"}, lambda file: lethe.total([file], 1e-6)),
     "train": ({"configuration of `lethe train`"}, Job.load),
     "audit": ({"configuration of `lethe audit`"}, AuditJob.load),
-    "demo": (
-        {"configuration of `lethe train`"},
-        lambda file: Demo(columns=file).load(),
-    ),
+    "demo": ({"configuration of `lethe train`"}, lambda file: Demo(columns=file).load()),
 }
 
 

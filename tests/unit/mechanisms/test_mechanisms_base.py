@@ -84,10 +84,7 @@ def test_edges_of_a_gaussian_release() -> None:
     assert gaussian_guarantee(1e-300, 1e300).delta(0.0) > 0.0
 
 
-@given(
-    table=arrays(np.float64, (3, 4), elements=st.floats(-1e200, 1e200)),
-    radius=st.floats(1e-3, 1e3),
-)
+@given(table=arrays(np.float64, (3, 4), elements=st.floats(-1e200, 1e200)), radius=st.floats(1e-3, 1e3))
 def test_no_row_is_longer_than_the_bound_in_exact_arithmetic(table: np.ndarray, radius: float) -> None:
     for row in projected_rows(table, feature_norm=radius):
         assert sum(Fraction(entry) ** 2 for entry in row.tolist()) <= Fraction(radius) ** 2
