@@ -29,7 +29,7 @@ def noisy_sums(
     """Release the sums of d columns, shape (d,), of values of n records, shape (n, d); what is outside [0, 1] is clipped, and NaN is 0."""
     records, columns = values.shape
     sensitivity = sums_sensitivity(columns, neighbours)
-    sums = np.clip(np.nan_to_num(values.astype(np.float64), nan=0.0), 0.0, 1.0).sum(axis=0)
+    sums = np.where(np.isnan(values), 0.0, np.clip(values, 0.0, 1.0)).sum(axis=0)
     statement = gaussian_statement(
         name,
         "bounded sums",

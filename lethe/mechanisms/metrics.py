@@ -71,11 +71,13 @@ def losses_of(metric: str, bounds: PublicBounds, model: Any, X: Any, y: Any) -> 
     if metric == "log_loss":
         chances = np.asarray(model.predict_proba(X), dtype=np.float64)
         true = chances[np.arange(len(chances)), np.searchsorted(model.classes_, targets)]
-        return np.clip(np.log(np.fmax(true, bounds.least_probability)) / math.log(bounds.least_probability), 0.0, 1.0)
+        likely = np.where(true > bounds.least_probability, true, bounds.least_probability)  # what is no number counts as worthless
+        return np.clip(np.log(likely) / math.log(bounds.least_probability), 0.0, 1.0)
     low, high = (-math.inf, math.inf) if bounds.target_range is None else bounds.target_range
     targets, predicted = (np.clip(np.asarray(one, dtype=np.float64), low, high) for one in (targets, model.predict(X)))
-    errors = np.fmin(np.abs(targets - predicted) / bounds.largest("mean_absolute_error"), 1.0)  # what is no number counts as worthless
-    return errors**2 if metric == "r2" else errors
+    errors = np.abs(targets - predicted) / bounds.largest("mean_absolute_error")
+    losses = errors**2 if metric == "r2" else errors
+    return np.where(losses < 1.0, losses, 1.0)
 
 
 def gains(metric: str, bounds: PublicBounds, model: Any, rows: Any, targets: Any) -> Array:

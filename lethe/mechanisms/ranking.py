@@ -99,11 +99,11 @@ def rank_counts(
 ) -> RankCounts:
     r"""Release them, of scores and of whether each record is positive, shape (n,); $x/(1 + |x|)$ takes scores to [-1, 1], NaN to 0."""
     sensitivity, source = histogram_sensitivity(LEVELS, neighbours), noise_generator(generator)
-    finite = np.nan_to_num(scores.astype(np.float64), nan=0.0)
+    finite = np.where(np.isnan(scores), 0.0, np.clip(scores, -1e300, 1e300))
     places = (1.0 + finite / (1.0 + np.abs(finite))) / 2.0
     parents, found = np.zeros(1, dtype=np.int64), list[tuple[Array, Array]]()
     for level in range(1, LEVELS + 1):
-        cells = np.minimum((places * 2**level).astype(np.int64), 2**level - 1)
+        cells = np.searchsorted(np.arange(1, 2**level) / 2**level, places, side="right")
         children = np.stack([2 * parents, 2 * parents + 1], axis=1)
         exact = (np.bincount(cells[positive == one], minlength=2**level)[children] for one in (True, False))
         positives, negatives = (counts + noise_std * source.standard_normal(children.shape) for counts in exact)
