@@ -17,7 +17,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.errors import BudgetExceededError, InputError
 from lethe.estimators import PrivateScores, private_score
 from lethe.ledger import Budget, Ledger, Spending
-from lethe.mechanisms.metrics import COLUMNS, NAMES, PublicBounds, mean_interval, numbers_of
+from lethe.mechanisms.metrics import COLUMNS, NAMES, PublicBounds, numbers_of
 from lethe.mechanisms.quantiles.located import histogram_sensitivity
 from lethe.mechanisms.ranking import LEVELS, RankCounts, rank_counts
 from tests.support.constant_noise import Constant
@@ -148,15 +148,6 @@ def test_without_noise_ranks_bracket_the_area_under_the_curve(seed: int) -> None
     assert low <= area <= high
     assert high - low <= 0.2 or seed % 3 < 2  # what is rounded to the same number cannot be told apart
     assert low <= ranks.value <= high
-
-
-@pytest.mark.parametrize("mean", [0.0, 0.03, 0.5, 1.0])
-def test_the_interval_of_a_mean_is_where_the_test_of_its_largest_variance_accepts(mean: float) -> None:
-    for records in (math.inf, 200.0):
-        low, high = mean_interval(mean, 0.02, 1.7, records)
-        grid = np.linspace(0.0, 1.0, 100_001)
-        accepted = grid[(mean - grid) ** 2 <= 1.7**2 * (0.02**2 + grid * (1.0 - grid) / records)]
-        assert (low, high) == pytest.approx((accepted.min(), accepted.max()), abs=2e-5)
 
 
 LEVEL = 0.9
