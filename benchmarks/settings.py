@@ -27,7 +27,7 @@ from torch import nn
 
 import lethe
 from lethe.train import TrainOptions, fit
-from lethe.train.settings import EPOCHS
+from lethe.train.settings import EPOCHS, SMALL_NORM
 
 EPSILON, DELTA = 3.0, 1e-5
 RESULTS = Path(__file__).parent / "results" / "settings.jsonl"
@@ -58,10 +58,10 @@ def trained(unit: Unit, task: Task) -> dict[str, Any]:
     model, begun, loss = task.model(), time.perf_counter(), nn.CrossEntropyLoss()
     told: dict[str, Any] = {"seed": unit["seed"], "progress": False, "isolation": "declared"}
     if unit["how"] == "left out" or "factor" in unit:
-        told |= {"method": "adaptive"} if unit.get("adaptive") else {}
         lr = unit.get("lr")
         told |= {} if lr is None else {"lr_scheduler": "linear"}
-        fitted = fit(model, loss, task.train, epsilon=EPSILON, delta=DELTA, lr=lr, options=TrainOptions(**told))
+        target: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "lr": lr, "clip_norm": None if lr is None else SMALL_NORM}
+        fitted = fit(model, loss, task.train, **target, options=TrainOptions(**told))
     else:
         records, size = len(task.train[1]), unit["batch_size"]
         per_epoch = -(-records // size)
@@ -90,11 +90,6 @@ def accuracy(model: nn.Module, records: tuple[torch.Tensor, torch.Tensor]) -> fl
 
 def units(done: list[dict[str, Any]], seeds: int) -> Iterator[Unit]:
     """What is to be trained: without settings; the grid; the best of it; and on other tasks other factors."""
-    for task in OTHERS:
-        yield {"task": task, "how": "left out", "seed": TUNING_SEED}
-    for factor, task in itertools.product(FACTORS, OTHERS):
-        chosen = next(line["step_size"] for line in done if line["unit"]["task"] == task)
-        yield {"task": task, "how": "factor", "seed": TUNING_SEED, "factor": factor, "lr": factor * chosen}
     for task, seed in itertools.product(TASKS, range(seeds)):
         yield {"task": task, "how": "left out", "seed": seed}
     tuned: Unit = {"how": "grid", "seed": TUNING_SEED}
@@ -105,8 +100,11 @@ def units(done: list[dict[str, Any]], seeds: int) -> Iterator[Unit]:
         yield {"task": task, **tuned, **best(plain, task), "clip_norm": norm}
     for task, seed in itertools.product(TASKS, range(seeds)):
         yield {"task": task, "how": "best", "seed": seed, **best(done, task)}
-    for task, seed in itertools.product(TASKS, range(seeds)):
-        yield {"task": task, "how": "left out", "adaptive": True, "seed": seed}
+    for task in OTHERS:
+        yield {"task": task, "how": "left out", "seed": TUNING_SEED}
+    for factor, task in itertools.product(FACTORS, OTHERS):
+        chosen = next(line["step_size"] for line in done if line["unit"]["task"] == task)
+        yield {"task": task, "how": "factor", "seed": TUNING_SEED, "factor": factor, "lr": factor * chosen}
 
 
 def best(done: list[dict[str, Any]], task: str) -> dict[str, float]:
@@ -119,23 +117,23 @@ def best(done: list[dict[str, Any]], task: str) -> dict[str, float]:
 def table(lines: list[dict[str, Any]]) -> str:
     """Rows of a page: means over seeds and standard deviations, in per cent."""
 
-    def scores(task: str, how: str, *, adaptive: bool = False) -> str:
-        found = [
-            100 * line["test"]
-            for line in lines
-            if (line["unit"]["task"], line["unit"]["how"], bool(line["unit"].get("adaptive"))) == (task, how, adaptive)
-        ]
+    def scores(task: str, how: str) -> str:
+        found = [100 * line["test"] for line in lines if (line["unit"]["task"], line["unit"]["how"]) == (task, how)]
         return f"{statistics.mean(found):.1f} ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
 
     rows = [
-        "| task | records | left out | best of the grid | its lr, batch, clip norm | left out, adaptive clip norm |",
-        "|---|---|---|---|---|---|",
+        "| task | records | left out | best of the grid | its lr, batch, clip norm |",
+        "|---|---|---|---|---|",
     ]
     for task in TASKS:
-        records = next(round(line["size"] * line["steps"] / EPOCHS) for line in lines if line["unit"]["task"] == task)
+        records = next(
+            round(line["size"] * line["steps"] / EPOCHS)
+            for line in lines
+            if (line["unit"]["task"], line["unit"]["how"]) == (task, "left out")
+        )
         settings = ", ".join(f"{value:g}" for value in best(lines, task).values())
         both = f"{scores(task, 'left out')} | {scores(task, 'best')}"
-        rows.append(f"| {task} | {records} | {both} | {settings} | {scores(task, 'left out', adaptive=True)} |")
+        rows.append(f"| {task} | {records} | {both} | {settings} |")
     return "\n".join(rows)
 
 

@@ -101,7 +101,8 @@ def fit(
         epochs: passes over the data, at most; None: 20.
         batch_size: about the mean records of a batch, of which an epoch has as many as without privacy; None: that of the DataLoader, or
             about as many as 400 steps need, and more where epsilon is large (`lethe.train.settings`).
-        clip_norm: C, the norm that each record's gradient is clipped to; None: 1, or none of a `Linear` or `Head`, whose loss bounds it.
+        clip_norm: C, the norm that each record's gradient is clipped to; None: 1, 0.1 if lr and optimizer are left out too, or none of a
+            `Linear` or `Head`, whose loss bounds it.
         optimizer: of a module: "adamw", "adam", "sgd", or one or several of PyTorch's over its parameters; needs run.release = all, and no
             regulariser or pass_weights in the run. None: "adamw"; with a run the plain steps of its certificate. A new one: what its state
             already holds of private data is not accounted for.

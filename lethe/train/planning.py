@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader
 
 from lethe.accounting.plan import plan
 from lethe.calculus.domains import require_count, require_positive
-from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.batches import RandomAllocation
@@ -21,7 +20,7 @@ from lethe.train.data.foreign_order import refuse_foreign_order
 from lethe.train.data.loaders import as_source, records_of
 from lethe.train.data.users import ids_of, owners_of
 from lethe.train.distributed.workers import Workers
-from lethe.train.settings import EPOCHS, default_batch_size, default_lr
+from lethe.train.settings import EPOCHS, SMALL_NORM, default_batch_size, default_lr
 
 _TARGET = "fit(model, loss, data, epsilon=3.0, delta=1e-5); or a planned run: lethe.plan(run, epsilon, delta)."
 
@@ -82,13 +81,13 @@ def planned(
     units = _records(data, linear=loss is not None) if users is None else int(owners_of(ids_of(users, data)).max()) + 1
     epochs = EPOCHS if words.epochs is None else require_count("epochs", words.epochs)
     if words.batch_size is None:
-        epsilon, delta = require_positive("epsilon", words.epsilon), delta_for(units, words.delta, allow_large_delta=allow_large_delta)
-        size = default_batch_size(units, epochs, epsilon, delta)
+        size = default_batch_size(units, epochs, words.epsilon, words.delta)
     else:
         size = require_count("batch_size", words.batch_size) * Workers.current().world_size
     per_epoch = steps_per_epoch(units, size)
     rate = rate if weights is None else default_lr(epochs * per_epoch, weights)
-    norm = (1.0 if loss is None else None) if words.clip_norm is None else require_positive("clip_norm", words.clip_norm)
+    norm = None if loss is not None else 1.0 if weights is None else SMALL_NORM
+    norm = norm if words.clip_norm is None else require_positive("clip_norm", words.clip_norm)
     unplanned = shuffled_run(units, size, epochs * per_epoch, rate, clip_norm=norm, of_users=users is not None, loss=loss)
     noisy = plan(unplanned, words.epsilon, words.delta, allow_large_delta=allow_large_delta)  # pyright: ignore[reportArgumentType]
     chosen = {"epochs": epochs, "batch_size": noisy.batch_size, "clip_norm": norm}

@@ -8,6 +8,7 @@ do not depend on the data.
   400 steps, and fewer where their noise multiplier z would fall below 1, at which batches that are drawn hide much less: $\mu^2 =
   \frac bn E(e^{1/z^2} - 1)$ (Bu et al. 2019, arXiv:1911.11607). Large batches: De et al. 2022, arXiv:2204.13650; Ponomareva et al. 2023,
   arXiv:2303.00654.
+- C = 0.1, where AdamW's learning rate is left out as well: most gradients are then longer, and the noise is no larger than they are.
 - AdamW's learning rate $20\sqrt{\|x_0\|/(dT)}$, at most 0.05, falling to 0 over all T steps. Its steps have one length, whatever the clip
   norm, and the noise of T of them adds up to $\sqrt T$, in each of d parameters. Found by benchmarks/settings.py, on other tasks than
   those that it reports, between 706 and 131 000 parameters; of a RoBERTa it is 0.002, where Li et al. 2021, arXiv:2110.05679, take 0.0005.
@@ -23,12 +24,12 @@ from torch.nn.parameter import is_lazy
 from lethe.calculus.conversions import gdp_mu
 from lethe.train.core.tensors import whole
 
-EPOCHS = 20
+EPOCHS, SMALL_NORM = 20, 0.1
 _STEPS, _RATE, _LARGEST, _OF_ZEROS = 400, 20.0, 0.05, 0.02
 
 
 def default_batch_size(units: int, epochs: int, epsilon: float, delta: float) -> int:
-    """b, of so many records or users in so many epochs, for a target of epsilon > 0 and delta in (0, 1)."""
+    """b, of so many records or users in so many epochs, for a target; InputError for what is none."""
     shares = epochs / _STEPS, gdp_mu(epsilon, delta) ** 2 / (math.e - 1.0) / epochs
     return max(1, math.ceil(units * min(max(shares), 1.0)))
 

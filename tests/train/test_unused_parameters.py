@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from networks import make_network_run
 from torch import Tensor, nn
 
 import lethe
@@ -12,16 +13,7 @@ from lethe.errors import UnusedParameterWarning
 from lethe.train import PrivacyEngine, TrainOptions, fit
 
 RECORDS = 8
-RUN = lethe.Run(
-    records=RECORDS,
-    batches=lethe.batches.Shuffled(4),
-    steps=4,
-    step_size=0.1,
-    clip_norm=1.0,
-    noise_multiplier=1.0,
-    release="all",
-    neighbours="replace_one",
-)
+RUN = make_network_run(records=RECORDS, batches=lethe.batches.Shuffled(4), steps=4, noise_multiplier=1.0, neighbours="replace_one")
 DATA = torch.randn(RECORDS, 3, generator=torch.Generator().manual_seed(0)), torch.arange(RECORDS) % 2
 UNREACHED, UNMOVED = "no record's loss depends on it", "the step left it as it was"
 Train = Callable[..., Any]
@@ -105,18 +97,3 @@ def test_what_the_optimiser_does_not_move(train: Train, begin: float) -> None:
         train(model, optimizer)
     assert len(told) == 1
     assert torch.equal(model.b.weight, start)
-
-
-@BOTH
-def test_a_parameter_that_the_optimiser_lost(train: Train) -> None:
-    """Its groups were written to after the trainer had looked at them."""
-    model = Adapted()
-    optimizer = adam(model)
-    group = optimizer.param_groups[0]
-
-    def lose(*_: Any) -> None:
-        group["params"] = [parameter for parameter in group["params"] if parameter is not model.b.weight]
-
-    optimizer.register_step_pre_hook(lose)
-    with pytest.warns(UnusedParameterWarning, match=UNMOVED):
-        train(model, optimizer)

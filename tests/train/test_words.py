@@ -33,7 +33,7 @@ def test_the_words_are_a_run_and_the_certificate_is_theirs() -> None:
     fitted = fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS)
     run = fitted.run
     assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.batches.RandomAllocation(6), 12)
-    assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 1.0, 0.05)
+    assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 0.1, 0.05)
     planned = lethe.plan(run.replace(noise_multiplier=None), epsilon=3.0, delta=DELTA)
     assert run.noise_multiplier == planned.noise_multiplier
     assert fitted.epsilon == fitted.certificate.epsilon == lethe.certify(fitted, DELTA).epsilon == pytest.approx(3.0, rel=1e-6)
@@ -48,8 +48,8 @@ def test_the_words_are_a_run_and_the_certificate_is_theirs() -> None:
 
 def test_what_is_left_out_is_chosen_from_public_numbers_and_said() -> None:
     fitted = fit(make_network(), CROSS_ENTROPY, make_data(), epsilon=3.0, delta=DELTA)
-    assert fitted.settings == {"epochs": 20, "batch_size": 2, "clip_norm": 1.0, "lr": 0.05}
-    assert "settings  epochs 20, batch_size 2, clip_norm 1, lr 0.05: of records" in str(fitted)
+    assert fitted.settings == {"epochs": 20, "batch_size": 2, "clip_norm": 0.1, "lr": 0.05}
+    assert "settings  epochs 20, batch_size 2, clip_norm 0.1, lr 0.05: of records" in str(fitted)
     assert (fitted.run.total_steps, fitted.run.step_size, fitted.epsilon) == (240, 0.05, pytest.approx(3.0, rel=1e-6))
     other = make_data()[0] * 3.0, make_data()[1]
     assert fit(make_network(), CROSS_ENTROPY, other, epsilon=3.0, delta=DELTA).run == fitted.run  # of other records, as many

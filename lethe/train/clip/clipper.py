@@ -79,7 +79,8 @@ class Clipper:
         method: "clip", "normalise" or "automatic", see METHODS.
         isolation: "checked": the fast way, compared with records alone in some batches; where it differs or cannot be followed, records
             are computed alone. "enforced": records are always computed alone, by `torch.func.vmap` or one after another. "declared": the
-            fast way, and nothing is compared. What modules or the loss keep in Python objects is outside "enforced" and "declared".
+            fast way, and nothing is compared but what a `MeanLoss` is a mean of. What modules or the loss keep in Python objects is
+            outside "enforced" and "declared".
         margin: the share of C that is left for what float64 may put the sums off, see `margin_of`.
         gradient_memory: how many bytes the gradients of a batch's records may take at a time, beside what the backward pass has let go
             of by then; 0: none is kept. None: 8 MiB, on a GPU 64.
@@ -213,10 +214,11 @@ class Clipper:
                         losses = self._isolated_sums(way, batch, records, counted, units, look)
                     if look is not None:
                         look.after()
-                    if way.name == FAST and records > 1 and self.isolation == "checked":  # of one record all rows are its own
+                    if way.name == FAST and records > 1:  # of one record all rows are its own
+                        checked = self.isolation == "checked"
                         if look is not None:
                             self._gradients.known |= self._gradients.choices
-                        elif self._gradients.unseen and (look := self._look(batch, counted, collated)) is not None:
+                        elif self._gradients.unseen(layers=checked) and (look := self._look(batch, counted, collated)) is not None:
                             raise _Unseen
                 break
             except _Unseen:

@@ -167,10 +167,7 @@ class Recording:
         if output.is_nested:
             raise NotImplementedError("nested tensors, whose rows are no records")
         choice = self._choice(output, inputs, self._known.get(self.next_call(layer.module), ("", of))[0], turnable)
-        if not of and layer.rule.parts is any_layer:
-            self.note(layer.module, choice, "".join(str(int(one.dim() and len(one) == len(output))) for one in inputs))
-        else:
-            self.note(layer.module, choice, of)
+        self.note(layer.module, choice, of or _with_rows(layer, inputs, len(output)))
         if of and choice in ("one", "all"):
             raise ValueError(f"{of}() of no rows of the records")
         turned, grouping = choice == "second", None
@@ -233,6 +230,7 @@ class Recording:
         outputs = tensors_of(output)
         if any(len(tensor) != self.records for tensor in outputs):
             raise ValueError("several outputs whose first dimension is not the records'")
+        self.note(layer.module, "rows", _with_rows(layer, inputs, self.records))
         # As views: one output may be computed of another, and what is wanted is the gradient that comes from outside.
         self._await(layer)  # until the end
         wanted = [tensor if tensor.requires_grad else _Anchored.apply(tensor, self.anchor) for tensor in outputs]
@@ -337,3 +335,8 @@ class Recording:
         if self.layout == LAYOUTS[1]:
             return lambda rows: rows.unflatten(0, (self.records, -1))
         return lambda rows: rows.unflatten(0, (-1, self.records)).transpose(0, 1)
+
+
+def _with_rows(layer: Layer, inputs: Sequence[Tensor], rows: int) -> str:
+    """Which inputs of a layer that has no rule are told apart by rows."""
+    return "".join(str(int(one.dim() and len(one) == rows)) for one in inputs) if layer.rule.parts is any_layer else ""

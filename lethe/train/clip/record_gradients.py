@@ -84,10 +84,9 @@ class RecordGradients:
         self._limit = default if self._gradient_memory is None else self._gradient_memory
         return True
 
-    @property
-    def unseen(self) -> bool:
-        """Whether a call of the last batch was taken in a way in which none that was checked was."""
-        return any(self.known.get(call) != choice for call, choice in self.choices.items())
+    def unseen(self, *, layers: bool) -> bool:
+        """Whether a call of the last batch, of `layers` too or of the loss alone, was taken in a way in which none that was checked was."""
+        return any(self.known.get(call) != choice for call, choice in self.choices.items() if layers or call[0] is None)
 
     def same(self, way: Way, other: Way) -> bool:
         """Whether another fast way would have made no difference to the last batch."""
@@ -122,8 +121,7 @@ class RecordGradients:
                 losses = self.losses(batch, records)
                 if isinstance(losses, MeanLoss):
                     self.uneven = losses.uneven
-                    if self.uneven:
-                        recording.choices[None, 0] = "uneven", ""
+                    recording.choices[None, int(self.uneven)] = "mean", ""
                     total, factors = losses.total(items=way.items)
                     shares = None if units is None else _shares(units, losses.counts.double())
                     recording.factors = shares if factors is None else factors if shares is None else factors * shares

@@ -61,29 +61,6 @@ TALKS = [
 ]
 
 
-def numbers(text: str) -> list[int]:
-    return [PLACES[word] for word in text.split()]
-
-
-def row_of(record: dict[str, Any]) -> tuple[list[int], list[int]]:
-    """The tokens of a record and their labels, by hand: completions alone, or what the assistant says alone."""
-    if "text" in record:
-        ids = numbers(record["text"] + " <eos>")
-        return ids, ids
-    if "prompt" in record:
-        prompt, completion = numbers(record["prompt"]), numbers(record["completion"] + " <eos>")
-        return prompt + completion, [-100] * len(prompt) + completion
-    ids: list[int] = []
-    labels: list[int] = []
-    for message in record["messages"]:
-        own = numbers(message["content"])
-        if message["role"] == "user":
-            ids, labels = [*ids, PLACES["<user>"], *own], labels + [-100] * (1 + len(own))
-        else:
-            ids, labels = [*ids, PLACES["<bot>"], *own, PLACES["<eos>"]], [*labels, -100, *own, PLACES["<eos>"]]
-    return ids, labels
-
-
 def config(folder: Path | str, **changes: Any) -> SFTConfig:
     quiet = {"use_cpu": True, "bf16": False, "disable_tqdm": True, "report_to": "none", "save_strategy": "no", "logging_strategy": "no"}
     return SFTConfig(

@@ -1,5 +1,6 @@
 """How many records a batch has is chance: where it is any other size of the model's as well, records are still told apart."""
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -10,6 +11,28 @@ from torch import Tensor, nn
 from lethe.train.clip.clipper import Clipper
 
 LENGTH = 6
+
+
+class Masked(nn.Module):
+    """A layer that has no rule, which is given a mask as wide as there are places, and gives one tensor, or two."""
+
+    def __init__(self, *, both: bool) -> None:
+        super().__init__()
+        self.words, self.mix, self.both = nn.Embedding(9, 3), Attending(both=both), both
+
+    def forward(self, batch: Tensor) -> Tensor:
+        given = self.mix(self.words(batch), torch.full((LENGTH, LENGTH), -9.0, dtype=F64).triu(1))
+        return (given[0] + given[1] if self.both else given).square().sum((1, 2))
+
+
+class Attending(nn.Module):
+    def __init__(self, *, both: bool) -> None:
+        super().__init__()
+        self.scale, self.both = nn.Parameter(torch.randn(3)), both
+
+    def forward(self, given: Tensor, mask: Tensor) -> Any:
+        mixed = ((given * self.scale) @ given.mT + mask).softmax(-1) @ given
+        return (mixed, given * self.scale) if self.both else mixed
 
 
 class WithPlaces(nn.Module):
@@ -41,6 +64,19 @@ def test_a_batch_of_as_many_records_as_places(places: str, records: int) -> None
     clipper = Clipper(model, model, CLIP)
     with patch("lethe.train.clip.clipper.chance.randrange", return_value=1):
         for size in (4, LENGTH - 1, records, records):
+            batch = torch.randint(9, (size, LENGTH))
+            clipper.add(batch)
+            near(flat(clipper.take()), clipped(truth(model, batch, losses=model)))
+    assert clipper.ways == {"fast"}
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_mask_of_as_many_rows_as_records(both: bool) -> None:
+    torch.manual_seed(0)
+    model = Masked(both=both).to(F64)
+    clipper = Clipper(model, model, CLIP)
+    with patch("lethe.train.clip.clipper.chance.randrange", return_value=1):
+        for size in (LENGTH - 1, LENGTH - 1, LENGTH, LENGTH):
             batch = torch.randint(9, (size, LENGTH))
             clipper.add(batch)
             near(flat(clipper.take()), clipped(truth(model, batch, losses=model)))

@@ -13,7 +13,7 @@ from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import Group
 from lethe.train.clip.isolated import MeanLoss
 
-CLIP, B, T, WORDS = 0.4, 6, 5, 7
+B, T, WORDS = 6, 5, 7
 
 
 def network() -> nn.Module:
@@ -53,15 +53,18 @@ def sorted_over_records(model: nn.Module) -> Any:
     return loss
 
 
-def by_hand(model: nn.Module, losses: Any, given: dict[str, Tensor], units: list[list[int]] | None = None) -> list[Tensor]:
-    """The sum of clipped gradients, each of one record alone, or of the mean of a unit's."""
-    trained, total = list(model.parameters()), [torch.zeros_like(p) for p in model.parameters()]
+def by_hand(model: nn.Module, losses: Any, given: dict[str, Tensor], units: list[list[int]] | None = None) -> tuple[float, list[Tensor]]:
+    """The middle norm of the gradients of records alone, or of the means of units; and the sum of those, clipped to it."""
+    trained, found = list(model.parameters()), list[tuple[float, Any]]()
     for rows in units or [[row] for row in range(B)]:
         alone = [losses({name: part[row : row + 1] for name, part in given.items()}).value for row in rows]
         gradient = torch.autograd.grad(torch.stack(alone).mean(), trained)
-        norm = float(torch.cat([part.flatten() for part in gradient]).norm())
-        total = [one + min(1.0, CLIP / norm) * part for one, part in zip(total, gradient, strict=True)]
-    return total
+        found.append((float(torch.cat([part.flatten() for part in gradient]).norm()), gradient))
+    clip = sorted(norm for norm, _ in found)[len(found) // 2]
+    total = [torch.zeros_like(parameter) for parameter in trained]
+    for norm, gradient in found:
+        total = [one + min(1.0, clip / norm) * part for one, part in zip(total, gradient, strict=True)]
+    return clip, total
 
 
 def require(sums: dict[nn.Parameter, Tensor], expected: list[Tensor]) -> None:
@@ -77,18 +80,19 @@ UNITS = [[0, 3], [1], [2, 4, 5]]
 @pytest.mark.parametrize("even", [True, False])
 def test_the_parts_of_a_mean_are_the_records(losses: Any, even: bool, units: Any) -> None:
     model = network()
-    clipper = Clipper(model, losses(model), CLIP)
+    clip, expected = by_hand(model, losses(model), batch(even=even), units)
+    clipper = Clipper(model, losses(model), clip)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         told = clipper.add(batch(even=even), units=units)
-    require(clipper.take(), by_hand(model, losses(model), batch(even=even), units))
+    require(clipper.take(), expected)
     assert clipper.ways == {"fast"}
     torch.testing.assert_close(told, losses(model)(batch(even=even)).value.detach().expand(B))
 
 
 def test_layer_by_layer_as_they_arrive() -> None:
     model, sums = network(), []
-    groups = [Group(parameters=("0.*", "1.*"), clip_norm=CLIP), Group(parameters=("2.*", "3.*"), clip_norm=CLIP)]
+    groups = [Group(parameters=("0.*", "1.*"), clip_norm=0.4), Group(parameters=("2.*", "3.*"), clip_norm=0.4)]
     for isolation in ("declared", "enforced"):
         clipper = Clipper(model, over_items(model), groups, isolation=isolation)
         clipper.add(batch())
@@ -100,23 +104,25 @@ def test_layer_by_layer_as_they_arrive() -> None:
 def test_the_first_batch_of_uneven_records_is_looked_at() -> None:
     """Batch 3, which the schedule leaves out: until then a mean over records was one over items."""
     model = network()
-    looked = Clipper(model, lambda given: over_records(model)({**given}), CLIP)
+    clip, expected = by_hand(model, over_records(model), batch(seed=3))
+    looked = Clipper(model, over_records(model), clip)
     for seed in (1, 2):
         looked.add(batch(even=True, seed=seed))
     looked.take()
     assert looked._tried[0].items
     looked.add(batch(seed=3))
     assert not looked._tried[0].items
-    require(looked.take(), by_hand(model, over_records(model), batch(seed=3)))
+    require(looked.take(), expected)
     assert looked.ways == {"fast"}
 
 
 def test_what_is_no_mean_is_computed_of_records_alone() -> None:
     model = network()
-    clipper = Clipper(model, sorted_over_records(model), CLIP)
+    clip, expected = by_hand(model, sorted_over_records(model), batch())
+    clipper = Clipper(model, sorted_over_records(model), clip)
     with pytest.warns(RecordByRecordWarning, match="one number for a batch, and no mean over records"):
         clipper.add(batch())
-    require(clipper.take(), by_hand(model, sorted_over_records(model), batch()))
+    require(clipper.take(), expected)
     assert "fast" not in clipper.ways
 
 
@@ -133,7 +139,19 @@ def test_a_record_that_cannot_be_measured_takes_no_other_with_it() -> None:
     others = {name: torch.cat([part[:2], part[3:]]) for name, part in given.items()}
     sums = []
     for one in (given, others):
-        clipper = Clipper(model, losses, CLIP, isolation="declared")
+        clipper = Clipper(model, losses, 0.4, isolation="declared")
         clipper.add(one)
         sums.append(list(clipper.take().values()))
     torch.testing.assert_close(*sums)
+
+
+def test_what_a_number_is_a_mean_of_is_looked_at_where_isolation_is_declared() -> None:
+    """Else the parts of all would be scaled by how many items the others have."""
+    model = network()
+    clip, expected = by_hand(model, over_records(model), batch())
+    clipper = Clipper(model, over_records(model), clip, isolation="declared")
+    clipper.add(batch(even=True))
+    clipper.take()
+    clipper.add(batch())
+    require(clipper.take(), expected)
+    assert clipper.ways == {"fast"}
