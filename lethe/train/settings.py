@@ -10,8 +10,8 @@ do not depend on the data.
   arXiv:2303.00654.
 - C = 0.1, where AdamW's learning rate is left out as well: most gradients are then longer, and the noise is no larger than they are.
 - AdamW's learning rate $20\sqrt{\|x_0\|/(dT)}$, at most 0.05, falling to 0 over all T steps. Its steps have one length, whatever the clip
-  norm, and the noise of T of them adds up to $\sqrt T$, in each of d parameters. Found by benchmarks/settings.py, on other tasks than
-  those that it reports, between 706 and 131 000 parameters; of a RoBERTa it is 0.002, where Li et al. 2021, arXiv:2110.05679, take 0.0005.
+  norm, and the noise of T of them adds up to $\sqrt T$, in each of d parameters. Found by benchmarks/settings.py, on the five tasks
+  of its `OTHERS`, between 706 and 131 000 parameters; of a RoBERTa it is 0.002, where Li et al. 2021, arXiv:2110.05679, take 0.0005.
 """
 
 import math

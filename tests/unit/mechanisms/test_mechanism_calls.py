@@ -33,11 +33,13 @@ from lethe.heavy_tailed.solution import Solution
 from lethe.mechanisms.adassp import adassp
 from lethe.mechanisms.base import gaussian_guarantee, joint, require_swap, target_mu
 from lethe.mechanisms.bounded_range import range_delta, range_guarantee, range_mu, range_of_mu, range_of_target, range_renyi
+from lethe.mechanisms.bounded_sums import noisy_sums
 from lethe.mechanisms.minimisers.objective_perturbation import minimiser_profile, objective_noise_std, objective_perturbation
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
 from lethe.mechanisms.moments import channel_moments, second_moment
 from lethe.mechanisms.quantiles.located import ColumnsInMemory, located_quantiles, noisy_counts
 from lethe.mechanisms.quantiles.quantile import private_quantile
+from lethe.mechanisms.ranking import rank_counts
 from lethe.mechanisms.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
 from lethe.mechanisms.selection import choose
 from lethe.mechanisms.standardise import standardise
@@ -45,7 +47,7 @@ from lethe.mechanisms.tables import projected_rows
 from lethe.run.losses import Logistic
 
 LOSS = Logistic(feature_norm=1.0)
-TARGET = ApproxDP(1.0, 1e-5)
+TARGET, FOUR = ApproxDP(1.0, 1e-5), np.arange(4.0)
 PAIR: dict[str, Any] = {"features": [[1.0], [0.5]], "targets": [0, 1]}
 # Of each mechanism a call that it takes.
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -59,6 +61,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         noisy_counts,
         {"counts": np.ones((3, 4)), "noise_std": 1.0, "neighbours": "replace_one", "records": 4, "name": "counts"},
     ),
+    "noisy_sums": (noisy_sums, {"values": np.ones((3, 2)), "noise_std": 1.0, "neighbours": "zero_out", "name": "sums"}),
+    "rank_counts": (rank_counts, {"scores": FOUR, "positive": FOUR > 1.0, "noise_std": 1.0, "neighbours": "replace_one"}),
     "second_moment": (second_moment, {"rows": np.zeros((3, 2)), "norm": 1.0, "target": GDP(1.0)}),
     "standardise": (standardise, {"rows": np.zeros((3, 2)), "low": -1.0, "high": 1.0, "target": GDP(1.0)}),
     "private_quantile": (private_quantile, {"values": [0.1, 0.2, 0.3], "quantile": 0.5, "low": 0.0, "high": 1.0, "target": GDP(1.0)}),

@@ -130,6 +130,7 @@ def batch_of(records: int) -> Tensor:
     return torch.randint(9, (records, LENGTH))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FORWARDS)
 def test_gradients_are_those_of_records_alone(name: str) -> None:
     """In batches that are compared and others, of as many records as there are places or heads too; in no other way than the fast."""
