@@ -157,8 +157,8 @@ RENAMED = {
     "lethe.ElasticNet": "lethe.regularisers.L1L2",
     "lethe.audit.Rule": "lethe.audit.statistics.rules.ThresholdRule",
     "lethe.estimators.MECHANISMS": "lethe.estimators.choice.choose.NAMES",
-    "lethe.features.RandomConvolutions2d": "lethe.estimators.features.convolutions.RandomConvolutions2d",
-    "lethe.features.Scattering2d": "lethe.estimators.features.wavelets.Scattering2d",
+    "lethe.features.RandomConvolutions2d": "lethe.estimators.features.modules.RandomConvolutions2d",
+    "lethe.features.Scattering2d": "lethe.estimators.features.modules.Scattering2d",
     "lethe.features.synthetic_images": "lethe.estimators.features.images.synthetic_images",
     "lethe.heavy_tailed.Ball": "lethe.heavy_tailed.BallDomain",
     "lethe.heavy_tailed.Box": "lethe.heavy_tailed.sets.BoxDomain",
@@ -195,3 +195,35 @@ def _definition(package: str, name: str) -> str | None:
         if defines.search(file.read_text()):
             return f"{'.'.join(file.relative_to(root.parent).with_suffix('').parts).removesuffix('.__init__')}.{name}"
     return None
+
+
+_HOW = "leave it out: the option mechanism says how a model is trained, and 'auto' chooses; other estimators have one way"
+_TO_THE_END = "leave it out: what was planned is carried out to its end, since how much noise it needs was planned for that"
+_ONE_SCORE = (
+    "leave it out: PrivateSearch scores candidates once, on the share held_out, by what its parameter scoring says; each fold or score "
+    "more would cost privacy"
+)
+_ONE_PROCESS = "leave it out: a fit is not divided among processes; of a Dask table its workers read their own blocks"
+
+ABSENT: Mapping[str, str] = {
+    "class_weight": "leave it out: LogisticRegression and SoftmaxRegression take it, as a public dict",
+    "warm_start": "leave it out: every fit begins anew and costs its epsilon; for longer training ask one fit for more passes, an option",
+    **dict.fromkeys(("solver", "dual", "svd_solver", "algorithm", "selection", "precompute", "max_fun"), _HOW),
+    **dict.fromkeys(("iterated_power", "n_oversamples", "power_iteration_normalizer"), _HOW),
+    **dict.fromkeys(("tol", "early_stopping", "validation_fraction", "n_iter_no_change"), _TO_THE_END),
+    **dict.fromkeys(("copy", "copy_X"), "leave it out: the records are never written to"),
+    **dict.fromkeys(("n_jobs", "pre_dispatch"), _ONE_PROCESS),
+    **dict.fromkeys(("cv", "scoring", "refit", "error_score", "return_train_score"), _ONE_SCORE),
+    "verbose": "leave it out: privacy_report_ says what was done, after the fit",
+    "intercept_scaling": "leave it out: the intercept is a constant feature of three tenths of feature_norm",
+    "multi_class": "leave it out: all classes are trained in one loss",
+    "positive": "leave it out: no model here keeps its weights above 0",
+    "normalize": "leave it out, and put PublicScaler or PrivateStandardScaler before the model, in a pipeline",
+    "loss": "the class says which: LogisticRegression, LinearSVC, LinearRegression, HuberRegressor",
+    "l1_ratio": "take Lasso or ElasticNet, which have an l1 penalty; this class has none",
+    **dict.fromkeys(("with_mean", "with_std"), "leave it out: means and scales are released together, in one mechanism"),
+    "feature_range": "write PublicScaler(low=..., high=...): the ranges of the columns that were known before; they become [-1, 1]",
+    "whiten": "put PrivateWhitening in its place, or behind it",
+    "accountant": "leave it out: privacy_of([first, second]) adds fits up, and ledger=lethe.ledger.Spending(...) counts and limits them",
+}
+"""Words of scikit-learn and diffprivlib that are no parameters here -> what to do instead."""

@@ -15,6 +15,7 @@ if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("torc
         "lethe.estimators needs scikit-learn and PyTorch, which are not both installed.", remedy='pip install "lethe-dp[estimators]"'
     )
 
+from lethe.estimators.evaluation.describe import Description, describe
 from lethe.estimators.evaluation.private_score import PrivateScores, private_score
 from lethe.estimators.heavy_tailed.mean import PrivateMean
 from lethe.estimators.heavy_tailed.model import HeavyTailedLinearRegression, HeavyTailedLogisticRegression
@@ -30,6 +31,7 @@ from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
 from lethe.estimators.preprocessing.scaler import PrivateQuantileClipper, PrivateStandardScaler
 
 __all__ = [
+    "Description",
     "ElasticNet",
     "EstimatorOptions",
     "HeavyTailedLinearRegression",
@@ -49,6 +51,7 @@ __all__ = [
     "PublicScaler",
     "Ridge",
     "SoftmaxRegression",
+    "describe",
     "privacy_of",
     "privacy_report_of",
     "private_score",

@@ -57,6 +57,11 @@ class PrivacyBudget:
         """The whole target as one Gaussian mechanism: what releases that are all Gaussian, within the target, cost together at most."""
         return GDP(self.total_mu)
 
+    def planned(self, name: str, records: int) -> Callable[[], Statement]:
+        """What releases that are all Gaussian will cost together, before any of them."""
+        about: dict[str, Any] = {"neighbours": self.neighbours, "records": records, "delta": self.delta}
+        return lambda: planned_statement(name, self.as_gaussian(), **about)
+
     def share(self, part: float) -> GDP:
         r"""A part p in (0, 1) of the total for one release: $\mu\sqrt p$, since squares of $\mu$ add up; rounded down."""
         return GDP(round_down(self.total_mu * math.sqrt(part), 4e-15))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lethe.errors import InputError, quoted
-from lethe.errors.names import SYNONYMS, in_other_words
+from lethe.errors.names import ABSENT, SYNONYMS, in_other_words
 
 
 @in_other_words
@@ -82,38 +82,6 @@ def options_of(estimator: Any) -> EstimatorOptions:
             what = f"options.{option}: {name} has no such option; it takes {', '.join(sorted(estimator.takes_options))}."
             raise InputError(what, source=source, remedy="leave it out")
     return given
-
-
-_HOW = "leave it out: the option mechanism says how a model is trained, and 'auto' chooses; other estimators have one way"
-_TO_THE_END = "leave it out: what was planned is carried out to its end, since how much noise it needs was planned for that"
-_ONE_SCORE = (
-    "leave it out: PrivateSearch scores candidates once, on the share held_out, by what its parameter scoring says; each fold or score "
-    "more would cost privacy"
-)
-_ONE_PROCESS = "leave it out: a fit is not divided among processes; of a Dask table its workers read their own blocks"
-
-ABSENT: Mapping[str, str] = {
-    "class_weight": "leave it out: LogisticRegression and SoftmaxRegression take it, as a public dict",
-    "warm_start": "leave it out: every fit begins anew and costs its epsilon; for longer training ask one fit for more passes, an option",
-    **dict.fromkeys(("solver", "dual", "svd_solver", "algorithm", "selection", "precompute", "max_fun"), _HOW),
-    **dict.fromkeys(("iterated_power", "n_oversamples", "power_iteration_normalizer"), _HOW),
-    **dict.fromkeys(("tol", "early_stopping", "validation_fraction", "n_iter_no_change"), _TO_THE_END),
-    **dict.fromkeys(("copy", "copy_X"), "leave it out: the records are never written to"),
-    **dict.fromkeys(("n_jobs", "pre_dispatch"), _ONE_PROCESS),
-    **dict.fromkeys(("cv", "scoring", "refit", "error_score", "return_train_score"), _ONE_SCORE),
-    "verbose": "leave it out: privacy_report_ says what was done, after the fit",
-    "intercept_scaling": "leave it out: the intercept is a constant feature of three tenths of feature_norm",
-    "multi_class": "leave it out: all classes are trained in one loss",
-    "positive": "leave it out: no model here keeps its weights above 0",
-    "normalize": "leave it out, and put PublicScaler or PrivateStandardScaler before the model, in a pipeline",
-    "loss": "the class says which: LogisticRegression, LinearSVC, LinearRegression, HuberRegressor",
-    "l1_ratio": "take Lasso or ElasticNet, which have an l1 penalty; this class has none",
-    **dict.fromkeys(("with_mean", "with_std"), "leave it out: means and scales are released together, in one mechanism"),
-    "feature_range": "write PublicScaler(low=..., high=...): the ranges of the columns that were known before; they become [-1, 1]",
-    "whiten": "put PrivateWhitening in its place, or behind it",
-    "accountant": "leave it out: privacy_of([first, second]) adds fits up, and ledger=lethe.ledger.Spending(...) counts and limits them",
-}
-"""Words of scikit-learn and diffprivlib that are no parameters here -> what to do instead."""
 
 
 def answers(known: Collection[str], options: Collection[str]) -> Mapping[str, str]:

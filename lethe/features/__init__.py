@@ -8,9 +8,8 @@ from functools import partial
 
 from lethe.errors.names import refuse_old_name
 from lethe.estimators import PrivateWhitening
-from lethe.estimators.features.images import RandomConvolutionFeatures
+from lethe.estimators.features.images import RandomConvolutionFeatures, ScatteringFeatures
 from lethe.estimators.features.record_features import PublicWhitening, RandomFourierFeatures, RecordNormalizer
-from lethe.estimators.features.scattering import ScatteringFeatures
 
 __all__ = [
     "PrivateWhitening",

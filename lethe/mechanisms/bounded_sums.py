@@ -5,7 +5,6 @@ at most $\Delta = \sqrt d$. Some pair of neighbours moves them so far: a record 
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -30,8 +29,7 @@ def noisy_sums(
     """Release the sums of d columns, shape (d,), of values of n records, shape (n, d); what is outside [0, 1] is clipped, and NaN is 0."""
     records, columns = values.shape
     sensitivity = sums_sensitivity(columns, neighbours)
-    sums = np.clip(np.nan_to_num(values.astype(np.float64), nan=0.0), 0.0, 1.0).sum(axis=0)
-    numbers: dict[str, Any] = {"columns": columns}
+    sums = np.where(np.isnan(values), 0.0, np.clip(values, 0.0, 1.0)).sum(axis=0)
     statement = gaussian_statement(
         name,
         "bounded sums",
@@ -44,6 +42,6 @@ def noisy_sums(
             holds("bounded numbers", f"{columns} a record, each clipped to [0, 1]", evidence="enforced"),
             holds("sensitivity", f"one record moves the sums together by at most {sensitivity:.6g}", evidence="enforced"),
         ),
-        **numbers,
+        columns=columns,
     )
     return sums + noise_std * noise_generator(generator).standard_normal(columns), statement

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.errors import InputError
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.bounded_sums import sums_sensitivity
 from lethe.mechanisms.quantiles.located import histogram_sensitivity
-from lethe.mechanisms.ranking import LEVELS
+from lethe.mechanisms.ranking import LEVELS, rank_counts, z_of
+from lethe.run.run import Neighbours
 
 Interval = tuple[float, float]
 COLUMNS = {"accuracy": 1, "log_loss": 1, "r2": 3, "mean_absolute_error": 1}
@@ -43,7 +43,7 @@ class PublicBounds:
 
     @property
     def ends(self) -> Interval:
-        """Those of the range of targets."""
+        """Of the range of targets."""
         if self.target_range is None:
             raise InputError("target_range: missing; without it one record could move the score without bound.", remedy="give (low, high)")
         return self.target_range
@@ -71,11 +71,24 @@ def losses_of(metric: str, bounds: PublicBounds, model: Any, X: Any, y: Any) -> 
     if metric == "log_loss":
         chances = np.asarray(model.predict_proba(X), dtype=np.float64)
         true = chances[np.arange(len(chances)), np.searchsorted(model.classes_, targets)]
-        return np.clip(np.log(np.fmax(true, bounds.least_probability)) / math.log(bounds.least_probability), 0.0, 1.0)
+        likely = np.where(true > bounds.least_probability, true, bounds.least_probability)  # what is no number counts as worthless
+        return np.clip(np.log(likely) / math.log(bounds.least_probability), 0.0, 1.0)
     low, high = (-math.inf, math.inf) if bounds.target_range is None else bounds.target_range
     targets, predicted = (np.clip(np.asarray(one, dtype=np.float64), low, high) for one in (targets, model.predict(X)))
-    errors = np.fmin(np.abs(targets - predicted) / bounds.largest("mean_absolute_error"), 1.0)  # what is no number counts as worthless
-    return errors**2 if metric == "r2" else errors
+    errors = np.abs(targets - predicted) / bounds.largest("mean_absolute_error")
+    losses = errors**2 if metric == "r2" else errors
+    return np.where(losses < 1.0, losses, 1.0)
+
+
+def gains(metric: str, bounds: PublicBounds, model: Any, rows: Any, targets: Any) -> Array:
+    """Of each record one less its loss over the largest, in [0, 1], shape (m,)."""
+    return 1.0 - losses_of(metric, bounds, model, rows, targets)
+
+
+def area(model: Any, rows: Any, targets: Any, *, noise_std: float, neighbours: Neighbours, generator: np.random.Generator) -> Array:
+    """The area under the ROC curve, with the noise of its ranks."""
+    scores, positive = np.asarray(model.decision_function(rows), dtype=np.float64), targets == model.classes_[1]
+    return np.array(rank_counts(scores, positive, noise_std=noise_std, neighbours=neighbours, generator=generator).value)
 
 
 def numbers_of(metric: str, bounds: PublicBounds, model: Any, X: Any, y: Any) -> Array:
@@ -114,8 +127,3 @@ def score_of(metric: str, means: Array, noise_std: float, level: float, records:
     wide = min(wide + z**2 * (noise_std**2 + wide / records), 0.25)
     worst, best = 1.0 - high * unit / narrow if narrow > 0.0 else -math.inf, 1.0 - low * unit / wide
     return min(max(1.0 - mean * unit / variance if variance > 0.0 else -math.inf, worst), best), (worst, best)
-
-
-def z_of(level: float) -> float:
-    """How many standard deviations a two-sided interval of a level has on each side."""
-    return float(ndtri(0.5 + 0.5 * level))

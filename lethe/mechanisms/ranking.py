@@ -4,17 +4,15 @@ $AUC = U/(PQ)$, U the pairs of a positive with a lower negative, ties half. What
 private: next to P = 1 it is 1. So counts are released in its place. Level l divides the range into $2^l$ cells; a cell is divided further
 where the noisy counts of its level say that it holds pairs. Of the children of cells divided one class is counted left and right:
 
-$$\sum_c p^R_c q^L_c \le U \le PQ - \sum_c p^L_c q^R_c,$$
+$$\sum_c p^R_c q^L_c \le U \le PQ - \sum_c p^L_c q^R_c.$$
 
-since the first sum has pairs in the right order, the last one those in the wrong order, and no pair is in two cells' sums. Each record is
-in at most one counted cell a level: L levels, each of noise $\tau$, cost $\Delta\sqrt L/\tau$-GDP by adaptive composition, $\Delta = 1$
-where a record is zeroed out, $\sqrt2$ where it is replaced (docs/theory.md, section 16). Noise is independent over cells, classes and
-levels, so products of counts have no bias; what is divided depends on noise of earlier levels alone.
+Each record is in at most one counted cell a level: L levels of noise $\tau$ cost $\Delta\sqrt L/\tau$-GDP (docs/theory.md, section 16).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtri
 
 from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.findings import holds
@@ -36,11 +34,16 @@ def accepted(lowest: Array, highest: Array, reach_low: Array, reach_high: Array)
     return min(low, high), max(low, high)
 
 
-def share_interval(hits: float, others: float, noise_std: float, z: float, *, population: bool) -> tuple[float, float]:
+def z_of(level: float) -> float:
+    """How many standard deviations a two-sided interval of a level has on each side."""
+    return float(ndtri(0.5 + 0.5 * level))
+
+
+def share_interval(hits: float, others: float, noise_std: float, level: float, *, population: bool) -> tuple[float, float]:
     """An interval of the share hits / (hits + others) of two noisy counts, by Fieller; of a population also for which records there are."""
     drawn = max(hits + others, 0.0) * _GRID * (1.0 - _GRID) if population else 0.0
     statistic = (1.0 - _GRID) * hits - _GRID * others
-    reach = z * np.sqrt(noise_std**2 * ((1.0 - _GRID) ** 2 + _GRID**2) + drawn)
+    reach = z_of(level) * np.sqrt(noise_std**2 * ((1.0 - _GRID) ** 2 + _GRID**2) + drawn)
     return accepted(statistic, statistic, reach, reach)
 
 
@@ -64,8 +67,8 @@ class RankCounts:
         """Pairs of a positive on this side and a negative on the other."""
         return float((self.positives[:, side] * self.negatives[:, 1 - side]).sum())
 
-    def interval(self, z: float, *, population: bool) -> tuple[float, float]:
-        """Both ends of an interval, z standard deviations wide at each; of a population also for which records there are.
+    def interval(self, level: float, *, population: bool) -> tuple[float, float]:
+        """An interval of the AUC, of a population also for which records there are.
 
         Fieller: those a for which $U - a PQ$ can be 0. For drawn records by the largest variance that an AUC has, a (1 - a) / min(P, Q).
         """
@@ -73,7 +76,7 @@ class RankCounts:
         if min(p, q) <= 0.0:
             return 0.0, 1.0
         drawn = (p * q) ** 2 * _GRID * (1.0 - _GRID) / min(p, q) if population else 0.0
-        reach = [z * np.sqrt(self._variance(side, weight) + drawn) for side, weight in ((1, _GRID), (0, 1.0 - _GRID))]
+        reach = [z_of(level) * np.sqrt(self._variance(side, weight) + drawn) for side, weight in ((1, _GRID), (0, 1.0 - _GRID))]
         return accepted(self._ordered(1) - _GRID * p * q, (1.0 - _GRID) * p * q - self._ordered(0), *reach)
 
     def _variance(self, side: int, weight: Array) -> Array:
@@ -96,11 +99,11 @@ def rank_counts(
 ) -> RankCounts:
     r"""Release them, of scores and of whether each record is positive, shape (n,); $x/(1 + |x|)$ takes scores to [-1, 1], NaN to 0."""
     sensitivity, source = histogram_sensitivity(LEVELS, neighbours), noise_generator(generator)
-    finite = np.nan_to_num(scores.astype(np.float64), nan=0.0)
+    finite = np.where(np.isnan(scores), 0.0, np.clip(scores, -1e300, 1e300))
     places = (1.0 + finite / (1.0 + np.abs(finite))) / 2.0
     parents, found = np.zeros(1, dtype=np.int64), list[tuple[Array, Array]]()
     for level in range(1, LEVELS + 1):
-        cells = np.minimum((places * 2**level).astype(np.int64), 2**level - 1)
+        cells = np.searchsorted(np.arange(1, 2**level) / 2**level, places, side="right")
         children = np.stack([2 * parents, 2 * parents + 1], axis=1)
         exact = (np.bincount(cells[positive == one], minlength=2**level)[children] for one in (True, False))
         positives, negatives = (counts + noise_std * source.standard_normal(children.shape) for counts in exact)

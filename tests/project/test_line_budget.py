@@ -13,7 +13,7 @@ BUDGET = {
     "cli": 1_250,
     "documents": 650,
     "errors": 350,
-    "estimators": 7_900,
+    "estimators": 8_150,
     "features": 50,
     "heavy_tailed": 3_000,
     "influence": 800,
@@ -27,10 +27,10 @@ BUDGET = {
     "run": 3_750,
     "studio": 1_050,
     "theorems": 7_000,
-    "train": 13_050,
+    "train": 13_500,
     "utility": 200,
 }
-LINES, FILES, TESTS = 68_200, 465, 58_000
+LINES, FILES, TESTS = 68_900, 465, 58_900
 
 
 def lines_of(folder: str) -> Counter[str]:

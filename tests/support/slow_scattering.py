@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from lethe.estimators.features.wavelets import gain
+from lethe.estimators.features.modules import gain
 
 
 def slow_scattering(image: np.ndarray, scales: int, angles: int) -> np.ndarray:

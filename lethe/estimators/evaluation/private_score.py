@@ -15,27 +15,14 @@ from lethe.calculus.rounding import round_up
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
 from lethe.errors.names import in_other_words
-from lethe.estimators.budget import paid, planned_statement, whole_budget
+from lethe.estimators.budget import paid, whole_budget
 from lethe.estimators.inputs.tables import public_labels
 from lethe.mechanisms.base import gaussian_noise_std, joint
 from lethe.mechanisms.bounded_sums import noisy_sums
-from lethe.mechanisms.metrics import (
-    CLASSIFIES,
-    COLUMNS,
-    NAMES,
-    TWO_CLASSES,
-    Interval,
-    PublicBounds,
-    numbers_of,
-    score_of,
-    sensitivity_of,
-    z_of,
-)
+from lethe.mechanisms.metrics import CLASSIFIES, COLUMNS, NAMES, TWO_CLASSES, Interval, PublicBounds, numbers_of, score_of, sensitivity_of
 from lethe.mechanisms.quantiles.located import noisy_counts
 from lethe.mechanisms.ranking import rank_counts, share_interval
 from lethe.run.run import Neighbours
-
-_EVENLY = tuple(np.linspace(0.0, 1.0, 11).tolist())
 
 
 class Score(NamedTuple):
@@ -79,7 +66,7 @@ def private_score(
     delta: float | None = None,
     neighbours: Neighbours = "zero_out",
     level: float = 0.95,
-    bins: Sequence[float] = _EVENLY,
+    bins: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     least_probability: float = 0.01,
     target_range: Interval | None = None,
     error_bound: float | None = None,
@@ -88,8 +75,7 @@ def private_score(
 ) -> PrivateScores:
     r"""Score a model on n private records within $(\epsilon, \delta)$: sums and counts, all with Gaussian noise of the same size.
 
-    The statement is about the records of X and y: where the model was trained on them too, its own is to be added (`lethe.total`). n, the
-    classes and all arguments are public.
+    It is about the records of X and y: where the model was trained on them too, its own statement is to be added (`lethe.total`).
 
     Args:
         model: fitted, of scikit-learn's manners, pipelines included.
@@ -108,7 +94,6 @@ def private_score(
         generator: for tests, and the statement is then `seeded`; None: fresh entropy.
     Raises:
         InputError: a metric that the model has not, or a number out of its range.
-        BudgetExceededError: the ledger has not enough left.
     """
     check_is_fitted(model)
     labels, edges = column_or_1d(y), np.asarray(bins, dtype=np.float64)
@@ -126,27 +111,26 @@ def private_score(
     bounds = PublicBounds(least_probability=least_probability, target_range=target_range, error_bound=error_bound)
     seen = {metric: _seen(metric, bounds, model, X, labels) for metric in asked}  # what may be refused, before anything is paid
     records, budget = len(labels), whole_budget(epsilon, delta, len(labels), neighbours)
-    about: dict[str, Any] = {"neighbours": neighbours, "records": records, "delta": budget.delta}
-    settle = paid(ledger, lambda: planned_statement("a private score", budget.as_gaussian(), **about), seeded=generator is not None)
+    settle = paid(ledger, budget.planned("a private score", records), seeded=generator is not None)
     moved = math.hypot(*(sensitivity_of(metric, neighbours) for metric in asked))
-    noise: dict[str, Any] = {"noise_std": gaussian_noise_std(round_up(moved, 1e-12), budget.as_gaussian()), "neighbours": neighbours}
-    noise["generator"] = generator
+    noise_std = gaussian_noise_std(round_up(moved, 1e-12), budget.as_gaussian())
+    noise: dict[str, Any] = {"noise_std": noise_std, "neighbours": neighbours, "generator": generator}
     statements, scores = list[Statement](), dict[str, Score]()
     for metric in asked:
         if metric in COLUMNS:
             sums, statement = noisy_sums(seen[metric], name=metric, **noise)
-            found = [score_of(metric, sums / records, noise["noise_std"] / records, level, n, bounds) for n in (math.inf, records)]
+            found = [score_of(metric, sums / records, noise_std / records, level, n, bounds) for n in (math.inf, records)]
             scores[metric] = Score(found[0][0], found[0][1], found[1][1])
         elif metric == "roc_auc":
             ranks = rank_counts(*seen[metric], **noise)
-            statement, own = ranks.statement, [ranks.interval(z_of(level), population=one) for one in (False, True)]
+            statement, own = ranks.statement, [ranks.interval(level, population=one) for one in (False, True)]
             scores[metric] = Score(ranks.value, *own)
         else:
             chances, positive = seen[metric]
             places = np.clip(np.searchsorted(edges, np.nan_to_num(chances), side="right") - 1, 0, edges.size - 2)
             cells = np.bincount(places + (edges.size - 1) * positive, minlength=2 * edges.size - 2).astype(np.float64)
             noisy, statement = noisy_counts(cells[None, :], records=records, name=metric, **noise)
-            scores |= _calibration(edges.tolist(), noisy.reshape(2, -1), noise["noise_std"], z_of(level))
+            scores |= _calibration(edges.tolist(), noisy.reshape(2, -1), noise_std, level)
         statements.append(statement)
     whole = joint(statements, name=f"private scores: {', '.join(asked)}")
     apart = holds("model", "trained on other records, or what that cost is added to this", evidence="declared")
@@ -167,8 +151,8 @@ def _seen(metric: str, bounds: PublicBounds, model: Any, X: Any, labels: Any) ->
         return chances if metric == "calibration" else np.log(chances) - np.log1p(-chances), labels == model.classes_[1]
 
 
-def _calibration(edges: list[float], counts: Any, noise_std: float, z: float) -> Iterator[tuple[str, Score]]:
+def _calibration(edges: list[float], counts: Any, noise_std: float, level: float) -> Iterator[tuple[str, Score]]:
     for low, high, no, yes in zip(edges[:-1], edges[1:], *counts.tolist(), strict=True):
-        own, other = (share_interval(yes, no, noise_std, z, population=one) for one in (False, True))
+        own, other = (share_interval(yes, no, noise_std, level, population=one) for one in (False, True))
         value = min(max(yes / (yes + no), own[0]), own[1]) if yes + no > 0.0 else sum(own) / 2.0
         yield f"calibration [{low:g}, {high:g})", Score(value, own, other)

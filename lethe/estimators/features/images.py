@@ -1,4 +1,4 @@
-"""Images as arrays or as rows of a table, images that a seeded generator draws, and the responses of images to random filters."""
+"""Images as arrays or as rows of a table, images that a seeded generator draws, responses to random filters and scattering."""
 
 import math
 from abc import abstractmethod
@@ -189,10 +189,47 @@ class RandomConvolutionFeatures(ImageFeatures):
     seed: int = 0
 
     def _module(self, shape: tuple[int, ...]) -> tuple[Any, int]:
-        from lethe.estimators.features.convolutions import RandomConvolutions2d, require_patches
+        from lethe.estimators.features.modules import RandomConvolutions2d, require_patches
 
         module = RandomConvolutions2d(
             shape[1], filters=self.filters, kernel_size=self.kernel_size, cells=self.cells, threshold=self.threshold, seed=self.seed
         )
         require_patches(shape, shape[1], module.kernel_size, module.cells)
         return module, 2 * len(module.weights) * module.cells**2
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ScatteringFeatures(ImageFeatures):
+    r"""Scattering coefficients up to order 2 of every image by itself: fixed wavelets, nothing learned, nothing paid for.
+
+    With J = 2 and L = 8 an image of 28 x 28 pixels becomes 81 channels of 7 x 7 positions, 3969 numbers. A row holds all positions of
+    channel 0, then of channel 1, and so on: input channel by input channel, and of each the channels of `Scattering2d`.
+
+    Args:
+        image_shape: (rows, columns) or (channels, rows, columns) of images that come as rows of a table; None: they come as arrays of
+            shape (n, H, W) or (n, C, H, W).
+        scales: J, from 1 to 6: averages are over about $2^J$ pixels a side, and both sides of an image need more.
+        angles: L, from 4 to 32.
+    Attributes: `image_shape_` (channels, rows, columns), `n_features_in_`.
+    Reference: Bruna, Mallat 2013, Invariant scattering convolution networks, arXiv:1203.1513v2; Oyallon, Mallat 2015, arXiv:1412.8659v2.
+    """
+
+    scales: int = 2
+    angles: int = 8
+
+    def channels(self, image_channels: int = 1) -> int:
+        r"""How many channels come out: $1 + LJ + L^2J(J-1)/2$ for each that goes in, 81 with J = 2 and L = 8.
+
+        Args:
+            image_channels: of the images, 1 where they are grey.
+        """
+        from lethe.estimators.features.modules import Scattering2d  # loads torch, which takes seconds
+
+        smallest = 2**self.scales + 1
+        return image_channels * Scattering2d((smallest, smallest), scales=self.scales, angles=self.angles).channels
+
+    def _module(self, shape: tuple[int, ...]) -> tuple[Any, int]:
+        from lethe.estimators.features.modules import Scattering2d
+
+        module = Scattering2d((shape[2], shape[3]), scales=self.scales, angles=self.angles)
+        return module, shape[1] * module.channels * module.output_shape[0] * module.output_shape[1]

@@ -26,8 +26,7 @@ FEWEST_RECORDS = 2
 FLOATS = [np.float64, np.float32]
 SPARSE: dict[str, Any] = {"accept_sparse": "csr", "accept_large_sparse": True, "dtype": FLOATS}
 """What `validate_data` is told where a CSR table may be given."""
-FRAME = {"skip_check_array": True}
-"""And where a frame is taken as it comes, for steps that take its columns by their names."""
+FRAME = {"skip_check_array": True}  # and where a frame is taken as it comes, for steps that take its columns by their names
 LARGEST_ENTRY = 1e150  # its square does not overflow, nor does a sum of a hundred million of them
 
 Labels = np.ndarray[Any, Any]

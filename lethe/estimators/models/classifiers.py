@@ -96,8 +96,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
 
     def decision_function(self, X: Any) -> Array:
         """Scores, shape (n, K), or (n,) for two classes: positive for the second."""
-        scores = self._scores(X) + self.intercept_
-        return scores[:, 0] if len(self.classes_) == 2 else scores
+        scores = self._scores(X)
+        if (whitened := getattr(self, "whitened_", None)) is not None:  # projected once more, as training did
+            middle = self.feature_norm_ * whitened.mean @ self.coef_.T
+            scores = middle + (scores - middle) / np.maximum(self._lengths(X), 1.0)[:, None]
+        return (scores + self.intercept_)[:, 0] if len(self.classes_) == 2 else scores + self.intercept_
 
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """The class of the largest score, shape (n,)."""

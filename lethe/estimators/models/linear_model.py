@@ -236,14 +236,19 @@ class PrivateLinearModel(PrivateEstimator):
             shorter = np.minimum(self.feature_norm_ / row_norms(table), 1.0)
         return (scores.T * shorter).T
 
+    def _lengths(self, X: Any) -> Array:
+        """Of rows as they were trained on, but for the last projection, over its radius, shape (n,)."""
+        table = read_table(self, X, reset=False, **SPARSE)
+        if self.whitened_ is None:
+            return row_norms(table) / self.feature_norm_
+        return self.whitened_.lengths(table if isinstance(table, np.ndarray) else table.toarray(), self.feature_norm_)
+
     def _slope_bounds(self, X: Any) -> Array | None:
         """c of the envelope that was descended, in loss per score, of each row as it would have been trained on, shape (n,); or None."""
         if self._trained.envelope is None:
             return None
-        table = read_table(self, X, reset=False, **SPARSE)
-        lengths = row_norms(table) / self.feature_norm_ if self.whitened_ is None else self.whitened_.lengths(table, self.feature_norm_)
         with np.errstate(divide="ignore"):
-            return self._trained.envelope / np.hypot(np.minimum(lengths, 1.0), CONSTANT if self.fit_intercept else 0.0)
+            return self._trained.envelope / np.hypot(np.minimum(self._lengths(X), 1.0), CONSTANT if self.fit_intercept else 0.0)
 
 
 def _intercepts(outcome: Outcome) -> Array:

@@ -25,8 +25,11 @@ _FOLDS = frozenset({"_fit_and_score", "_fit_and_predict"})
 
 def known_at_fit(estimator: PrivateEstimator) -> tuple[Finding, ...]:
     """A declared finding for each thing that the guarantee of this fit leaves out, as far as its callers show."""
-    found = list(_before(estimator))
-    frame, pipelines, folds = inspect.currentframe(), set[int](), False
+    found, before = list[Finding](), vars(estimator).get("statement_")
+    if isinstance(before, Statement):
+        words = f"this object was fitted before{release_mark(before)}: what that released counts too, if it was from these records"
+        found.append(_besides(words))
+    frame, owners, folds = inspect.currentframe(), {id(estimator)}, False
     while frame is not None:
         code = frame.f_code
         if code.co_name in _FOLDS and frame.f_globals.get("__name__") == "sklearn.model_selection._validation":
@@ -34,19 +37,13 @@ def known_at_fit(estimator: PrivateEstimator) -> tuple[Finding, ...]:
             folds = True
         elif code.co_name in _FITS and code.co_argcount:
             owner = frame.f_locals.get(code.co_varnames[0])
-            if owner is not estimator and isinstance(owner, PrivateEstimator):
+            if isinstance(owner, PrivateEstimator) and id(owner) not in owners:
                 break  # a private search, which states what it is part of itself
-            if isinstance(owner, BaseEstimator) and owner is not estimator and id(owner) not in pipelines:
-                pipelines.add(id(owner))
+            if isinstance(owner, BaseEstimator) and id(owner) not in owners:
+                owners.add(id(owner))
                 found += _of_owner(owner, frame, folds=folds)
         frame = frame.f_back
     return tuple(dict.fromkeys(found))
-
-
-def _before(estimator: PrivateEstimator) -> Iterator[Finding]:
-    stated = vars(estimator).get("statement_")
-    if isinstance(stated, Statement):
-        yield _besides(f"this object was fitted before{release_mark(stated)}: what that released counts too, if it was from these records")
 
 
 def _of_owner(owner: BaseEstimator, frame: FrameType, *, folds: bool) -> Iterator[Finding]:
@@ -64,8 +61,7 @@ def _of_owner(owner: BaseEstimator, frame: FrameType, *, folds: bool) -> Iterato
 def _steps_before(pipeline: Pipeline, frame: FrameType) -> Iterator[Finding]:
     """What the steps learned that made the rows: all but the last, where it is the last that is fitted."""
     # A local name of scikit-learn: were it another one, too many steps would be named, and none left out.
-    place = frame.f_locals.get("step_idx", len(pipeline.steps) - 1)
-    for name, step in pipeline.steps[:place]:
+    for name, step in pipeline.steps[: frame.f_locals.get("step_idx", len(pipeline.steps) - 1)]:
         try:
             parts = list(parts_of(step, (str(name),)))
         except InputError:
@@ -76,9 +72,8 @@ def _steps_before(pipeline: Pipeline, frame: FrameType) -> Iterator[Finding]:
             continue
         for part in parts:
             if part.statement is not None:
-                yield _besides(
-                    f"step '{part.where}' released from these records too{release_mark(part.statement)}; privacy_of adds both up"
-                )
+                mark = release_mark(part.statement)
+                yield _besides(f"step '{part.where}' released from these records too{mark}, and privacy_of counts both")
             elif part.declared:
                 yield holds(f"step '{part.where}'", part.declared, evidence="declared")
 

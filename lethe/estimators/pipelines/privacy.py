@@ -21,12 +21,13 @@ from sklearn.utils import get_tags
 from lethe.calculus.domains import require_delta
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.findings import OTHER_RELEASES, holds
+from lethe.certificates.privacy_report import privacy_report
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.preprocessing.data_free import FEATURES, PublicScaler, learns_nothing, lesson_of, wrapped_model
 from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
 from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
-from lethe.estimators.private_estimator import PrivateEstimator, privacy_report
+from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.base import joint
 
 _ONE_RECORD = "taken to look at one record at a time, with constants that were not read off these records"

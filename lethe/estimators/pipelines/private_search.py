@@ -19,6 +19,8 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 from sklearn.base import MetaEstimatorMixin, clone, is_classifier
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -37,18 +39,16 @@ from lethe.estimators.pipelines.searched_steps import (
     Scoring,
     SidesInBlocks,
     SidesInMemory,
-    area,
     candidates_of,
-    gains,
+    leaves,
     model_prefix,
     private_steps,
     refuse_steps_in_memory,
-    takes_columns,
 )
 from lethe.estimators.pipelines.shares import Try, declared_shares, law_of_tries, one_try, step_tries
 from lethe.estimators.private_estimator import PrivateEstimator, with_constructor
 from lethe.mechanisms.base import Array, gaussian_noise_std
-from lethe.mechanisms.metrics import CLASSIFIES, TWO_CLASSES, PublicBounds, sensitivity_of
+from lethe.mechanisms.metrics import CLASSIFIES, TWO_CLASSES, PublicBounds, area, gains, sensitivity_of
 from lethe.mechanisms.selection import choose, selection_guarantee
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ExaminedTable
@@ -280,7 +280,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     def _checks(self, X: Any) -> dict[str, Any]:
         """What is looked at in a table: of a frame nothing, where a step of the pipeline takes its columns by their names."""
-        return FRAME if (hasattr(X, "iloc") or hasattr(X, "__dataframe__")) and takes_columns(self.estimator) else SPARSE
+        frame = (hasattr(X, "iloc") or hasattr(X, "__dataframe__")) and isinstance(self.estimator, Pipeline)
+        return FRAME if frame and any(isinstance(step, ColumnTransformer) for _, step in leaves(self.estimator)) else SPARSE
 
     def predict(self, X: Any) -> Any:
         """The predictions of the chosen model."""

@@ -20,12 +20,9 @@ from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of
 from lethe.estimators.preprocessing.moments import PrivatePCA, PrivateWhitening
 from lethe.estimators.preprocessing.scaler import PrivateQuantileClipper, PrivateStandardScaler, PrivateTransformer
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.metrics import PublicBounds, losses_of
-from lethe.mechanisms.ranking import rank_counts
 from lethe.partitions.block import Block, targets_of
 from lethe.partitions.passes import total
 from lethe.partitions.table import ExaminedTable, chosen_records
-from lethe.run.run import Neighbours
 
 # By their types and not those of subclasses, which may do anything. Each is mu-GDP whatever its parameters are.
 _PRIVATE = (PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateWhitening)
@@ -39,8 +36,7 @@ _SILENT = (
 
 _QUIET = ("ignore", "infrequent_if_exist", "use_encoded_value")
 
-SCORINGS = ("accuracy", "neg_log_loss", "roc_auc", "r2", "neg_mean_absolute_error")
-"""What a search may choose by, in scikit-learn's words."""
+SCORINGS = ("accuracy", "neg_log_loss", "roc_auc", "r2", "neg_mean_absolute_error")  # in scikit-learn's words
 Step = PrivateLinearModel | PrivateTransformer
 Scoring = Callable[[Any, Any, Any], Array]
 """Of a model, rows and targets: numbers in [0, 1], one a row, the larger the better; or one number with noise."""
@@ -208,7 +204,7 @@ class SidesInBlocks:
     def fit(self, model: Any) -> None:
         """On the blocks of one; the model then takes arrays without names, as one that was fitted on rows in memory."""
         model.fit(self._training, None)
-        for step in [step for _, step in _leaves(model)] if isinstance(model, Pipeline) else [model]:
+        for step in [step for _, step in leaves(model)] if isinstance(model, Pipeline) else [model]:
             if hasattr(step, "feature_names_in_"):
                 del step.feature_names_in_
 
@@ -225,34 +221,19 @@ def _counted_in(block: Block, model: Any, score_of: Scoring) -> tuple[np.float64
     return np.float64(np.sum(score_of(model, block.features, targets_of(block)))), np.float64(len(block))
 
 
-def gains(metric: str, bounds: PublicBounds, model: Any, rows: Any, targets: Any) -> Array:
-    """Of each record one less its loss over the largest, in [0, 1], shape (m,)."""
-    return 1.0 - losses_of(metric, bounds, model, rows, targets)
-
-
-def area(model: Any, rows: Any, targets: Any, *, noise_std: float, neighbours: Neighbours, generator: np.random.Generator) -> Array:
-    """The area under the ROC curve, with the noise of its ranks."""
-    scores, positive = np.asarray(model.decision_function(rows), dtype=np.float64), targets == model.classes_[1]
-    return np.array(rank_counts(scores, positive, noise_std=noise_std, neighbours=neighbours, generator=generator).value)
-
-
-def takes_columns(estimator: Any) -> bool:
-    """Whether a step of it takes columns by their names."""
-    return isinstance(estimator, Pipeline) and any(isinstance(step, ColumnTransformer) for _, step in _leaves(estimator))
-
-
 def refuse_steps_in_memory(estimator: Any) -> None:
     """Refuse a pipeline with steps that transform arrays only."""
     private = {id(step) for step in private_steps(estimator).values()}
-    for name, step in _leaves(estimator) if isinstance(estimator, Pipeline) else ():
+    for name, step in leaves(estimator) if isinstance(estimator, Pipeline) else ():
         if id(step) not in private and step is not None and step != "passthrough":
             why = f"step {name!r}, {type(step).__name__}, transforms arrays in memory, and X is a table in blocks"
             remedy = "transform the table by it before, such as by frame.map_partitions, and leave the step out"
             raise _refusal(why, f"step {name!r} of the pipeline", remedy)
 
 
-def _leaves(pipeline: Pipeline) -> list[tuple[str, Any]]:
+def leaves(pipeline: Pipeline) -> list[tuple[str, Any]]:
+    """Its steps by their names, those of pipelines within it in their place."""
     found: list[tuple[str, Any]] = []
     for name, step in pipeline.steps:
-        found += _leaves(step) if isinstance(step, Pipeline) else [(name, step)]
+        found += leaves(step) if isinstance(step, Pipeline) else [(name, step)]
     return found

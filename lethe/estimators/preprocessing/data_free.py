@@ -22,12 +22,10 @@ from sklearn.utils.validation import check_array
 
 from lethe.calculus.domains import require_switch
 from lethe.errors import InputError
-from lethe.errors.names import answering
-from lethe.estimators.features.images import RandomConvolutionFeatures
+from lethe.errors.names import ABSENT, answering
+from lethe.estimators.features.images import RandomConvolutionFeatures, ScatteringFeatures
 from lethe.estimators.features.record_features import PublicWhitening, RandomFourierFeatures, RecordNormalizer
-from lethe.estimators.features.scattering import ScatteringFeatures
 from lethe.estimators.inputs.tables import FLOATS, read_table
-from lethe.estimators.options import ABSENT
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.tables import ordered_bounds
 

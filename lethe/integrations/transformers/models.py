@@ -13,6 +13,7 @@ from lethe.integrations.transformers.on_policy import is_on_policy
 _HALF = (torch.float16, torch.bfloat16)
 _OWN = {
     "get_train_dataloader": "which records meet in a step is the batch design of the run: give train_dataset and data_collator",
+    "_prepare_inputs": "change records in the data collator, or a batch in compute_loss",
     "training_step": "compute the loss of a batch in compute_loss, and leave its gradient to the private step",
 }
 

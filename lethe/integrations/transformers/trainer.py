@@ -163,7 +163,7 @@ class PrivacyMixin(PrivateLoop):
         self.engine, self._batches = engine, batches
         refuse_begun(engine.resumed, self._resume, self._folder())
         caught_up(self.lr_scheduler, engine.steps - self.state.global_step)
-        self.state.global_step = engine.steps
+        self.state.global_step, self.state.epoch = engine.steps, engine.steps / len(batches)
         batches.open(engine)
         self.callback_handler.callbacks.insert(0, _Epochs(len(batches)))
 
@@ -172,7 +172,7 @@ class PrivacyMixin(PrivateLoop):
         super()._load_best_model()
         assert self._record is not None
         chosen = HypothesisClaim("best model", _PUBLIC_EVALUATION.format(metric=self.args.metric_for_best_model))
-        states = {"model": cast(Any, self.model).state_dict()}
+        states = {"model": cast(Any, self.model).state_dict(), **({} if self.averaged is None else {"moving average": self.averaged})}
         self._record = dataclasses.replace(self._record, declared=(*self._record.declared, chosen), released=released_states(states))
 
     def create_model_card(self, *args: Any, **others: Any) -> None:

@@ -85,8 +85,8 @@ class ColumnsInMemory:
 
 
 def counts_between(values: np.ndarray[Any, Any], edges: Array) -> Array:
-    """How many values are below the first edge, between each two, and from the last on, shape (e + 1,); edges ascend."""
-    finite = np.clip(values.astype(np.float64), -_MOST, _MOST)  # below an edge that is infinite
+    """How many values are below the first edge, between each two, and from the last on, shape (e + 1,); NaN is nowhere, edges ascend."""
+    finite = np.clip(values[~np.isnan(values)].astype(np.float64), -_MOST, _MOST)  # below an edge that is infinite
     places = np.searchsorted(edges, finite, side="right")
     return np.bincount(places, minlength=edges.size + 1).astype(np.float64)
 

@@ -6,6 +6,8 @@ the bins that hold records, with at least a noise's worth of records beyond. So 
 outside are only clipped, while all noise that follows is in proportion to the range. All of it is post-processing.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -99,3 +101,9 @@ def _at(sums: Array, grid: Array, rank: float, end: int, *, upper: bool) -> floa
         return float(grid[end])
     share = (rank - sums[edge - 1]) / inside
     return float(grid[edge - 1] + share * (grid[edge] - grid[edge - 1]))
+
+
+def quantiles_of(counts: Array, edges: Array, shares: Sequence[float]) -> list[float]:
+    """Quantiles of noisy counts below the first edge, between each two and from the last on, shape (edges + 1,); within the edges."""
+    sums = np.cumsum(np.maximum(counts, 0.0))
+    return [float(np.interp(share * sums[-1], sums[:-1], edges)) for share in shares]

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV, cross_validate
@@ -134,17 +133,6 @@ def test_a_search_of_scikit_learn_is_named_in_what_it_chose_and_in_each_fold() -
     assert (name, "GridSearchCV chose" in words) == (UNCOVERED, True)
     folds = cross_validate(a_model(), ROWS, LABELS, cv=2, return_estimator=True)["estimator"]
     assert [name for name, _ in callers(folds[0])] == [OTHER_RELEASES]
-
-
-class _Wrapper(BaseEstimator):
-    def fit(self, X: Any, y: Any) -> Any:
-        self.model_ = a_model().fit(X - X.mean(axis=0), y)
-        return self
-
-
-def test_a_class_of_ones_own_that_fits_a_model_is_named() -> None:
-    ((name, words),) = callers(_Wrapper().fit(ROWS, LABELS).model_)
-    assert (name, "_Wrapper" in words) == (OTHER_RELEASES, True)
 
 
 def test_a_private_search_states_its_steps_as_a_whole() -> None:

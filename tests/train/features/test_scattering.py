@@ -10,7 +10,7 @@ from how_many import by_night
 from slow_scattering import slow_scattering
 
 from lethe.estimators.features.images import synthetic_images
-from lethe.estimators.features.wavelets import Scattering2d, gain, low_pass, wavelet
+from lethe.estimators.features.modules import Scattering2d, gain, low_pass, wavelet
 from lethe.features import ScatteringFeatures
 
 

@@ -84,7 +84,11 @@ def kept(name: str, folder: Path) -> Any:
 def trained(folder: Path, number: int, rank: int, processes: int, how: str) -> dict[str, Any]:
     """See forked_processes."""
     how, name = how.split("=")
-    (trainer := kept(name, folder)).train(resume_from_checkpoint=how == "resume")
+    if how == "train":
+        made = TRAINERS[name][0](folder / f"out-{number}", max_steps=-1, per_device_train_batch_size=2)
+        (trainer := privatize(made, run=run_of(steps=6, clip_norm=CLIP), delta=DELTA)).train()
+    else:
+        (trainer := kept(name, folder)).train(resume_from_checkpoint=how == "resume")
     return {"model": flat(trainer.model), "run": trainer.record().run.to_document(), "steps": trainer.state.global_step}
 
 
@@ -102,6 +106,17 @@ def test_every_kind_goes_on_after_sigkill(tmp_path: Path) -> None:
         again = kept(name, tmp_path)  # it is finished
         again.train(resume_from_checkpoint=True)
         assert torch.equal(flat(again.model), end["model"])
+
+
+@pytest.mark.nightly(by_day="test_two_processes_train_as_one_and_go_on_after_sigkill")
+def test_two_processes_are_as_one(tmp_path: Path) -> None:
+    """However often either computes a loss: nothing that TRL's gather would wait for."""
+    names = ("dpo", "sft", "reward", "orpo")
+    words = [f"train={name}:{processes}" for name in names for processes in (1, 2)]
+    assert told_by(MODULE, tmp_path, *words) == [[0], [0, 0]] * len(names)
+    for number in range(0, len(words), 2):
+        for rank in range(2):
+            assert float((told(tmp_path, number + 1, rank)["model"] - told(tmp_path, number)["model"]).abs().max()) < 1e-12
 
 
 def test_one_row_is_one_record_and_none_is_dropped(tmp_path: Path) -> None:

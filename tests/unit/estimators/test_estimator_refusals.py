@@ -16,9 +16,8 @@ from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScale
 import lethe.estimators as private
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators import EstimatorOptions, LogisticRegression, PrivateSearch, Ridge, split_budget
-from lethe.estimators.features.convolutions import RandomConvolutions2d
 from lethe.estimators.features.images import synthetic_images
-from lethe.estimators.features.wavelets import Scattering2d
+from lethe.estimators.features.modules import RandomConvolutions2d, Scattering2d
 from lethe.features import PublicWhitening, RandomConvolutionFeatures, RandomFourierFeatures, RecordNormalizer, ScatteringFeatures
 from lethe.partitions import array_table
 

@@ -11,7 +11,8 @@ from sklearn.base import clone
 
 import lethe.estimators
 from lethe.errors import InputError, UnknownArgumentError
-from lethe.estimators.options import ABSENT, EstimatorOptions, options_of
+from lethe.errors.names import ABSENT
+from lethe.estimators.options import EstimatorOptions, options_of
 from lethe.estimators.private_estimator import PrivateEstimator
 
 THEIRS = {

@@ -11,8 +11,8 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 
 from lethe.errors import InputError
-from lethe.estimators.features.convolutions import RandomConvolutions2d
 from lethe.estimators.features.images import synthetic_images
+from lethe.estimators.features.modules import RandomConvolutions2d
 from lethe.features import PublicWhitening, RandomConvolutionFeatures, RandomFourierFeatures, RecordNormalizer, ScatteringFeatures
 
 BYTES = np.random.default_rng(0).integers(0, 256, (5, 9, 8)).astype(np.uint8)

@@ -47,7 +47,7 @@ from lethe.mechanisms.tables import projected_rows
 from lethe.run.losses import Logistic
 
 LOSS = Logistic(feature_norm=1.0)
-TARGET = ApproxDP(1.0, 1e-5)
+TARGET, FOUR = ApproxDP(1.0, 1e-5), np.arange(4.0)
 PAIR: dict[str, Any] = {"features": [[1.0], [0.5]], "targets": [0, 1]}
 # Of each mechanism a call that it takes.
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -62,10 +62,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"counts": np.ones((3, 4)), "noise_std": 1.0, "neighbours": "replace_one", "records": 4, "name": "counts"},
     ),
     "noisy_sums": (noisy_sums, {"values": np.ones((3, 2)), "noise_std": 1.0, "neighbours": "zero_out", "name": "sums"}),
-    "rank_counts": (
-        rank_counts,
-        {"scores": np.arange(4.0), "positive": np.arange(4) > 1, "noise_std": 1.0, "neighbours": "replace_one"},
-    ),
+    "rank_counts": (rank_counts, {"scores": FOUR, "positive": FOUR > 1.0, "noise_std": 1.0, "neighbours": "replace_one"}),
     "second_moment": (second_moment, {"rows": np.zeros((3, 2)), "norm": 1.0, "target": GDP(1.0)}),
     "standardise": (standardise, {"rows": np.zeros((3, 2)), "low": -1.0, "high": 1.0, "target": GDP(1.0)}),
     "private_quantile": (private_quantile, {"values": [0.1, 0.2, 0.3], "quantile": 0.5, "low": 0.0, "high": 1.0, "target": GDP(1.0)}),
