@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from lethe.calculus.rounding import raised
 from lethe.documents.specification import Missing
 from lethe.errors import InputError
 from lethe.run.batches import Batches
@@ -97,18 +96,16 @@ def _refuse_envelope(loss: Loss, groups: tuple[float, ...] | None, unit: Unit) -
         )
 
 
-def refuse_quantile(quantile: float | None, method: ClipMethod, **others: bool) -> None:
-    """Refuse a quantile without an adaptive norm, the reverse, and, of an adaptive norm, those of the other fields that are set."""
+def refuse_quantile(quantile: float | None, method: ClipMethod, share: float | None, **others: bool) -> None:
+    """Refuse a quantile without an adaptive norm, the reverse, and, of such a norm or a sparse selection, other fields that are set."""
     if (quantile is None) == (method == "adaptive"):
         got = "null" if quantile is None else f"{quantile:g}"
         remedy = "set clip_quantile, such as 0.5, together with clip_method: adaptive, or neither."
         raise InputError(f"clip_quantile: got {got}, and clip_method is {method}.", source="clip_quantile, clip_method", remedy=remedy)
-    if method == "adaptive" and (found := [name.replace("_", " ") for name, there in others.items() if there]):
-        raise InputError(
-            f"clip_method: got adaptive with {found[0]}; it needs one norm, noise of its own at every step, and release: all.",
-            source="clip_method",
-            remedy="change that, or set clip_method: clip.",
-        )
+    if (method == "adaptive" or share is not None) and (found := [name.replace("_", " ") for name, there in others.items() if there]):
+        name, got = ("clip_method", method) if method == "adaptive" else ("sparse_selection", share)
+        needs = "it needs one norm, noise of its own at every step, and release: all."
+        raise InputError(f"{name}: got {got} with {found[0]}; {needs}", source=name, remedy=f"change that, or leave {name} out.")
 
 
 def refuse_averaging(batches: Batches, noise_at: NoiseAt, *, steps: int, per_pass: int) -> None:
@@ -151,22 +148,6 @@ def refuse_filtering(batches: Batches, noise_at: NoiseAt, *, release: Release, a
             source="noise_budget and batches.truncate_at",
             remedy="drop truncate_at; a physical size bounds the memory and costs nothing.",
         )
-
-
-def refuse_selecting(share: float | None, clip_norm: float | None, noise_at: NoiseAt, release: Release, *, correlated: bool) -> None:
-    """Refuse a sparse selection unless every iterate counts as released, with clipped gradients and noise of its own at every step."""
-    if share is not None and (clip_norm is None or release != "all" or noise_at != "every_step" or correlated):
-        raise InputError(
-            f"sparse_selection: got clip_norm = {clip_norm}, release = {release}, noise_at = {noise_at}"
-            f"{', correlated noise' if correlated else ''}; each step must pay for itself.",
-            remedy="set clip_norm, release: all, noise_at: every_step and noise: null.",
-        )
-
-
-def selection_multipliers(multiplier: float, share: float) -> tuple[float, float]:
-    r"""$z_1 = z/\sqrt s$ of the choice of rows and $z_2 = z/\sqrt{1-s}$ of the gradients, rounded up: $1/z_1^2+1/z_2^2 \le 1/z^2$."""
-    rows, gradients = raised([multiplier / math.sqrt(share), multiplier / math.sqrt(1.0 - share)], 2.0**-50)
-    return float(rows), float(gradients)
 
 
 def run_document(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Regularisers: a convex h that the proximal step adds to the loss, taken exactly, after the noise.
 
-Three facts matter to a certificate: how strongly convex h is (it contracts), the diameter of its domain (it bounds), and how much its
-proximal step rounds.
+Three facts matter to a certificate: how strongly convex h is (it contracts), the diameter of its domain, and how much its step rounds.
 """
 
 import math

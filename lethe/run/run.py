@@ -64,9 +64,7 @@ class Run(StoredSpecification):
             checkpoint kept for its score, or an optimiser's state leaves the training. "all": every iterate may be seen.
         neighbours: "add_or_remove": one record is there or not, of a design in which that moves no other; "zero_out", "replace_one": one
             is changed (into one without gradient, into another), with n public. None: add_or_remove, else zero_out; in files replace_one.
-        sparse_selection: None, or the share in (0, 1) of each step's privacy $1/z_t^2$ that goes to the choice of the rows of large tables
-            which get noise and a step at all (`lethe.train.SparseSelection`): the choice has noise $z_t/\sqrt{\text{share}}$ relative to a
-            record's map of rows, the gradients $z_t/\sqrt{1-\text{share}}$ relative to C. Needs release: all.
+        sparse_selection: None, or the share s of each step's $1/z_t^2$ for the choice of table rows that get noise (`SparseSelection`).
         seeded: True: noise or secret batches came from a seed or generator that somebody chose, so that whoever has it can make them
             again: no release. False claims that all was drawn fresh and is known to nobody.
         precision: of the stored iterates, whose rounding counts where only the last is released; None: they are declared to be exact.
@@ -111,6 +109,8 @@ class Run(StoredSpecification):
         fields.refuse_quantile(
             self.clip_quantile,
             self.clip_method,
+            self.sparse_selection,
+            no_clip_norm=self.clip_norm is None,
             clip_groups=self.clip_groups is not None,
             correlated_noise=self.noise is not None,
             noise_budget=self.noise_budget is not None,
@@ -129,7 +129,6 @@ class Run(StoredSpecification):
             fields.refuse_no_weight(self._expanded("pass_weights", self.pass_weights, self.steps_per_pass))
         if self.noise_budget is not None:
             fields.refuse_filtering(self.batches, self.noise_at, release=self.release, averaged=self.pass_weights is not None)
-        fields.refuse_selecting(self.sparse_selection, self.clip_norm, self.noise_at, self.release, correlated=self.noise is not None)
         fields.refuse_relation(self.loss, self.neighbours, differences_only=self.bounds_differences_only)
         return self
 

@@ -86,8 +86,7 @@ class OneVersusRest(ManyClassLoss, HingeLoss):
     r"""$\sum_{j=1}^K h(1 - z_js_j)$, $z_j = 1$ for the record's own class, else -1: $\|\nabla f\| \le \sqrt K R$, $M \le R^2/(2h)$, convex.
 
     The slope has K entries of at most 1, so $\|l'\| \le \sqrt K$, which is reached at s = 0: the price of K problems on the same data, as
-    composition would have it. $l''$ is diagonal, with entries of at most $1/(2h)$: each hinge has weights of its own, so curvatures do
-    not add up.
+    composition would have it. $l''$ is diagonal, with entries of at most $1/(2h)$: each hinge has weights of its own.
 
     Args:
         classes: K from 2 to 10000.

@@ -40,8 +40,7 @@ class SoftmaxLoss(ManyClassLoss):
 class Softmax(SoftmaxLoss):
     r"""$f(X) = -\log\mathrm{softmax}(X^\top u)_y$: $\|\nabla f\| = \|u\|\,\|p - e_y\| \le \sqrt2 R$, $M \le R^2/2$.
 
-    In the scores: $l' = p - e_y$; $l'' = \mathrm{diag}\,p - pp^\top$ of rank $K - 1$ and trace $1 - \sum p_j^2 \le 1 - 1/K$, with no
-    eigenvalue above 1/2.
+    In the scores: $l' = p - e_y$; $l'' = \mathrm{diag}\,p - pp^\top$ of trace $1 - \sum p_j^2 \le 1 - 1/K$, no eigenvalue above 1/2.
     """
 
     summary: ClassVar[str] = "softmax regression"

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import LetheError
-from lethe.run.fields import COUNT_SHARE, selection_multipliers
+from lethe.run.fields import COUNT_SHARE
 from lethe.run.losses import Holder
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.run import Run
 from lethe.train.clip.adaptive import AdaptiveNorm
-from lethe.train.clip.parts.selection import SelectedTables
+from lethe.train.clip.parts.selection import SelectedTables, selection_multipliers
 from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.budgeted_noise import BudgetedNoise
 from lethe.train.core.comparison import arithmetic, coarser

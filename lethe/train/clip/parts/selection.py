@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from lethe.calculus.rounding import raised
 from lethe.errors import InputError, require_finite
 from lethe.train.clip.groups import checked_norm
 
@@ -63,3 +65,9 @@ class SparseSelection:
                 remedy="name weights of nn.Embedding or nn.EmbeddingBag, as model.named_parameters() gives them.",
             )
         return SelectedTables(dict.fromkeys(found.values(), self.contribution_norm), self.threshold)
+
+
+def selection_multipliers(multiplier: float, share: float) -> tuple[float, float]:
+    r"""$z_1 = z/\sqrt s$ of the choice of rows and $z_2 = z/\sqrt{1-s}$ of the gradients, rounded up: $1/z_1^2+1/z_2^2 \le 1/z^2$."""
+    rows, gradients = raised([multiplier / math.sqrt(share), multiplier / math.sqrt(1.0 - share)], 2.0**-50)
+    return float(rows), float(gradients)
