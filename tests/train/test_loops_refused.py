@@ -304,8 +304,8 @@ def test_noise_drowns_by_the_largest_batch_and_by_what_is_drawn_anew(fresh: floa
     noise: Any = SimpleNamespace(correlated=correlated, secure=False, add_to=lambda tensors, noise_std: None)
     least = 1024 * torch.finfo(torch.float64).eps * 23 / (1.0 if fresh is None else fresh)
     with pytest.raises(LetheError, match="drowns"):
-        NoisySums(make_network_run(noise_multiplier=0.99 * least), noise)(1, [torch.zeros(2).double()])
-    NoisySums(make_network_run(noise_multiplier=1.01 * least), noise)(1, [torch.zeros(2).double()])
+        NoisySums(make_network_run(noise_multiplier=0.99 * least), noise)(1, {nn.Parameter(torch.zeros(0)): torch.zeros(2).double()})
+    NoisySums(make_network_run(noise_multiplier=1.01 * least), noise)(1, {nn.Parameter(torch.zeros(0)): torch.zeros(2).double()})
     single = {"model": make_network(torch.float32), "data": make_data(torch.float32)}
     fit_network(make_network_run(noise_multiplier=1e-5), **single)
     with pytest.raises(LetheError, match="drowns"):

@@ -82,13 +82,13 @@ class NoisySums:
             )
         if adaptive is not None:
             sums[adaptive.key] = adaptive.count
-        by_rows = self._noise.by_rows
         for sparse, some in groupby(list(sums.items()), key=lambda one: one[1].is_sparse):  # in their order, as the noise is drawn
             if not sparse:
                 whole = [total for _, total in some]
                 self._noise.add_to(whole, wider)  # no noise is shared among processes as well
                 torch._foreach_div_(whole, self._divisor)  # pyright: ignore[reportPrivateImportUsage]
                 continue
+            by_rows = self._noise.by_rows
             assert by_rows is not None
             for parameter, total in some:
                 given = {"noise_std": wider, "divisor": self._divisor, "dtype": parameter.dtype}

@@ -97,7 +97,7 @@ def test_each_of_two_records_that_replace_one_another_pays_for_the_grid(design: 
         moves, dimension = column_norms(strategy_of(run)).tolist(), 6 * dimension
     else:
         run = run_of(None, batches=batches, noise_multiplier=2.0)
-        NoisySums(run, TrainingNoise(noting, dimension=dimension))(1, [torch.zeros(5)])
+        NoisySums(run, TrainingNoise(noting, dimension=dimension))(1, {torch.nn.Parameter(torch.zeros(0)): torch.zeros(5)})
     assert run.neighbours == "replace_one"
     (used,) = noting.used
     for moved in moves:

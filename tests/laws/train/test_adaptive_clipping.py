@@ -40,7 +40,7 @@ def step(run: lethe.Run, gradients: list[list[float]], norm: float, *, parts: in
         clipper.add(rows)  # a linear loss: the gradient of a record is the record
     sums = clipper.take()
     adaptive.count = sums.pop(adaptive.key)
-    NoisySums(run, noise, None, adaptive)(1, list(sums.values()))  # pyright: ignore[reportArgumentType]
+    NoisySums(run, noise, None, adaptive)(1, sums)  # pyright: ignore[reportArgumentType]
     return noise.released, noise.noise_std
 
 

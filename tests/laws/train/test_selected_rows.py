@@ -187,5 +187,5 @@ def test_a_smaller_gradient_bound_makes_the_map_of_rows_no_smaller() -> None:
     ],
 )
 def test_steps_that_do_not_pay_for_themselves_select_nothing(changes: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="sparse_selection: got .* with"):
+    with pytest.raises(InputError, match=r"sparse_selection: got .* with"):
         run(**changes)
