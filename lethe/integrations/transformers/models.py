@@ -41,6 +41,13 @@ def refuse_prepared(trainer: Any, dataset: Any) -> None:
             source=type(trainer.args).__name__,
             remedy='loss_type="apo_zero_unpaired": the same loss, centred on 0.',
         )
+    # While the policy is the reference, as after a step of size 0, records seem apart: no comparison of the first batches would tell.
+    if found := [one for one in getattr(trainer, "loss_types", ()) if one in ("aot", "aot_unpaired")]:
+        raise InputError(
+            f"loss_type: {found[0]!r} sorts the batch: the loss of a record depends on the others.",
+            source=type(trainer.args).__name__,
+            remedy='loss_type="sigmoid", or another that compares the two answers of a record.',
+        )
     if getattr(trainer.args, "shuffle_dataset", False) and trainer._users is not None:
         raise InputError(
             "shuffle_dataset: given with users, whose ids are in the order of the data set as it was.",

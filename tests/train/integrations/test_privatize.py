@@ -132,6 +132,8 @@ def test_one_row_is_one_record_and_none_is_dropped(tmp_path: Path) -> None:
     judged = Dataset.from_list([{**pair, "label": place % 2 == 0} for place, pair in enumerate(PAIRS)])
     with pytest.raises(InputError, match=r"(?s)the answer of another record.*apo_zero_unpaired"):
         privatize(KTOTrainer)(model=gpt2(), ref_model=gpt2(), args=KTOConfig(str(tmp_path), **QUIET), **{**common, "train_dataset": judged})
+    with pytest.raises(InputError, match="'aot' sorts the batch"):
+        privatize(DPOTrainer)(model=gpt2(), ref_model=gpt2(), args=DPOConfig(str(tmp_path), **QUIET, loss_type=["aot"]), **common)
 
 
 class OwnSteps(Trainer):
