@@ -32,7 +32,8 @@ def split(inputs: Any, targets: Any, sizes: tuple[int, int, int], model: Callabl
     inputs, targets = torch.as_tensor(inputs)[order], torch.as_tensor(targets)[order].long()
     first, second = sizes[0], sizes[0] + sizes[1]
     places = (slice(0, first), slice(first, second), slice(second, second + sizes[2]))
-    return Task(*((inputs[place], targets[place]) for place in places), model)
+    training, held_out, test = ((inputs[place], targets[place]) for place in places)
+    return Task(training, held_out, test, model)
 
 
 def mlp(features: int, classes: int) -> nn.Module:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lethe.errors import InputError
@@ -46,14 +46,14 @@ def bare_optimizer(optimizer: Any) -> Any:
     return inner if wrapped else optimizer
 
 
-def without_reducer(model: Any, losses: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
+def without_reducer(model: Any, losses: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The function in which calls of a DistributedDataParallel are calls of the module inside: its reducer hears of none, and no buffer
     is sent. Of other models the function is returned as it is.
     """
     if not isinstance(model, DistributedDataParallel):
         return losses
 
-    def bare(batch: Any) -> Tensor:
+    def bare(batch: Any) -> Any:
         vars(model)["forward"] = model.module.__call__
         try:
             return losses(batch)
