@@ -10,15 +10,15 @@ BUDGET = {
     "audit": 3_000,
     "calculus": 5_500,
     "certificates": 2_450,
-    "cli": 1_250,
+    "cli": 1_330,
     "documents": 650,
     "errors": 350,
-    "estimators": 8_150,
+    "estimators": 7_950,
     "features": 50,
     "heavy_tailed": 3_000,
     "influence": 800,
     "integrations": 3_450,
-    "jobs": 2_200,
+    "jobs": 2_290,
     "ledger": 2_050,
     "mechanisms": 2_900,
     "noise_allocation": 2_100,
@@ -27,10 +27,10 @@ BUDGET = {
     "run": 3_750,
     "studio": 1_050,
     "theorems": 7_000,
-    "train": 13_500,
+    "train": 13_400,
     "utility": 200,
 }
-LINES, FILES, TESTS = 68_900, 465, 58_900
+LINES, FILES, TESTS = 68_350, 450, 58_750
 
 
 def lines_of(folder: str) -> Counter[str]:
