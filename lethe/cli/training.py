@@ -4,8 +4,9 @@ import csv
 import io
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from lethe.cli.console import SHUT, AllowLargeDelta, AsJson, Interrupted, Quiet, file_option, gate, print_json, print_tables, working
@@ -87,25 +88,39 @@ def init(
 def predict(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `lethe train` wrote.")],
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="A .csv, .csv.gz or .parquet file with the columns trained on.")],
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Write the probability of each class too.")] = False,
+    threshold: Annotated[
+        float | None, typer.Option(help="Predict the second of two classes where its probability is at least this, in (0, 1).")
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A column of TABLE to write beside predictions, such as an id; repeatable.")
+    ] = None,
     output: Annotated[Path | None, file_option("A .csv file for the predictions; default: print them.", ".csv")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Predict for the rows of TABLE with the model in FOLDER.
 
-    Such as: lethe predict trained table.csv -o predictions.csv
+    Such as: lethe predict trained table.csv --keep size --probabilities -o predictions.csv
     """
     from lethe.jobs.saved import SavedModel
 
     model = SavedModel.load(folder)
     with working("predicting", quiet):
-        predictions = model.predict_table(table).tolist()
+        rows, kept = model.encode(table, keep=keep or ())
+        predictions = model.predict(rows, threshold=threshold).tolist()
+        chances = model.predict_proba(rows) if probabilities else np.empty((len(rows), 0))
+    classes = (model.classes or ()) if probabilities else ()
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows([[model.target], *([prediction] for prediction in predictions)])
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*kept, model.target, *(f"probability_{name}" for name in classes)])
+    writer.writerows([*ids, one, *row] for *ids, one, row in zip(*kept.values(), predictions, chances.tolist(), strict=True))
     if output is not None:
         write_bytes(output, stream.getvalue().encode())
     if as_json:
-        print_json({"target": model.target, "predictions": predictions})
+        said: dict[str, Any] = {"target": model.target, "predictions": predictions}
+        said |= {"classes": list(classes), "probabilities": chances.tolist()} if probabilities else {}
+        print_json(said | ({"kept": kept} if kept else {}))
     else:
         print(stream.getvalue() if output is None else f"{len(predictions)} predictions: {output}\n", end="")
 

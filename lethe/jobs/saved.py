@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,18 @@ from lethe.documents.specification import Specification
 from lethe.documents.strict import as_path, read_document, reading_arrays, to_json
 from lethe.documents.version import __version__
 from lethe.errors import InputError
-from lethe.jobs.scores import ScoreLine
 from lethe.jobs.tables.columns import Array, StatedColumns, as_range
 from lethe.jobs.tables.reading import ColumnTable
 from lethe.run.run import Run
 
+if TYPE_CHECKING:
+    from lethe.estimators.evaluation.score_lines import ScoreLine
+
 MODEL, WEIGHTS = "model.json", "weights.npz"
-_FORMAT = "linear-model-2"
-_KEYS = {"format", "lethe", "trained_by", "target", "target_range", "classes", "feature_norm", "columns"}
-_FORMATS = {_FORMAT: _KEYS, "linear-model-1": _KEYS - {"target_range"}}  # what the first wrote predicted numbers of any size
+_FORMAT = "linear-model-3"
+_KEYS = {"format", "lethe", "trained_by", "target", "target_range", "classes", "feature_norm", "rule", "columns"}
+# What the first wrote predicted numbers of any size; neither it nor the second has probabilities.
+_FORMATS = {_FORMAT: _KEYS, "linear-model-2": _KEYS - {"rule"}, "linear-model-1": _KEYS - {"rule", "target_range"}}
 _NAMES = (("coef_", "intercept_"), ("weights", "intercept"))  # of an estimator; of a run, the other way round
 
 
@@ -40,6 +43,7 @@ class SavedModel(Specification):
         target_range: at whose ends numbers that are predicted are cut, as those trained on were; None: they are not, or are classes.
         classes: in the order of the scores; None: numbers are predicted.
         feature_norm: R.
+        rule: the document of an estimator's `ScoreRule`, by which classes have probabilities; None: they have none.
         columns: how rows of a table are encoded; None: the model is of arrays.
         weights, intercept: shapes (d, k) and (k,), k scores.
     """
@@ -49,6 +53,7 @@ class SavedModel(Specification):
     target_range: Annotated[tuple[float, float] | None, BeforeValidator(lambda value: None if value is None else as_range(value))] = None
     classes: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=2)]
     feature_norm: float = Field(gt=0)
+    rule: dict[str, Any] | None = None
     columns: StatedColumns
     weights: InstanceOf[np.ndarray]
     intercept: InstanceOf[np.ndarray]
@@ -68,7 +73,7 @@ class SavedModel(Specification):
     def document(self) -> bytes:
         """The public document that goes beside the weights."""
         content: dict[str, Any] = {"format": _FORMAT, "lethe": __version__}
-        content |= {name: getattr(self, name) for name in ("trained_by", "target", "target_range", "classes", "feature_norm")}
+        content |= {name: getattr(self, name) for name in ("trained_by", "target", "target_range", "classes", "feature_norm", "rule")}
         return to_json({**content, "columns": None if self.columns is None else self.columns.to_document()}).encode()
 
     @classmethod
@@ -96,26 +101,58 @@ class SavedModel(Specification):
             raise InputError(f"features: got shape {rows.shape}; they need (n, {len(self.weights)}), all finite.")
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         shorter: Array = np.minimum(1.0, self.feature_norm / np.maximum(norms, 1e-300))
-        result: Array = (rows @ self.weights) * shorter + self.intercept
-        return result
+        result: Array = (rows @ self.weights) * shorter
+        if self.rule is not None and self.rule.get("whitened") is not None:
+            result = self._read_rule().projected(result, rows, self.weights)
+        return result + self.intercept
 
-    def predict(self, features: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Classes, or numbers, shape (n,), of encoded rows."""
+    def predict(self, features: npt.ArrayLike, *, threshold: float | None = None) -> npt.NDArray[Any]:
+        """Classes, or numbers, shape (n,), of encoded rows; with a `threshold` in (0, 1) the second of two classes is predicted where its
+        probability is at least that.
+        """
+        if threshold is not None:
+            if self.classes is None or len(self.classes) != 2 or not 0.0 < threshold < 1.0:
+                of = "numbers" if self.classes is None else f"{len(self.classes)} classes"
+                raise InputError(f"threshold: got {threshold!r}, of {of}; it needs a number in (0, 1), of two classes.")
+            return np.array(self.classes)[(self.predict_proba(features)[:, 1] >= threshold).astype(np.intp)]
         scores = self.scores(features)
         if self.classes is None:
             return scores[:, 0] if self.target_range is None else np.clip(scores[:, 0], *self.target_range)
         places = (scores[:, 0] > 0.0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
         return np.array(self.classes)[places]
 
-    def predict_table(self, path: str | os.PathLike[str]) -> npt.NDArray[Any]:
-        """Classes, or numbers, shape (n,), of the rows of a table; columns not trained on are not looked at. InputError of a column that is
-        missing or cannot be encoded, and of a model of arrays.
+    def predict_proba(self, features: npt.ArrayLike) -> Array:
+        """Probabilities of the classes, shape (n, K), of encoded rows; InputError of a model that has none."""
+        rule = None if self.rule is None else self._read_rule()
+        if rule is None or not rule.has_probabilities:
+            what = f"no probabilities are known of {self.trained_by}, as this model was trained or saved."
+            raise InputError(what, remedy="train logistic_regression or softmax_regression, with this version of Lethe.")
+        scores = self.scores(features)
+        logs = rule.log_probabilities(scores[:, 0] if scores.shape[1] == 1 else scores, np.asarray(features, dtype=np.float64))
+        return np.exp(logs if logs.ndim == 2 else -np.logaddexp(0.0, np.stack([logs, -logs], axis=1)))
+
+    def _read_rule(self) -> Any:
+        from lethe.estimators.models.score_rule import ScoreRule  # needs the optional scikit-learn
+
+        return ScoreRule.from_document(self.rule, feature_norm=self.feature_norm, columns=len(self.weights))
+
+    def encode(self, path: str | os.PathLike[str], *, keep: Sequence[str] = ()) -> tuple[Array, dict[str, list[str]]]:
+        """Rows of a table as the model takes them, shape (n, d), and columns to `keep` beside predictions, as they stand there; others that
+        were not trained on are not looked at. InputError of a column that is missing or cannot be encoded, and of a model of arrays.
         """
         file = as_path(path)
         if self.columns is None:
             raise InputError("columns: this model was trained on arrays.", remedy="call predict with an array of such rows.")
-        table = ColumnTable.read(file, as_text=[*self.columns.stated])
-        return self.predict(self.columns.encode(table, None))
+        table = ColumnTable.read(file, as_text=[*self.columns.stated, *keep])
+        for name in keep:
+            if name not in table.names or name == self.target:
+                what = "the column of the predictions" if name == self.target else f"none of the columns {', '.join(table.names)}"
+                raise InputError(f"keep: {name!r} is {what}.", source=str(file), remedy="name another column, such as an id.")
+        return self.columns.encode(table, None), {name: [text or "" for text in table.texts(name)] for name in keep}
+
+    def predict_table(self, path: str | os.PathLike[str]) -> npt.NDArray[Any]:
+        """Classes, or numbers, shape (n,), of the rows of a table, as `encode` reads it."""
+        return self.predict(self.encode(path)[0])
 
 
 def weights_file(**arrays: npt.ArrayLike) -> bytes:

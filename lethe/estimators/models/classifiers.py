@@ -11,7 +11,7 @@ from sklearn.utils import Tags
 
 from lethe.calculus.domains import as_number, outside, require_positive
 from lethe.errors import InputError
-from lethe.estimators.inputs.tables import SPARSE, bounded_weights, listed_classes, public_labels, read_table_and_targets
+from lethe.estimators.inputs.tables import SPARSE, bounded_weights, listed_classes, public_labels, read_table, read_table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.tables import examined_labels
@@ -19,7 +19,6 @@ from lethe.estimators.private_estimator import with_constructor
 from lethe.mechanisms.base import Array
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import Logistic, OneVersusRest, SmoothedHinge, Softmax
-from lethe.run.losses.inverse_links import class_log_probabilities
 from lethe.run.losses.linear import LinearLoss
 
 
@@ -97,9 +96,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
     def decision_function(self, X: Any) -> Array:
         """Scores, shape (n, K), or (n,) for two classes: positive for the second."""
         scores = self._scores(X)
-        if (whitened := getattr(self, "whitened_", None)) is not None:  # projected once more, as training did
-            middle = self.feature_norm_ * whitened.mean @ self.coef_.T
-            scores = middle + (scores - middle) / np.maximum(self._lengths(X), 1.0)[:, None]
+        if getattr(self, "whitened_", None) is not None:
+            scores = self.score_rule.projected(scores, read_table(self, X, reset=False, **SPARSE), self.coef_.T)
         return (scores + self.intercept_)[:, 0] if len(self.classes_) == 2 else scores + self.intercept_
 
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
@@ -141,8 +139,8 @@ class LogisticRegression(PrivateClassifier):
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds of the second of two classes, shape (n,), or logarithms of probabilities, shape (n, K): what `predict_proba` is of."""
-        scores, bounds = super().decision_function(X), self._slope_bounds(X)
-        return class_log_probabilities(self._trained.loss, scores, bounds)
+        scores = super().decision_function(X)
+        return self.score_rule.log_probabilities(scores, read_table(self, X, reset=False, **SPARSE))
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the classes, shape (n, K)."""

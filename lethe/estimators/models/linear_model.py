@@ -19,6 +19,7 @@ from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.ranges import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, UserRecords, UserRows, row_by_row, row_norms, rows_of_users
 from lethe.estimators.inputs.tables import SPARSE, bounded_weights, declared_norm, declared_passes, read_table
+from lethe.estimators.models.score_rule import ScoreRule
 from lethe.estimators.models.whitened_rows import WhitenedRows, chosen_whitening, whitened_rows
 from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.records import BlockRecords, BlockUsers, PreparedRows, users_in_blocks
@@ -236,19 +237,12 @@ class PrivateLinearModel(PrivateEstimator):
             shorter = np.minimum(self.feature_norm_ / row_norms(table), 1.0)
         return (scores.T * shorter).T
 
-    def _lengths(self, X: Any) -> Array:
-        """Of rows as they were trained on, but for the last projection, over its radius, shape (n,)."""
-        table = read_table(self, X, reset=False, **SPARSE)
-        if self.whitened_ is None:
-            return row_norms(table) / self.feature_norm_
-        return self.whitened_.lengths(table if isinstance(table, np.ndarray) else table.toarray(), self.feature_norm_)
-
-    def _slope_bounds(self, X: Any) -> Array | None:
-        """c of the envelope that was descended, in loss per score, of each row as it would have been trained on, shape (n,); or None."""
-        if self._trained.envelope is None:
-            return None
-        with np.errstate(divide="ignore"):
-            return self._trained.envelope / np.hypot(np.minimum(self._lengths(X), 1.0), CONSTANT if self.fit_intercept else 0.0)
+    @property
+    def score_rule(self) -> ScoreRule:
+        """How scores and probabilities are computed from what was released."""
+        facts, constant = self._trained, CONSTANT if self.fit_intercept else 0.0
+        given: dict[str, Any] = {"feature_norm": float(self.feature_norm_), "whitened": self.whitened_}
+        return ScoreRule(loss=facts.loss, envelope=facts.envelope, constant=constant, **given)
 
 
 def _intercepts(outcome: Outcome) -> Array:

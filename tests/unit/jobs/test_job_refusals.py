@@ -181,8 +181,8 @@ AUDITS: list[tuple[dict[str, Any], str]] = [
     ({"canary": "random_direction"}, "random_direction"),
 ]
 MODELS: list[tuple[dict[str, Any], str]] = [
-    ({"format": "linear-model-3"}, "no model of the format"),
-    ({"format": "linear-model-1"}, "no model of the format"),  # which says nothing of target_range
+    ({"format": "linear-model-4"}, "no model of the format"),
+    ({"format": "linear-model-2"}, "no model of the format"),  # which says nothing of the rule
     ({"target_range": [1.0]}, r"target_range: got \[1.0\]"),
     ({"more": 1}, "no model of the format"),
     ({"feature_norm": "inf"}, "feature_norm: got 'inf'"),
