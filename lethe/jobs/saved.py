@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,12 @@ from lethe.documents.specification import Specification
 from lethe.documents.strict import as_path, read_document, reading_arrays, to_json
 from lethe.documents.version import __version__
 from lethe.errors import InputError
+from lethe.jobs.scores import ScoreLine
 from lethe.jobs.tables.columns import Array, StatedColumns, as_range
 from lethe.jobs.tables.reading import ColumnTable
+from lethe.run.losses import Loss, parse_loss
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
-
-if TYPE_CHECKING:
-    from lethe.estimators.evaluation.score_lines import ScoreLine
 
 MODEL, WEIGHTS = "model.json", "weights.npz"
 _FORMAT = "linear-model-3"
@@ -32,6 +32,43 @@ _KEYS = {"format", "lethe", "trained_by", "target", "target_range", "classes", "
 # What the first wrote predicted numbers of any size; neither it nor the second has probabilities.
 _FORMATS = {_FORMAT: _KEYS, "linear-model-2": _KEYS - {"rule"}, "linear-model-1": _KEYS - {"rule", "target_range"}}
 _NAMES = (("coef_", "intercept_"), ("weights", "intercept"))  # of an estimator; of a run, the other way round
+
+
+class SavedRule(Specification):
+    """An estimator's `ScoreRule` but for its feature norm, as plain data; mean, matrix and norm are those of whitened rows."""
+
+    loss: Annotated[InstanceOf[Loss], BeforeValidator(parse_loss)]
+    envelope: float | None = Field(default=None, gt=0)
+    constant: float = Field(default=0.0, ge=0)
+    mean: Annotated[tuple[float, ...] | None, Field(strict=False)] = None
+    matrix: Annotated[tuple[Annotated[tuple[float, ...], Field(strict=False)], ...] | None, Field(strict=False)] = None
+    norm: float = Field(default=1.0, gt=0)
+
+    @classmethod
+    def of(cls, rule: Any) -> SavedRule:
+        """That of a `ScoreRule`."""
+        plain: dict[str, Any] = {"loss": rule.loss, "envelope": rule.envelope, "constant": rule.constant}
+        if (rows := rule.whitened) is not None:
+            matrix = None if rows.matrix is None else rows.matrix.tolist()
+            plain |= {"mean": rows.mean.tolist(), "matrix": matrix, "norm": float(rows.norm)}
+        return cls(**plain)
+
+    def to_document(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**self.model_dump(mode="json", exclude={"loss"}), "loss": self.loss.to_document()}
+
+    def build(self, feature_norm: float, columns: int) -> Any:
+        """The `ScoreRule`; InputError where it is of no linear model, or of another number of columns."""
+        from lethe.estimators.models.score_rule import ScoreRule, WhitenedRows  # needs the optional scikit-learn
+
+        if not isinstance(self.loss, LinearLoss):
+            raise InputError(f"loss: {self.loss.kind} is of no linear model.")
+        rows, lengths = None, {len(row) for row in (self.mean or (), *(self.matrix or ()))}
+        if self.mean is not None:
+            if lengths != {columns} or (self.matrix is not None and len(self.matrix) != columns):
+                raise InputError(f"rule: mean and matrix do not fit {columns} columns.")
+            rows = WhitenedRows(mean=np.array(self.mean), matrix=None if self.matrix is None else np.array(self.matrix), norm=self.norm)
+        return ScoreRule(loss=self.loss, feature_norm=feature_norm, envelope=self.envelope, constant=self.constant, whitened=rows)
 
 
 class SavedModel(Specification):
@@ -43,7 +80,7 @@ class SavedModel(Specification):
         target_range: at whose ends numbers that are predicted are cut, as those trained on were; None: they are not, or are classes.
         classes: in the order of the scores; None: numbers are predicted.
         feature_norm: R.
-        rule: the document of an estimator's `ScoreRule`, by which classes have probabilities; None: they have none.
+        rule: by which scores are projected and classes have probabilities; None: neither.
         columns: how rows of a table are encoded; None: the model is of arrays.
         weights, intercept: shapes (d, k) and (k,), k scores.
     """
@@ -53,7 +90,7 @@ class SavedModel(Specification):
     target_range: Annotated[tuple[float, float] | None, BeforeValidator(lambda value: None if value is None else as_range(value))] = None
     classes: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=2)]
     feature_norm: float = Field(gt=0)
-    rule: dict[str, Any] | None = None
+    rule: Annotated[SavedRule | None, Field(strict=False)] = None
     columns: StatedColumns
     weights: InstanceOf[np.ndarray]
     intercept: InstanceOf[np.ndarray]
@@ -73,7 +110,8 @@ class SavedModel(Specification):
     def document(self) -> bytes:
         """The public document that goes beside the weights."""
         content: dict[str, Any] = {"format": _FORMAT, "lethe": __version__}
-        content |= {name: getattr(self, name) for name in ("trained_by", "target", "target_range", "classes", "feature_norm", "rule")}
+        content |= {name: getattr(self, name) for name in ("trained_by", "target", "target_range", "classes", "feature_norm")}
+        content["rule"] = None if self.rule is None else self.rule.to_document()
         return to_json({**content, "columns": None if self.columns is None else self.columns.to_document()}).encode()
 
     @classmethod
@@ -102,8 +140,8 @@ class SavedModel(Specification):
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         shorter: Array = np.minimum(1.0, self.feature_norm / np.maximum(norms, 1e-300))
         result: Array = (rows @ self.weights) * shorter
-        if self.rule is not None and self.rule.get("whitened") is not None:
-            result = self._read_rule().projected(result, rows, self.weights)
+        if self.rule is not None and self.rule.mean is not None:
+            result = self.rule.build(self.feature_norm, len(self.weights)).projected(result, rows, self.weights)
         return result + self.intercept
 
     def predict(self, features: npt.ArrayLike, *, threshold: float | None = None) -> npt.NDArray[Any]:
@@ -123,18 +161,13 @@ class SavedModel(Specification):
 
     def predict_proba(self, features: npt.ArrayLike) -> Array:
         """Probabilities of the classes, shape (n, K), of encoded rows; InputError of a model that has none."""
-        rule = None if self.rule is None else self._read_rule()
+        rule = None if self.rule is None else self.rule.build(self.feature_norm, len(self.weights))
         if rule is None or not rule.has_probabilities:
             what = f"no probabilities are known of {self.trained_by}, as this model was trained or saved."
             raise InputError(what, remedy="train logistic_regression or softmax_regression, with this version of Lethe.")
         scores = self.scores(features)
         logs = rule.log_probabilities(scores[:, 0] if scores.shape[1] == 1 else scores, np.asarray(features, dtype=np.float64))
         return np.exp(logs if logs.ndim == 2 else -np.logaddexp(0.0, np.stack([logs, -logs], axis=1)))
-
-    def _read_rule(self) -> Any:
-        from lethe.estimators.models.score_rule import ScoreRule  # needs the optional scikit-learn
-
-        return ScoreRule.from_document(self.rule, feature_norm=self.feature_norm, columns=len(self.weights))
 
     def encode(self, path: str | os.PathLike[str], *, keep: Sequence[str] = ()) -> tuple[Array, dict[str, list[str]]]:
         """Rows of a table as the model takes them, shape (n, d), and columns to `keep` beside predictions, as they stand there; others that

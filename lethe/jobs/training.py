@@ -23,7 +23,8 @@ from lethe.documents.strict import errors_from
 from lethe.errors import InputError
 from lethe.jobs.configuration import FROM_DATA, Data, EstimatorChoice, LedgerSection, Privacy, refuse_unanswered
 from lethe.jobs.datasets import RecordTable, centred_digits, load_table, split
-from lethe.jobs.saved import JobOutcome, SavedModel, weights_file
+from lethe.jobs.saved import JobOutcome, SavedModel, SavedRule, weights_file
+from lethe.jobs.scores import score_lines
 from lethe.jobs.tables.columns import PublicColumns, StatedColumns
 from lethe.run.descended import descends_envelope
 from lethe.run.losses import LOSSES
@@ -196,8 +197,6 @@ class Job(StoredSpecification):
         )
 
     def _by_model(self, choice: EstimatorChoice, folder: Path, paid: Any) -> JobOutcome:
-        from lethe.estimators.evaluation.score_lines import score_lines  # needs the optional scikit-learn
-
         every, train, test = self._rows()
         estimator = choice.build(self.privacy, self.data, seed=self.seed).set_params(ledger=paid)
         estimator.fit(train.features, _targets(train))
@@ -210,7 +209,7 @@ class Job(StoredSpecification):
             weights=np.atleast_2d(estimator.coef_).T,
             intercept=np.atleast_1d(estimator.intercept_),
             target_range=None if choice.is_classifier else estimator.target_range_,
-            rule=estimator.score_rule.to_document() if choice.is_classifier else None,
+            rule=SavedRule.of(estimator.score_rule) if choice.is_classifier else None,
         )
         declared, public = self._declared(every), [] if self.columns is None else self.columns.describe()
         lines = [estimator.privacy_report_]
@@ -322,15 +321,13 @@ def _with_declared(estimator: Any, declared: Sequence[HypothesisClaim], delta: f
     return Statement.sealed(_declaring(release_record(estimator.statement_, estimator.coef_, estimator.intercept_), declared))
 
 
-def _rule_of(run: Run) -> dict[str, Any] | None:
+def _rule_of(run: Run) -> SavedRule | None:
     """How classes have probabilities by the weights of a run; None where gradients were clipped: its scores are of no known loss."""
-    from lethe.estimators.models.score_rule import ScoreRule  # needs the optional scikit-learn
-
-    if not isinstance(loss := run.loss, LinearLoss) or (run.clips and not descends_envelope(run)):
+    enveloped, loss = descends_envelope(run), run.loss
+    if not isinstance(loss, LinearLoss) or (run.clips and not enveloped):
         return None
-    norm, bound = loss.feature_norm, run.clip_norm if descends_envelope(run) else None
-    envelope, constant = None if bound is None else bound / norm, 1.0 / norm if loss.intercept else 0.0
-    return ScoreRule(loss=loss, feature_norm=norm, envelope=envelope, constant=constant).to_document()
+    envelope = run.clip_norm / loss.feature_norm if enveloped and run.clip_norm is not None else None
+    return SavedRule(loss=loss, envelope=envelope, constant=1.0 / loss.feature_norm if loss.intercept else 0.0)
 
 
 RecordT = TypeVar("RecordT", TrainingRecord, ReleaseRecord)

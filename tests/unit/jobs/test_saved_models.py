@@ -13,7 +13,7 @@ import lethe.estimators as private
 from lethe.cli.app import app
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.models.whitened_rows import WhitenedRows
-from lethe.jobs.saved import SavedModel, weights_file
+from lethe.jobs.saved import SavedModel, SavedRule, weights_file
 from lethe.jobs.tables.columns import PublicColumns
 from lethe.run.losses import Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
 from lethe.run.losses.linear import LinearLoss
@@ -50,7 +50,7 @@ def saved(folder: Path, model: Any, **changes: Any) -> SavedModel:
         "target": "kind",
         "classes": tuple(model.classes_.tolist()),
         "feature_norm": model.feature_norm_,
-        "rule": model.score_rule.to_document(),
+        "rule": SavedRule.of(model.score_rule),
         "columns": PublicColumns.parse(COLUMNS),
     }
     written = SavedModel(**{**fields, **changes}, weights=np.atleast_2d(model.coef_).T, intercept=np.atleast_1d(model.intercept_))
@@ -85,19 +85,21 @@ def test_a_threshold_is_one_of_the_probability(tmp_path: Path) -> None:
     [
         (None, "no probabilities are known of logistic_regression"),
         ({"loss": {"kind": "smoothed_hinge", "feature_norm": 1.0, "width": 0.5}}, "no probabilities are known"),
-        ({"loss": {"kind": "unknown"}}, "rule: loss: unknown is of no linear model"),
-        ({"loss": None}, "rule: got None; it needs a mapping"),
-        ({"envelope": -1.0}, "rule: it needs finite numbers > 0"),
-        ({"more": 1}, "rule: it needs loss, envelope"),
-        ({"whitened": {"mean": [1.0], "matrix": None, "norm": 1.0}}, "rule: whitened: it does not fit 2 columns"),
-        ({"whitened": {"mean": [1.0, 2.0]}}, "rule: 'norm'"),
+        ({"loss": {"kind": "unknown"}}, "loss: unknown is of no linear model"),
+        ({"loss": None}, "rule.loss: got None; it needs a mapping"),
+        ({"envelope": -1.0}, "rule.envelope: got -1"),
+        ({"more": 1}, "rule.more: unknown key"),
+        ({"mean": [1.0]}, "rule: mean and matrix do not fit 2 columns"),
+        ({"mean": [1.0, 2.0], "matrix": [[1.0, 2.0], [1.0]]}, "rule: mean and matrix do not fit 2 columns"),
     ],
 )
 def test_rules_that_have_none(tmp_path: Path, rule: Any, message: str) -> None:
-    model = fitted(*CASES[0])
-    document = None if rule is None else {**model.score_rule.to_document(), **rule}
+    saved(tmp_path, fitted(*CASES[0]))
+    content = json.loads((tmp_path / "model.json").read_text())
+    content["rule"] = None if rule is None else {**content["rule"], **rule}
+    (tmp_path / "model.json").write_text(json.dumps(content))
     with pytest.raises(lethe.InputError, match=message):
-        saved(tmp_path, model, rule=document).predict_proba(np.zeros((1, 2)))
+        SavedModel.load(tmp_path).predict_proba(np.zeros((1, 2)))
 
 
 def test_the_command_writes_ids_and_probabilities(tmp_path: Path) -> None:
