@@ -21,6 +21,7 @@ from lethe.jobs.saved import SavedModel
 from lethe.jobs.tables.columns import PublicColumns
 from lethe.jobs.tables.reading import ColumnTable
 from lethe.jobs.training import Job
+from lethe.run.losses.inverse_links import log_odds
 
 ADULT = ROOT / "docs" / "tutorials" / "adult.csv.gz"
 COLUMNS: dict[str, Any] = read_document(ADULT.with_name("adult.yaml"))["columns"]
@@ -183,7 +184,19 @@ def test_a_run_takes_columns_too(tmp_path: Path) -> None:
     model = SavedModel.load(tmp_path / "out")
     assert model.trained_by == "logistic_regression"
     kinds = np.array(homes_column(tmp_path, "kind"))
-    assert (model.predict_table(tmp_path / "homes.csv") == kinds).mean() > 0.7
+    rows, _ = model.encode(tmp_path / "homes.csv")
+    assert (model.predict(rows) == kinds).mean() > 0.7
+    assert model.predict_proba(rows)[:, 1] == pytest.approx(1.0 / (1.0 + np.exp(-model.scores(rows)[:, 0])))
+    chances = []
+    for clipping in ({"clip_method": "envelope"}, {"clip_method": "clip"}):
+        fields["run"] = {**run, "clip_norm": 0.5, **clipping}
+        Job(**fields).train(tmp_path / clipping["clip_method"])
+        clipped = SavedModel.load(tmp_path / clipping["clip_method"])
+        chances.append(clipped.rule)
+    assert chances[1] is None  # of clipped gradients no loss is known
+    bounds = 0.5 / np.hypot(np.minimum(np.linalg.norm(rows, axis=1), 1.5), 1.0)
+    enveloped = SavedModel.load(tmp_path / "envelope")
+    assert np.log(np.divide(*enveloped.predict_proba(rows).T[::-1])) == pytest.approx(log_odds(enveloped.scores(rows)[:, 0], bounds))
     assert "size: 0 to 100" in outcome.explanation
     again = Job.load(tmp_path / "out" / "config.json")
     assert again.columns == PublicColumns.parse(fields["columns"])
@@ -197,6 +210,9 @@ def test_what_was_written_is_explained_verified_reported_and_trained_again(tmp_p
     fields = homes_fields(tmp_path)
     fields["model"] = {**fields["model"], "feature_norm": 100.0, **model}
     outcome = Job(**fields).train(tmp_path / "out")
+    read = SavedModel.load(tmp_path / "out")
+    rows, _ = read.encode(tmp_path / "homes.csv")
+    assert read.predict_proba(rows) == pytest.approx(outcome.trained.predict_proba(rows))
     far = "note: feature_norm = 100 is far above 1.41, which no row of 2 columns exceeds" in outcome.summary()
     assert far == ("mechanism" in model)
     proof = str(tmp_path / "out" / "certificate.json")
