@@ -33,7 +33,7 @@ from lethe.cli.console import (
     working,
 )
 from lethe.documents.folders import require_new_folder, write_folder
-from lethe.documents.strict import DOCUMENTS, write_bytes
+from lethe.documents.strict import DOCUMENTS, read_document, write_bytes
 from lethe.errors import InputError
 from lethe.noise_allocation.allocate import SCHEDULES, Schedule, allocate
 from lethe.noise_allocation.candidates import plot_content
@@ -147,9 +147,10 @@ def _numbers(text: str) -> list[float]:
 
 
 def plan(
-    run: RunFile,
-    epsilon: Annotated[float, typer.Option(help="The target epsilon, > 0.")],
-    delta: Delta,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or a configuration of `lethe train`: .yaml or .json.")],
+    epsilon: Annotated[float, typer.Option(help="The target epsilon, > 0; of a configuration several, such as --epsilon .5 1 3.")],
+    more: Annotated[list[float] | None, typer.Argument(metavar="[EPSILON]...", help="Further targets.", show_default=False)] = None,
+    delta: Annotated[float | None, typer.Option(help="In (0, 1), and below 1/records; of a configuration its own.")] = None,
     schedule: Annotated[
         str | None,
         typer.Option(help=f"Choose the noise's shape too: {', '.join(SCHEDULES)}.", autocompletion=beginning_with(lambda: SCHEDULES)),
@@ -170,6 +171,21 @@ def plan(
     """
     if schedule is None and (influence is not None or floor != 0.0):
         raise InputError("--influence and --floor: they need --schedule.", remedy="add --schedule auto.")
+    if "privacy" in read_document(run):
+        if (schedule, output, plot, allow_large_delta) != (None, None, None, False):
+            raise InputError("--schedule, -o, --plot, --allow-large-delta: they are of a run.", remedy="leave them out, or give a run.")
+        from lethe.cli.plans import plans  # training needs the optional torch
+
+        with working("planning", quiet):
+            found = plans(run, [epsilon, *(more or ())], delta)
+        if as_json:
+            print_json({"plans": found})
+        for one in [] if as_json else found:
+            told = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in one.items()}
+            print(", ".join(f"{name} {value}" for name, value in told.items()))
+        return
+    if delta is None or more:
+        raise InputError("--delta, EPSILON: a run needs --delta, and one epsilon.", remedy="write --epsilon 1 --delta 1e-6.")
     draw = None
     if plot is not None:
         from lethe.report.plots import schedule_plot as draw  # plots need the optional matplotlib

@@ -22,7 +22,7 @@ from lethe.errors import InputError
 from lethe.jobs.scores import ScoreLine
 from lethe.jobs.tables.columns import Array, StatedColumns, as_range
 from lethe.jobs.tables.reading import ColumnTable
-from lethe.run.losses import Loss, parse_loss
+from lethe.run.losses import Logistic, Loss, Softmax, TruncatedLogistic, TruncatedSoftmax, parse_loss
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 
@@ -161,11 +161,10 @@ class SavedModel(Specification):
 
     def predict_proba(self, features: npt.ArrayLike) -> Array:
         """Probabilities of the classes, shape (n, K), of encoded rows; InputError of a model that has none."""
-        rule = None if self.rule is None else self.rule.build(self.feature_norm, len(self.weights))
-        if rule is None or not rule.has_probabilities:
+        if self.rule is None or not isinstance(self.rule.loss, Logistic | Softmax | TruncatedLogistic | TruncatedSoftmax):
             what = f"no probabilities are known of {self.trained_by}, as this model was trained or saved."
             raise InputError(what, remedy="train logistic_regression or softmax_regression, with this version of Lethe.")
-        scores = self.scores(features)
+        scores, rule = self.scores(features), self.rule.build(self.feature_norm, len(self.weights))
         logs = rule.log_probabilities(scores[:, 0] if scores.shape[1] == 1 else scores, np.asarray(features, dtype=np.float64))
         return np.exp(logs if logs.ndim == 2 else -np.logaddexp(0.0, np.stack([logs, -logs], axis=1)))
 

@@ -118,7 +118,7 @@ class Job(StoredSpecification):
                 "model: an estimator chooses its own run; here a run is needed.",
                 remedy="state run: in place of model:, or give the function that trains it (docs/audit.md).",
             )
-        rows = self._rows()
+        rows = self.rows()
         run = Run.from_document({"records": len(rows.train.features), **self.run}, source="run")
         if run.neighbours == "add_or_remove" and rows.test is not None:
             raise InputError(
@@ -197,7 +197,7 @@ class Job(StoredSpecification):
         )
 
     def _by_model(self, choice: EstimatorChoice, folder: Path, paid: Any) -> JobOutcome:
-        every, train, test = self._rows()
+        every, train, test = self.rows()
         estimator = choice.build(self.privacy, self.data, seed=self.seed).set_params(ledger=paid)
         estimator.fit(train.features, _targets(train))
         saved = SavedModel(
@@ -251,7 +251,8 @@ class Job(StoredSpecification):
             folder=folder,
         )
 
-    def _rows(self) -> TrainingRows:
+    def rows(self) -> TrainingRows:
+        """The records of the file, and those of them to train and to test on."""
         table, fraction = self._table(), self.data.test_fraction
         return TrainingRows(table, *(split(table, fraction, seed=self.seed or 0) if fraction > 0 else (table, None)))
 

@@ -139,8 +139,7 @@ class LogisticRegression(PrivateClassifier):
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds of the second of two classes, shape (n,), or logarithms of probabilities, shape (n, K): what `predict_proba` is of."""
-        scores = super().decision_function(X)
-        return self.score_rule.log_probabilities(scores, read_table(self, X, reset=False, **SPARSE))
+        return self.score_rule.log_probabilities(super().decision_function(X), read_table(self, X, reset=False, **SPARSE))
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the classes, shape (n, K)."""

@@ -12,7 +12,7 @@ from lethe.calculus.domains import require_nonnegative, require_switch
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.budget import PrivacyBudget
-from lethe.estimators.choice.choose import choose
+from lethe.estimators.choice.choose import Choice, choose
 from lethe.estimators.choice.mechanism import Outcome, Penalties, RandomSources
 from lethe.estimators.choice.runs import release_record, secret_design, training_record
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
@@ -137,7 +137,7 @@ class PrivateLinearModel(PrivateEstimator):
             in_blocks=in_blocks,
             release=asked.release,  # pyright: ignore[reportArgumentType]
         )
-        choice = choose(asked.mechanism, facts, budget, paid=self.ledger is not None or known_in_force() is not None)
+        choice = self._choose(facts, budget)
         if choice.plan.name == "zeros":  # for which no row is looked at
             budget, whitening = whole, None
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
@@ -188,6 +188,10 @@ class PrivateLinearModel(PrivateEstimator):
             return of_features, constant + offset
 
         return train
+
+    def _choose(self, facts: PublicFacts, budget: PrivacyBudget) -> Choice:
+        """The mechanism, by public facts alone: nothing is paid for yet, and no record was looked at."""
+        return choose(options_of(self).mechanism, facts, budget, paid=self.ledger is not None or known_in_force() is not None)
 
     def _penalties_on(self, radius: float, alpha: float, l1: float, *, weighted: bool) -> Penalties:
         """What was asked for, for rows of norm 1."""
@@ -240,9 +244,8 @@ class PrivateLinearModel(PrivateEstimator):
     @property
     def score_rule(self) -> ScoreRule:
         """How scores and probabilities are computed from what was released."""
-        facts, constant = self._trained, CONSTANT if self.fit_intercept else 0.0
-        given: dict[str, Any] = {"feature_norm": float(self.feature_norm_), "whitened": self.whitened_}
-        return ScoreRule(loss=facts.loss, envelope=facts.envelope, constant=constant, **given)
+        facts, size = self._trained, CONSTANT if self.fit_intercept else 0.0
+        return ScoreRule(loss=facts.loss, envelope=facts.envelope, constant=size, feature_norm=self.feature_norm_, whitened=self.whitened_)
 
 
 def _intercepts(outcome: Outcome) -> Array:

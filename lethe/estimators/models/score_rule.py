@@ -8,7 +8,6 @@ import numpy as np
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.models.whitened_rows import WhitenedRows
 from lethe.mechanisms.base import Array
-from lethe.run.losses import Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
 from lethe.run.losses.inverse_links import class_log_probabilities
 from lethe.run.losses.linear import LinearLoss
 
@@ -22,11 +21,6 @@ class ScoreRule:
     envelope: float | None = None  # C > 0 of the Lipschitz envelope that was descended; None: the loss itself
     constant: float = 0.0  # the size of the intercept's feature
     whitened: WhitenedRows | None = None
-
-    @property
-    def has_probabilities(self) -> bool:
-        """Whether the loss is one of probabilities."""
-        return isinstance(self.loss, Logistic | Softmax | TruncatedLogistic | TruncatedSoftmax)
 
     def projected(self, scores: Array, rows: Any, weights: Array) -> Array:
         """Scores, shape (n, k), without intercepts, of rows (n, d), by weights (d, k); whitened rows are projected again, as trained."""

@@ -85,7 +85,7 @@ def test_a_threshold_is_one_of_the_probability(tmp_path: Path) -> None:
     [
         (None, "no probabilities are known of logistic_regression"),
         ({"loss": {"kind": "smoothed_hinge", "feature_norm": 1.0, "width": 0.5}}, "no probabilities are known"),
-        ({"loss": {"kind": "unknown"}}, "loss: unknown is of no linear model"),
+        ({"loss": {"kind": "unknown"}}, "no probabilities are known"),
         ({"loss": None}, "rule.loss: got None; it needs a mapping"),
         ({"envelope": -1.0}, "rule.envelope: got -1"),
         ({"more": 1}, "rule.more: unknown key"),

@@ -1,0 +1,46 @@
+"""What `lethe plan` says of a configuration of `lethe train`: what each epsilon would choose, by public facts alone."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lethe.jobs.training import Job
+
+
+class _Chosen(Exception):
+    """Ends a fit once its mechanism is chosen, before it pays or looks at a record."""
+
+
+def plans(file: Path, epsilons: Sequence[float], delta: float | None) -> list[dict[str, Any]]:
+    """A mapping for each epsilon; of the records only their number counts, and classes that are said to be public."""
+    job, found = Job.load(file), list[dict[str, Any]]()
+    for epsilon in epsilons:
+        target = {"epsilon": epsilon, "delta": job.privacy.delta if delta is None else delta}
+        one = Job.from_document({**job.to_document(), "privacy": {**job.privacy.model_dump(), **target}})
+        chosen = {"noise_multiplier": one.prepare()[1].to_document()["noise_multiplier"]} if one.model is None else _of_model(one)
+        found.append({**target, **chosen})
+    return found
+
+
+def _of_model(job: Job) -> dict[str, Any]:
+    from lethe.estimators.choice.risk import risk  # needs the optional scikit-learn
+
+    assert job.model is not None
+    table, chosen = job.rows().train, list[Any]()
+    model = job.model.build(job.privacy, job.data, seed=job.seed).set_params(ledger=job.ledger and job.ledger.spending())
+    if job.data.classes == ():
+        model.set_params(classes=list(table.class_names))
+
+    class Stopped(type(model)):
+        def _choose(self, facts: Any, budget: Any) -> Any:
+            chosen.extend((super()._choose(facts, budget).plan, risk(facts, 1.0, 0.0)))
+            raise _Chosen
+
+    labels = np.resize(model.classes, len(table.targets)) if job.model.is_classifier else np.zeros(len(table.targets))
+    with suppress(_Chosen):
+        Stopped(**model.get_params(deep=False)).fit(np.zeros(table.features.shape), labels)
+    plan, nothing = chosen
+    return {"mechanism": plan.name, "how": plan.summary, "learnt": max(1.0 - plan.risk / nothing, 0.0)}

@@ -1,0 +1,83 @@
+"""`lethe plan` of a configuration of `lethe train`: what a training will choose, without a training."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from homes import HOMES, homes_fields, homes_table
+from typer.testing import CliRunner
+
+from lethe.cli.app import app
+from lethe.documents.strict import write_document
+from lethe.jobs.training import Job
+
+
+def called(file: Path, *words: str) -> Any:
+    return CliRunner().invoke(app, ["plan", str(file), *words])
+
+
+@pytest.mark.parametrize(
+    ("data", "model"),
+    [
+        ({}, {"estimator": "logistic_regression"}),
+        ({"classes": "from_data"}, {"estimator": "linear_svc", "feature_norm": 1.0}),
+        ({"classes": None, "target": "price", "target_range": [0, 2]}, {"estimator": "ridge"}),
+        ({"classes": None, "target": "price", "target_range": "auto"}, {"estimator": "lasso", "feature_norm": 1.5}),
+    ],
+)
+def test_a_plan_is_what_a_training_chooses(tmp_path: Path, data: dict[str, Any], model: dict[str, Any]) -> None:
+    fields = homes_fields(tmp_path, model=model)
+    fields["data"] |= data
+    if "target" in data:
+        fields["columns"] = {**HOMES, "kind": "drop"}
+    write_document(tmp_path / "train.yaml", fields)
+    (planned,) = json.loads(called(tmp_path / "train.yaml", "--epsilon", "3", "--json").stdout)["plans"]
+    trained = Job(**{**fields, "privacy": {**fields["privacy"], "epsilon": 3.0}, "seed": 0}).train(tmp_path / "out").trained
+    assert planned["mechanism"] == trained.mechanism_
+    assert f"{planned['mechanism']} ({planned['how']})" in trained.privacy_report_
+    assert 0.0 <= planned["learnt"] <= 1.0
+
+
+def test_the_command_plans_each_epsilon(tmp_path: Path) -> None:
+    fields = homes_fields(tmp_path)
+    fields["model"] = {**fields["model"], "mechanism": "objective_perturbation"}
+    write_document(tmp_path / "train.yaml", fields)
+    content = json.loads(called(tmp_path / "train.yaml", "--epsilon", "0.5", "1", "3", "--json").stdout)["plans"]
+    assert [one["epsilon"] for one in content] == [0.5, 1.0, 3.0]
+    assert content[0]["learnt"] <= content[1]["learnt"] <= content[2]["learnt"]
+    assert {one["mechanism"] for one in content} == {"objective_perturbation"}
+    assert {one["delta"] for one in content} == {fields["privacy"]["delta"]}
+    file = homes_table(tmp_path)  # of which other records give the same plan
+    header, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([header, *[rows[0]] * len(rows)]) + "\n")
+    again = json.loads(called(tmp_path / "train.yaml", "--epsilon", "0.5", "1", "3", "--json").stdout)["plans"]
+    assert again == content
+    said = called(tmp_path / "train.yaml", "--epsilon", "1", "--delta", "1e-6").stdout
+    assert said.startswith("epsilon 1, delta 1e-06, mechanism objective_perturbation, how ")
+
+
+def test_the_command_plans_the_noise_of_a_run(tmp_path: Path) -> None:
+    run = {
+        "batches": {"design": "cyclic", "size": 60},
+        "passes": 2,
+        "step_size": 1.0,
+        "noise_at": "pass_ends",
+        "loss": {"kind": "logistic_regression", "feature_norm": 1.5, "evidence": "enforced"},
+        "release": "last",
+        "neighbours": "zero_out",
+    }
+    fields = homes_fields(tmp_path, run=run, privacy={"epsilon": 20.0, "delta": 1e-5})
+    del fields["model"]
+    write_document(tmp_path / "train.yaml", fields)
+    content = json.loads(called(tmp_path / "train.yaml", "--epsilon", "20", "2", "--json").stdout)["plans"]
+    assert content[0]["noise_multiplier"] == Job(**fields).prepare()[1].to_document()["noise_multiplier"]
+    assert content[1]["noise_multiplier"] > content[0]["noise_multiplier"]
+
+
+def test_what_does_not_go_together(tmp_path: Path) -> None:
+    write_document(tmp_path / "train.yaml", homes_fields(tmp_path))
+    write_document(tmp_path / "run.yaml", {"batches": {"design": "full"}})
+    assert "they are of a run" in str(called(tmp_path / "train.yaml", "--epsilon", "1", "--schedule", "auto").exception)
+    assert "a run needs --delta, and one epsilon" in str(called(tmp_path / "run.yaml", "--epsilon", "1", "2", "--delta", "1e-6").exception)
+    assert "a run needs --delta, and one epsilon" in str(called(tmp_path / "run.yaml", "--epsilon", "1").exception)
