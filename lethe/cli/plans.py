@@ -26,8 +26,6 @@ def plans(file: Path, epsilons: Sequence[float], delta: float | None) -> list[di
 
 
 def _of_model(job: Job) -> dict[str, Any]:
-    from lethe.estimators.choice.risk import risk  # needs the optional scikit-learn
-
     assert job.model is not None
     table, chosen = job.rows().train, list[Any]()
     model = job.model.build(job.privacy, job.data, seed=job.seed).set_params(ledger=job.ledger and job.ledger.spending())
@@ -36,11 +34,11 @@ def _of_model(job: Job) -> dict[str, Any]:
 
     class Stopped(type(model)):
         def _choose(self, facts: Any, budget: Any) -> Any:
-            chosen.extend((super()._choose(facts, budget).plan, risk(facts, 1.0, 0.0)))
+            chosen.append(super()._choose(facts, budget).plan)
             raise _Chosen
 
     labels = np.resize(model.classes, len(table.targets)) if job.model.is_classifier else np.zeros(len(table.targets))
     with suppress(_Chosen):
         Stopped(**model.get_params(deep=False)).fit(np.zeros(table.features.shape), labels)
-    plan, nothing = chosen
-    return {"mechanism": plan.name, "how": plan.summary, "learnt": max(1.0 - plan.risk / nothing, 0.0)}
+    (plan,) = chosen
+    return {"mechanism": plan.name, "how": plan.summary, "excess_risk": float(plan.risk)}

@@ -36,7 +36,7 @@ def test_a_plan_is_what_a_training_chooses(tmp_path: Path, data: dict[str, Any],
     trained = Job(**{**fields, "privacy": {**fields["privacy"], "epsilon": 3.0}, "seed": 0}).train(tmp_path / "out").trained
     assert planned["mechanism"] == trained.mechanism_
     assert f"{planned['mechanism']} ({planned['how']})" in trained.privacy_report_
-    assert 0.0 <= planned["learnt"] <= 1.0
+    assert f"predicted excess risk {planned['excess_risk']:.3g}" in trained.privacy_report_
 
 
 def test_the_command_plans_each_epsilon(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_command_plans_each_epsilon(tmp_path: Path) -> None:
     write_document(tmp_path / "train.yaml", fields)
     content = json.loads(called(tmp_path / "train.yaml", "--epsilon", "0.5", "1", "3", "--json").stdout)["plans"]
     assert [one["epsilon"] for one in content] == [0.5, 1.0, 3.0]
-    assert content[0]["learnt"] <= content[1]["learnt"] <= content[2]["learnt"]
+    assert content[0]["excess_risk"] >= content[1]["excess_risk"] >= content[2]["excess_risk"] > 0.0
     assert {one["mechanism"] for one in content} == {"objective_perturbation"}
     assert {one["delta"] for one in content} == {fields["privacy"]["delta"]}
     file = homes_table(tmp_path)  # of which other records give the same plan
