@@ -21,7 +21,7 @@ _MOST_ANSWERS = 100
 _PLAIN = re.compile(r"[A-Za-z][\w.-]*")
 _WORDS_OF_YAML = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 _NOT_LOOKED = """\
-# Taken as public: the names and the types of the columns. Nothing else of the table stands here.
+# Taken as public: names and types of the columns, and the number of records for delta. Nothing else of the table stands here.
 # Every {unanswered} is a question that `lethe train` waits for. Answer it by what is known without a look at the records: of a form, an
 # instrument, a law. An answer that is read off the records is a release of them that nothing pays for."""
 _LOOKED = """\
@@ -78,7 +78,7 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
         "  neighbours: zero_out   # one record's contribution becomes zero; or replace_one, which takes up to twice the noise",
         "privacy:",
         "  epsilon: 1.0",
-        "  delta: 1e-5   # below one over the number of records, well below it",
+        f"  delta: 1e-{max(5, math.ceil(math.log10(10 * typed.content.num_rows)))}   # at most a tenth of one over the number of records",
         "",
     ]
     return "\n".join(lines)
@@ -93,6 +93,8 @@ def quoted_text(text: str) -> str:
 
 def _column(typed: ColumnTable, table: ColumnTable, name: str, *, look: bool) -> str:
     key, kind = quoted_text(name), typed.type_of(name)
+    if re.search(r"(?i:(^|[\W_])(uu)?id$)|[a-z]I[dD]$", name):
+        return f"  {key}: {DROP}   # {kind}: an identifier, by its name"
     if typed.is_truth(name):
         return f"  {key}:   # {kind}: nothing to ask\n    range: [0, 1]\n{_FILL}"
     if typed.is_number(name):
@@ -101,7 +103,8 @@ def _column(typed: ColumnTable, table: ColumnTable, name: str, *, look: bool) ->
             return f"  {key}: {DROP}   # {kind}: one value in all records"
         return f"  {key}:   # {kind}\n    range: {found}{'' if look else _ASK_RANGE}\n{_FILL}"
     if kind not in ("string", "large_string", "string_view"):
-        return f"  {key}: {DROP}   # {kind}: neither numbers nor words"
+        date = kind.startswith(("date", "timestamp"))
+        return f"  {key}: {DROP}   # {kind}: {'to use it write days since a public day' if date else 'neither numbers nor words'}"
     answers = _answers(table, name) if look else None
     if look and not 2 <= len(answers or []) <= _MOST_ANSWERS:
         return f"  {key}: {DROP}   # {kind}: {len(answers or [])} different answers"

@@ -329,3 +329,14 @@ def test_the_demo_takes_the_same_columns_and_names_the_way_out_without(tmp_path:
     (tmp_path / "only.yaml").write_text("data: {path: t.csv, target: label}\n")
     with pytest.raises(lethe.InputError, match="columns: missing"):
         Demo(**fields, data=file, columns=tmp_path / "only.yaml").load()
+
+
+def test_delta_is_of_the_number_of_records_and_identifiers_are_dropped_by_their_names(tmp_path: Path) -> None:
+    names = ["id", "patient_id", "PatientID", "userId", "case id", "UUID", "paid", "covid", "bid", "day"]
+    for records, delta in ((2, "1e-5"), (10_000, "1e-5"), (10_001, "1e-6")):
+        assert float(delta) <= 0.1 / records
+        (tmp_path / "t.csv").write_text(",".join([*names, "y"]) + "\n" + ("1," * 9 + "2020-01-01,2\n") * records)
+        text = table_configuration(tmp_path / "t.csv", "y")
+        assert f"  delta: {delta}   #" in text
+    assert [line.split(":")[0].strip(' "') for line in text.splitlines() if "an identifier, by its name" in line] == names[:6]
+    assert "  day: drop   # date32[day]: to use it write days since a public day" in text
