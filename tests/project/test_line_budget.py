@@ -13,7 +13,7 @@ BUDGET = {
     "cli": 1_330,
     "documents": 650,
     "errors": 350,
-    "estimators": 7_950,
+    "estimators": 8_100,
     "features": 50,
     "heavy_tailed": 3_000,
     "influence": 800,
