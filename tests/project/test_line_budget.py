@@ -30,7 +30,7 @@ BUDGET = {
     "train": 13_400,
     "utility": 200,
 }
-LINES, FILES, TESTS = 68_350, 450, 58_750
+LINES, FILES, TESTS = 68_400, 450, 58_750
 
 
 def lines_of(folder: str) -> Counter[str]:

@@ -12,10 +12,8 @@ from torch import Tensor
 
 from lethe.errors import InputError, LetheWarning
 from lethe.integrations.training import LogicalBatch
-from lethe.train.clip.isolated import MeanLoss
 
 _EACH = 'compute the loss with reduction="none" in training_step, and return it: one loss a record.'
-_LABELS, _IGNORED = ("labels", "label", "targets", "target"), -100  # the label of what is not predicted
 
 
 class Patches:
@@ -81,13 +79,14 @@ class StepLosses:
                     else:
                         del vars(module)[name]
 
-    def __call__(self, batch: Any) -> Tensor | MeanLoss:
-        """The losses, shape (B,), or one number: a mean over records or, where one's labels are several, over those that are not -100."""
+    def __call__(self, batch: Any) -> Tensor:
+        """The losses, shape (B,); a NotImplementedError where training_step gives one number for several records: each is to pass alone.
+
+        No check of some batches tells whether such a number is a mean of records' own losses in all: with weights of classes it is one
+        until a rare class comes.
+        """
         batch = self._precision.convert_input(batch)
         records = len(next(iter(batch.values())) if self._named else batch[0])
-        labels = next((batch[name] for name in _LABELS if name in batch), None) if self._named else batch[-1]
-        whole = labels is not None and not labels.is_floating_point()
-        counts = (labels != _IGNORED).reshape(records, -1).sum(1) if whole else torch.ones(records, dtype=torch.int64)
         batch = batch if self._named else list(batch) if len(batch) > 1 else batch[0]
         # What is logged, which no certificate covers, goes nowhere.
         within = {module: {"_trainer": trainer, "log": self._note, "log_dict": self._note} for module, trainer in self._trainers.items()}
@@ -97,7 +96,9 @@ class StepLosses:
         if isinstance(loss, Tensor) and loss.shape in ((records,), (records, 1)):
             return loss.reshape(records)
         if isinstance(loss, Tensor) and loss.numel() == 1:
-            return MeanLoss(loss.reshape(()), counts.to(loss.device))
+            if records > 1:
+                raise NotImplementedError(f"training_step gives one number for its batch; {_EACH}")
+            return loss.reshape(1)
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         raise InputError(
             f"training_step: gives a loss of {got}; it needs one number, or one loss a record, shape ({records},).",

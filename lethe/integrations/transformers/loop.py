@@ -18,7 +18,7 @@ from transformers.trainer_utils import TrainOutput
 from lethe.errors import InputError
 from lethe.integrations.training import LogicalBatch, LogicalBatches, PlannedTraining, RecordedTraining
 from lethe.integrations.transformers.arguments import clip_norm_of, refuse_other_words, sizes_of
-from lethe.integrations.transformers.losses import IGNORED, loss_of
+from lethe.integrations.transformers.losses import IGNORED, is_known_mean, loss_of
 from lethe.integrations.transformers.on_policy import Answers, is_on_policy, sizes_of_prompts
 from lethe.integrations.transformers.records import Collated, checkpoints_of
 from lethe.run.run import Run
@@ -219,6 +219,8 @@ class PrivateLoop(RecordedTraining, Trainer):
         counts = self._items(batch, records)
         with self._forgetting():
             loss = self.compute_loss(cast(Any, self.model), self._collated.unfolded(batch), num_items_in_batch=counts.sum().clamp(min=1))
+        if records > 1 and isinstance(loss, Tensor) and loss.numel() == 1 and not is_known_mean(self):
+            raise NotImplementedError("compute_loss gives one number for its batch; return one loss a record, shape (B,)")
         return loss_of(loss, counts)
 
     def _items(self, batch: Mapping[str, Tensor], records: int) -> Tensor:

@@ -202,6 +202,28 @@ def labels_of(inputs: Mapping[str, Tensor], names: Sequence[str]) -> tuple[dict[
     )
 
 
+# Losses of TRL's DPOTrainer that are a mean over pairs of each one's own.
+_OF_PAIRS = {"sigmoid", "sigmoid_norm", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "apo_zero", "apo_down"}
+
+
+def is_known_mean(trainer: Any) -> bool:
+    """Whether the one number of compute_loss is a mean over items, each of one record, in every batch: of losses known by their code alone.
+
+    No check of some batches tells: weights of classes, divided by their sum, are such a mean until a rare class comes.
+    """
+    owner = next(one for one in type(trainer).__mro__ if "compute_loss" in vars(one))
+    family, own = owner.__module__.split(".")[0], trainer.compute_loss_func
+    if family not in ("transformers", "trl") or (own is not None and not str(getattr(own, "__module__", "")).startswith("trl.")):
+        return False
+    if family == "trl" and owner.__name__ != "SFTTrainer":
+        pairs = owner.__name__ == "DPOTrainer" and set(trainer.loss_types) <= _OF_PAIRS and not trainer.use_weighting
+        return pairs or owner.__name__ == "RewardTrainer"
+    model = _bare(trainer.accelerator.unwrap_model(trainer.model))
+    return (
+        kind_of(model) is not None and "_loss_function" not in vars(model) and (len(trainer.label_names) < 2 or kind_of(model) == "answers")
+    )
+
+
 def loss_of(loss: Any, counts: Tensor) -> Tensor | MeanLoss:
     """What compute_loss gives: one loss a record, or one number, a mean over records or items, of which each record has `counts`, (B,)."""
     if isinstance(loss, Tensor) and loss.shape in (counts.shape, (len(counts), 1)):

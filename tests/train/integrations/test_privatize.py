@@ -178,6 +178,7 @@ class Chatty(SFTTrainer):
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
 
+@pytest.mark.filterwarnings("ignore:the model is trained record by record")
 def test_logs_hold_nothing_of_the_records(tmp_path: Path) -> None:
     """Neither what TRL notes in its loss, nor what it counts and tells in evaluation, nor what a loss logs by itself."""
     logged, told_of = Logged(), {"logging_strategy": "steps", "logging_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
@@ -273,7 +274,7 @@ def test_a_loss_of_the_whole_batch_is_taken_of_records_one_after_another(batched
 
         made = Trainer(model=gpt2(), args=arguments(tmp_path), train_dataset=talks(), data_collator=padded, compute_loss_func=mean)
     trainer = privatize(made, epsilon=3.0, delta=DELTA)
-    with pytest.warns(RecordByRecordWarning, match="one number for a batch") as caught:
+    with pytest.warns(RecordByRecordWarning, match="one number for its batch") as caught:
         trainer.train()
     assert len([one for one in caught if issubclass(one.category, RecordByRecordWarning)]) == 1
     assert trainer.engine.diagnostics.gradients != "fast"

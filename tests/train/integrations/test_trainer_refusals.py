@@ -233,6 +233,7 @@ class Own(PrivateTrainer):
         return functional.cross_entropy(outputs.logits, labels, reduction="none")
 
 
+@pytest.mark.filterwarnings("ignore:the model is trained record by record")
 def test_a_loss_function_of_the_user_s_own(tmp_path: Path) -> None:
     ends = []
     mean = {"compute_loss_func": lambda outputs, labels, num_items_in_batch=None: each(outputs, labels).mean()}

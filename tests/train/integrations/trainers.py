@@ -117,7 +117,7 @@ TRAINERS: Mapping[str, tuple[Callable[..., Any], str]] = {
     "sft dft": (of_trl(SFTTrainer, SFTConfig, PAIRS, loss_type="dft"), "fast"),
     "dpo": (of_trl(DPOTrainer, DPOConfig, PREFERRED, ref=True), "fast"),
     "dpo precomputed": (of_trl(DPOTrainer, DPOConfig, PREFERRED, precompute_ref_log_probs=True), "fast"),
-    "kto": (of_trl(KTOTrainer, KTOConfig, JUDGED, ref=True, loss_type="apo_zero_unpaired"), "fast"),
+    "kto": (of_trl(KTOTrainer, KTOConfig, JUDGED, ref=True, loss_type="apo_zero_unpaired"), "alone"),
     "orpo": (of_trl(ORPOTrainer, ORPOConfig, PREFERRED, max_length=24), "alone"),
     "reward": (of_trl(RewardTrainer, RewardConfig, PREFERRED, make=lambda: gpt2(GPT2ForSequenceClassification, num_labels=1)), "fast"),
 }
