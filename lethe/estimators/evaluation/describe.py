@@ -1,5 +1,6 @@
 """describe: what one needs of a private table before ranges are chosen: missing entries, quantiles, histograms, counts of categories."""
 
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -84,8 +85,15 @@ def describe(
     kinds = {str(name): getattr(column.dtype, "kind", None) or np.asarray(column).dtype.kind for name, column in named.items()}
     found = {name: (float(low), float(high)) for name, (low, high) in (ranges or {}).items()}
     numeric = [name for name, kind in kinds.items() if kind in "iufb" and name not in listed]
-    if not columns or not {*found} <= {*numeric} or not {*listed} <= {*columns} or any(not low < high for low, high in found.values()):
-        raise outside("ranges and categories", [*found, *listed], f"columns among {[*columns]}, of numbers with low < high for a range")
+    if (
+        not columns
+        or not {*found} <= {*numeric}
+        or not {*listed} <= {*columns}
+        or any(not -math.inf < low < high < math.inf for low, high in found.values())
+    ):
+        raise outside(
+            "ranges and categories", [*found, *listed], f"columns among {[*columns]}, of numbers with finite low < high for a range"
+        )
     gaps = {name: _gaps(column) for name, column in columns.items()}
     numbers = {name: np.where(gaps[name] > 0.0, np.nan, columns[name]).astype(np.float64) for name in numeric}
     records, unknown = len(next(iter(gaps.values()))), [name for name in numeric if name not in found]

@@ -108,6 +108,7 @@ def test_a_description_is_verified_and_paid(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
+        ({"ranges": {"age": (0.0, np.inf)}}, "finite low < high"),
         ({"ranges": {"weight": (0.0, 1.0)}}, "columns among"),
         ({"ranges": {"ward": (0.0, 1.0)}}, "columns among"),
         ({"ranges": {"age": (1.0, 1.0)}}, "low < high"),
