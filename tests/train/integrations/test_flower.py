@@ -15,6 +15,7 @@ import lethe
 from lethe.certificates.weights import tensors_digest
 from lethe.errors import HypothesisError, InputError, LetheWarning
 from lethe.integrations.flower import PrivateFedAvg
+from lethe.train.network.noise.secure import SecureNoise
 
 CLIP_NORM, MULTIPLIER = 0.5, 2.0
 START = {"weight": np.zeros((2, 3), np.float32), "bias": np.zeros(3, np.float32)}
@@ -58,10 +59,10 @@ def trained(run: lethe.Run, clients: dict, rounds: int = 1) -> tuple[dict[str, n
     return {name: array.numpy() for name, array in result.arrays.items()}, strategy, grid
 
 
-class Heard:
+class Heard(SecureNoise):
     """In the place of the noise: the sum that it is added to, and its deviation."""
 
-    def add_to(self, tensors: list[Tensor], noise_std: float) -> None:
+    def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
         (total,) = tensors
         self.total, self.noise_std = total.clone(), noise_std
 
