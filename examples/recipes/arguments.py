@@ -14,6 +14,15 @@ from typing import Any
 
 import torch
 
+QUIET: dict[str, Any] = {
+    "save_strategy": "no",
+    "logging_strategy": "no",
+    "report_to": "none",
+    "disable_tqdm": True,
+    "dataloader_pin_memory": torch.cuda.is_available(),
+}
+"""Of the arguments of a Trainer: nothing is written, nothing printed on the way."""
+
 
 def parse(description: str | None, *, epsilon: float) -> argparse.Namespace:
     """The options of a recipe, of which `description` is the docstring and `epsilon` the default."""
