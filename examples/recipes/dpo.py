@@ -44,15 +44,16 @@ if options.size == "real":
         model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B-Instruct")
         data = load_dataset("trl-lib/ultrafeedback_binarized")
     train, public = data["train"], data["test"].select(range(1000))
+elif options.size == "small":
+    length, learning_rate, epochs, accumulated, physical = 32, 2e-2, 5, 1, 100
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes["vocab_size"], train, public = 50, preferences(1000, 1), preferences(200, 2)
 else:
     sizes = {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2}
     sizes |= {"vocab_size": 151_936, "tie_word_embeddings": True}
     public = preferences(200, 2, 35)
     train = preferences(62_135 if options.steps is None else 2048, 1, 35)  # the base reads all of them before the first step
-    if options.size == "small":
-        length, learning_rate, epochs, accumulated, physical = 32, 2e-2, 5, 1, 100
-        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
-        sizes["vocab_size"], train, public = 50, preferences(1000, 1), preferences(200, 2)
+if options.size != "real":
     words = tokenizer(["a review :", *public["chosen"], *public["rejected"]])
     model = Qwen2ForCausalLM(Qwen2Config(**sizes, bos_token_id=words.bos_token_id, eos_token_id=words.eos_token_id))
 

@@ -32,12 +32,13 @@ if options.size == "real":
     pairs = [
         list(zip(data[part]["meaning_representation"], data[part]["human_reference"], strict=True)) for part in ("train", "validation")
     ]
+elif options.size == "small":
+    length, learning_rate, epochs, accumulated, physical = 18, 2e-2, 5, 1, 200
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 50, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    pairs = [restaurants(4000, 1, PRIVATE), restaurants(100, 2, PRIVATE)]
 else:
     sizes, pairs = {}, [restaurants(42_061, 1, PRIVATE), restaurants(4_672, 2, PRIVATE)]
-    if options.size == "small":
-        length, learning_rate, epochs, accumulated, physical = 18, 2e-2, 5, 1, 200
-        sizes = {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 50, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-        pairs = [restaurants(4000, 1, PRIVATE), restaurants(100, 2, PRIVATE)]
+if options.size != "real":
     words = tokenizer(text for pair in restaurants(1000, 3, PUBLIC + PRIVATE) for text in (*pair, ":"))
     ends = {"bos_token_id": words.bos_token_id, "eos_token_id": words.eos_token_id}
     model = GPT2LMHeadModel(GPT2Config(**sizes, **ends))

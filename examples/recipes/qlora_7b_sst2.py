@@ -39,15 +39,15 @@ if options.size == "real":
         words = AutoTokenizer.from_pretrained(published, pad_token="<unk>")
         data = load_dataset("stanfordnlp/sst2")
     texts = [(data[part]["sentence"], data[part]["label"]) for part in ("train", "validation")]
+elif options.size == "small":
+    length, learning_rate, epochs, accumulated, physical = 14, 1e-2, 4, 1, 250
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    config = MistralConfig(**sizes, vocab_size=50, num_labels=2)
+    texts = [reviews(2000, seed=1), reviews(1000, seed=2)]
 else:
-    published, config = folder.name, MistralConfig(num_labels=2)
-    texts = [reviews(67_349, seed=1), reviews(872, seed=2)]
-    if options.size == "small":
-        length, learning_rate, epochs, accumulated, physical = 14, 1e-2, 4, 1, 250
-        sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
-        config = MistralConfig(**sizes, vocab_size=50, num_labels=2)
-        texts = [reviews(2000, seed=1), reviews(1000, seed=2)]
-    words = tokenizer(texts[1][0])
+    config, texts = MistralConfig(num_labels=2), [reviews(67_349, seed=1), reviews(872, seed=2)]
+if options.size != "real":
+    published, words = folder.name, tokenizer(texts[1][0])
     with torch.device(device):  # a GPU draws 7 billion random weights in seconds
         MistralForSequenceClassification._from_config(config, dtype=dtype).save_pretrained(folder.name)
 

@@ -35,13 +35,14 @@ if options.size == "real":
         model = AutoModelForSequenceClassification.from_pretrained("FacebookAI/roberta-large", num_labels=2)
         data = load_dataset("stanfordnlp/sst2")
     texts = [(data[part]["sentence"], data[part]["label"]) for part in ("train", "validation")]
+elif options.size == "small":
+    length, learning_rate, epochs, accumulated, physical = 14, 1e-2, 12, 1, 250
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
+    texts = [reviews(4000, seed=1), reviews(1000, seed=2)]
 else:
     sizes = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 50_265}
     texts = [reviews(67_349, seed=1), reviews(872, seed=2)]
-    if options.size == "small":
-        length, learning_rate, epochs, accumulated, physical = 14, 1e-2, 12, 1, 250
-        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
-        texts = [reviews(4000, seed=1), reviews(1000, seed=2)]
+if options.size != "real":
     words = tokenizer(texts[1][0])
     model = RobertaForSequenceClassification(RobertaConfig(**sizes, max_position_embeddings=length + 2, pad_token_id=words.pad_token_id))
 
