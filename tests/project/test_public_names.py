@@ -10,6 +10,7 @@ import pytest
 from repository import ROOT
 
 import lethe
+from lethe.errors import names as error_names
 
 TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in sorted(ROOT.glob("lethe/**/*.py"))}
 MOST_NAMES, MOST_PARAMETERS = 162, 14
@@ -107,7 +108,7 @@ def test_an_old_name_answers_with_one_that_can_be_imported(package: str, name: s
 def test_a_name_that_never_was_is_an_attribute_error() -> None:
     for package in OLD:
         assert not hasattr(importlib.import_module(package), "Potato")
-    assert lethe.errors.names._definition("lethe", "audit") is None  # a package, imported or not
+    assert error_names._definition("lethe", "audit") is None  # a package, imported or not
 
 
 @pytest.mark.parametrize("name", ["batches", "guarantees", "losses", "noise", "regularisers", "schedules"])

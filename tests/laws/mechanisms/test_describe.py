@@ -41,9 +41,10 @@ def test_a_frame_is_described_by_what_it_holds() -> None:
     for name in FRAME.columns:
         assert columns[name].missing == pytest.approx(FRAME[name].isna().mean(), abs=0.01)
     for name in ("age", "cost", "score"):
-        (low, high), values = columns[name].range, FRAME[name].dropna().astype(float)
+        ends, values = columns[name].range, FRAME[name].dropna().astype(float)
+        assert ends is not None
         for share, value in columns[name].quantiles.items():
-            assert value == pytest.approx(np.quantile(values, share), abs=0.04 * (high - low))
+            assert value == pytest.approx(np.quantile(values, share), abs=0.04 * (ends[1] - ends[0]))
         assert sum(columns[name].counts.values()) == pytest.approx(len(values), abs=200)
     assert columns["age"].range == (0.0, 120.0)
     wards = columns["ward"].counts

@@ -18,7 +18,7 @@ from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.balls_in_bins.truncated import TruncatedAllocation
 from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.sampling import RandomAllocationTheorem
-from lethe.theorems.truncation import full_bins
+from lethe.theorems.truncation import full_bins, truncation_slack
 
 Array = NDArray[np.float64]
 STEP = 2e-3
@@ -165,8 +165,8 @@ def test_noise_is_planned() -> None:
 def test_what_is_cut_is_paid_for_at_every_step() -> None:
     """Records are thrown anew every pass, so every batch of the run may be the one that overflows."""
     whole, cut = a_run(10, 2.0, passes=6), a_run(10, 2.0, passes=6, batches=lethe.batches.RandomAllocation(200, truncate_at=280))
-    once = lethe.theorems.truncation.truncation_slack(cut.replace(passes=1))
-    assert lethe.theorems.truncation.truncation_slack(cut) == pytest.approx(6 * once, rel=1e-9)
+    once = truncation_slack(cut.replace(passes=1))
+    assert truncation_slack(cut) == pytest.approx(6 * once, rel=1e-9)
     paid, plain, free = (lethe.certify(run, delta).epsilon for run, delta in ((cut, 4e-5), (whole, 4e-5 - 6 * once), (whole, 4e-5)))
     assert free < paid < plain
 

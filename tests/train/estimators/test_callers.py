@@ -38,6 +38,10 @@ def a_model(mechanism: str = "objective_perturbation", **parameters: Any) -> Log
     return LogisticRegression(epsilon=1.0, delta=1e-5, feature_norm=2.0, classes=[0, 1], options=options, **parameters)
 
 
+def fitted(*steps: Any) -> Any:
+    return make_pipeline(*steps).fit(ROWS, LABELS)
+
+
 def callers(model: Any) -> list[tuple[str, str]]:
     """(name, words) of what the fit knew, as a reader of the sealed file finds it."""
     return [line.partition(": ")[::2] for line in lethe.verify(model.certificate_).declared]  # type: ignore[misc]
@@ -45,7 +49,7 @@ def callers(model: Any) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("mechanism", ["objective_perturbation", "full_batch"])
 def test_an_earlier_step_that_learned_is_found_by_verify_and_stands_first_in_the_report(mechanism: str, tmp_path: Path) -> None:
-    pipeline = make_pipeline(StandardScaler(), a_model(mechanism)).fit(ROWS, LABELS)
+    pipeline = fitted(StandardScaler(), a_model(mechanism))
     model = pipeline[-1]
     assert isinstance(model.certificate_, Certificate if mechanism == "full_batch" else Statement)
     file = tmp_path / "certificate.json"
@@ -67,7 +71,7 @@ def test_an_earlier_step_that_learned_is_found_by_verify_and_stands_first_in_the
 
 
 def test_a_file_that_leaves_it_out_is_not_sealed() -> None:
-    model = make_pipeline(StandardScaler(), a_model("full_batch")).fit(ROWS, LABELS)[-1]
+    model = fitted(StandardScaler(), a_model("full_batch"))[-1]
     content = model.certificate_.to_dict()
     content["hypotheses"] = [one for one in content["hypotheses"] if one["name"] != UNCOVERED]
     assert not lethe.verify(Certificate.from_dict(content)).follows.yes
@@ -90,17 +94,17 @@ def test_it_is_found_inside_of_other_steps(before: list[tuple[str, Any]]) -> Non
 
 
 def test_steps_that_learn_nothing_or_come_behind_are_not_named() -> None:
-    model = make_pipeline(None, PublicScaler(-1, 1), "passthrough", a_model()).fit(ROWS, LABELS)[-1]
+    model = fitted(None, PublicScaler(-1, 1), "passthrough", a_model())[-1]
     assert callers(model) == []
     scaler = PrivateStandardScaler(epsilon=1.0, delta=1e-5)
-    pipeline = make_pipeline(PublicScaler(-1, 1), scaler, StandardScaler(), a_model()).fit(ROWS, LABELS)
+    pipeline = fitted(PublicScaler(-1, 1), scaler, StandardScaler(), a_model())
     assert [one.name for one in pipeline[1].statement_.findings if one.evidence == "declared"] == []
     assert {name for name, _ in callers(pipeline[-1])} == {OTHER_RELEASES, UNCOVERED}
 
 
 def test_what_private_steps_released_is_named_until_it_is_counted(tmp_path: Path) -> None:
     steps = (PrivateStandardScaler(epsilon=1.0, delta=1e-5), PrivatePCA(2, epsilon=1.0, delta=1e-5, feature_norm=2.0))
-    pipeline = make_pipeline(*steps, FunctionTransformer(_doubled), a_model()).fit(ROWS, LABELS)
+    pipeline = fitted(*steps, FunctionTransformer(_doubled), a_model())
     model = pipeline[-1]
     names = [name for name, _ in callers(model)]
     assert names == [OTHER_RELEASES, OTHER_RELEASES, "step 'functiontransformer'"]
@@ -162,6 +166,6 @@ def test_a_private_search_states_its_steps_as_a_whole() -> None:
     search = PrivateSearch(steps, {"logisticregression__C": [1.0, 10.0]}, epsilon=2.0, delta=1e-5, tries=1.5, random_state=0)
     search.fit(ROWS, LABELS)
     assert [one.name for one in search.statement_.findings if one.evidence == "declared"] == []
-    assert search.best_estimator_[-1].statement_ is search.statement_
-    outer = make_pipeline(StandardScaler(), search).fit(ROWS, LABELS)
+    assert search.best_estimator_.steps[-1][1].statement_ is search.statement_
+    outer = fitted(StandardScaler(), search)
     assert UNCOVERED in [one.name for one in outer[-1].statement_.findings]

@@ -1,5 +1,6 @@
 """What a private search chooses by, and searches over preprocessing of frames by steps that learn nothing."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def test_a_frame_is_searched_over_steps_that_learn_nothing_by_every_score(scorin
     true = {"neg_log_loss": -log_loss(SICK, chances), "roc_auc": roc_auc_score(SICK, scores)}.get(str(scoring), found.score(FRAME, SICK))
     assert found.best_score_ == pytest.approx(true, abs=0.12)
     assert (found.score_noise_std_ is None) == (scoring == "roc_auc")
-    assert list(found.feature_names_in_) == ["age", "dose", "ward"]
+    assert list(vars(found)["feature_names_in_"]) == ["age", "dose", "ward"]
     assert privacy_of(found.best_estimator_).planned.epsilon(DELTA) <= 20.0
 
 
@@ -71,6 +72,7 @@ def test_ranks_get_the_noise_of_one_try(monkeypatch: pytest.MonkeyPatch) -> None
     measure = SidesInMemory.score
 
     def watched(self: SidesInMemory, model: Any) -> float:
+        assert isinstance(self.score_of, partial)
         seen.append(self.score_of.keywords)
         return measure(self, model)
 

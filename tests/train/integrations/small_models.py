@@ -105,7 +105,7 @@ def run_of(**changes: Any) -> lethe.Run:
 
 def private(
     folder: Path | str, model: Any, data: Any, *, run: lethe.Run | None = None, told: dict[str, Any] | None = None, **changes: Any
-) -> PrivateTrainer:
+) -> Any:
     """A PrivateTrainer; `told` are its arguments, the others those of TrainingArguments."""
     target = {"epsilon": 3.0} if run is None else {"run": run}
     changes = {"max_steps": -1, **changes} if run is not None else changes

@@ -27,7 +27,7 @@ from trl.trainer.kto_trainer import KTOTrainer
 from trl.trainer.sft_trainer import SFTTrainer
 
 import lethe
-from lethe.errors import InputError, RecordByRecordWarning
+from lethe.errors import InputError, RecordByRecordWarning, UnknownArgumentError
 from lethe.integrations.transformers import PrivateTrainer, privatize
 from lethe.integrations.transformers.on_policy import Answers
 from lethe.train.core.training_records import released_states
@@ -52,8 +52,8 @@ def by_hand(trainer: Any) -> torch.Tensor:
         items = trainer._get_num_items_in_batch([batch], trainer.args.device)
         loss = trainer.compute_loss(language_model, batch, num_items_in_batch=items)
         trained = list(language_model.parameters())
-        gradients = torch.autograd.grad(loss, trained, allow_unused=True)
-        whole = torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for p, g in zip(trained, gradients, strict=True)])
+        gradients = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
+        whole = torch.cat([gradient.reshape(-1) for gradient in gradients])
         if bool(loss.isfinite()):
             total += whole * min(1.0, CLIP / float(whole.norm()))
     return total
@@ -154,7 +154,7 @@ def test_what_is_no_trainer_or_has_steps_of_its_own(tmp_path: Path) -> None:
     made = Trainer(model=classifier(), args=arguments(tmp_path), train_dataset=sentences())
     with pytest.raises(InputError, match="got a class and epsilon"):
         privatize(Trainer, epsilon=1.0)
-    with pytest.raises(lethe.errors.UnknownArgumentError, match="did you mean 'epsilon'"):
+    with pytest.raises(UnknownArgumentError, match="did you mean 'epsilon'"):
         privatize(made, target_epsilon=1.0)
     privatize(made, epsilon=1.0, delta=DELTA)
     with pytest.raises(InputError, match="this trainer is private"):
