@@ -192,6 +192,25 @@ def test_rows_are_encoded_by_what_was_stated(tmp_path: Path) -> None:
     assert truths.features[:, 0].tolist() == [1, -1, 1]
 
 
+def test_logarithms_and_days_are_scaled_by_what_was_stated_of_them(tmp_path: Path) -> None:
+    amounts = NumberColumn(range=(1, 1e4), log=True, missing=100).encode(in_memory([1.0, 100.0, 1e4, 1e9, -5.0, None]), "a")
+    assert amounts[:, 0] == pytest.approx([-1, 0, 1, 1, -1, 0], abs=1e-15)  # a few roundings
+    from_zero = NumberColumn(range=(0, 3), log=True).encode(in_memory([0.0, 1.0, 3.0]), "a")
+    assert from_zero[:, 0] == pytest.approx([-1, 0, 1], abs=1e-15)
+    wide = NumberColumn(range=(1e-300, 1e299), log=True).encode(in_memory(np.geomspace(1e-310, 1e300, 999)), "a")
+    assert np.abs(wide).max() == 1.0  # no row is longer than it is said to be
+    stated = {"when": {"dates": ["2024-01-01", "2024-01-31"], "missing": "2024-01-16"}}
+    days = "when,label\n2024-01-01,no\n2024-01-16 23:59:59,no\n2024-01-31T00:00:00Z,no\n1999-12-31,no\n,yes\n"
+    assert encoded(tmp_path, stated, days).features[:, 0].tolist() == [-1, 0, 1, -1, 0]
+    moments = pa.array([1704067200, 1705363200], pa.timestamp("s"))
+    pyarrow.parquet.write_table(pa.table({"when": moments, "label": ["no", "yes"]}), tmp_path / "t.parquet")
+    columns = PublicColumns.parse(stated)
+    table = load_table(tmp_path / "t.parquet", "label", task="classification", classes=["no", "yes"], columns=columns)
+    assert table.features[:, 0].tolist() == [-1, 0]
+    assert PublicColumns.parse(json.loads(json.dumps(columns.to_document()))) == columns
+    assert columns.describe() == ["when: 2024-01-01 to 2024-01-31, 2024-01-16 where there is no date"]
+
+
 def test_the_encoding_is_that_of_public_scaler_and_one_hot_encoder() -> None:
     pytest.importorskip("torch")
     from sklearn.preprocessing import OneHotEncoder
@@ -271,13 +290,16 @@ def test_nothing_but_names_and_types_is_taken_from_the_table(tmp_path: Path) -> 
         "wide, odd: name": {"range": UNANSWERED, "missing": "refuse"},
         "on": {"range": [0, 1], "missing": "refuse"},
         "word": {"categories": UNANSWERED},
-        "when": "drop",
+        "when": {"dates": UNANSWERED, "missing": "refuse"},
     }
     assert content["data"]["classes"] == UNANSWERED
-    assert 3**0.5 <= content["model"]["feature_norm"] <= 3**0.5 + 1e-3
+    assert content["model"]["feature_norm"] == 2.0  # of four columns
     assert "public" not in content
-    (tmp_path / "train.yaml").write_text(table_configuration(_table(tmp_path), "label", look=True))
+    file = _table(tmp_path)
+    file.write_text(file.read_text().replace("2020-01-01", "2024-02-29", 3).replace("2020-01-01", "2019-12-31", 3))
+    (tmp_path / "train.yaml").write_text(table_configuration(file, "label", look=True))
     content = read_document(tmp_path / "train.yaml")
+    assert content["columns"]["when"]["dates"] == ["2019-12-31", "2024-02-29"]
     assert content["columns"]["word"] == {"categories": ['a "quote", and a comma', "k: v # c", "no"]}
     low, high = content["columns"]["wide, odd: name"]["range"]
     assert (0 <= low < 0.2, 8.8 < high <= 9, content["data"]["classes"]) == (True, True, ["no", "yes"])
@@ -332,11 +354,10 @@ def test_the_demo_takes_the_same_columns_and_names_the_way_out_without(tmp_path:
 
 
 def test_delta_is_of_the_number_of_records_and_identifiers_are_dropped_by_their_names(tmp_path: Path) -> None:
-    names = ["id", "patient_id", "PatientID", "userId", "case id", "UUID", "paid", "covid", "bid", "day"]
+    names = ["id", "patient_id", "PatientID", "userId", "case id", "UUID", "paid", "covid", "bid"]
     for records, delta in ((2, "1e-5"), (10_000, "1e-5"), (10_001, "1e-6")):
         assert float(delta) <= 0.1 / records
-        (tmp_path / "t.csv").write_text(",".join([*names, "y"]) + "\n" + ("1," * 9 + "2020-01-01,2\n") * records)
+        (tmp_path / "t.csv").write_text(",".join([*names, "y"]) + "\n" + ("1," * 9 + "2\n") * records)
         text = table_configuration(tmp_path / "t.csv", "y")
         assert f"  delta: {delta}   #" in text
     assert [line.split(":")[0].strip(' "') for line in text.splitlines() if "an identifier, by its name" in line] == names[:6]
-    assert "  day: drop   # date32[day]: to use it write days since a public day" in text
