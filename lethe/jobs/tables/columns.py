@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any
 
 import numpy as np
@@ -67,6 +67,7 @@ def as_day(text: str) -> int | None:
 
 
 def _as_date(value: Any) -> str:
+    value = value.isoformat() if isinstance(value, date) else value
     if not isinstance(value, str) or as_day(value) is None:
         raise InputError(f"got {quoted(value)}; it needs a date, such as 2026-11-29.")
     return value
