@@ -1,5 +1,6 @@
 """What a fit knows of its callers stands in its statement, its certificate, what `verify` says, and the first lines of the report."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GridSearchCV, TunedThresholdClassifierCV, cross_validate
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, TunedThresholdClassifierCV, cross_validate
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -159,6 +160,16 @@ def test_a_wrapper_that_learns_from_labels_warns_and_verify_says_no(wrapper: Any
     model.certificate_.save(tmp_path / "certificate.json")
     answer = lethe.verify(tmp_path / "certificate.json").private
     assert (answer.yes, name in answer.why) == (False, True)
+
+
+def test_a_report_of_what_wraps_a_private_model_is_that_of_the_model(tmp_path: Path) -> None:
+    wrapped = FixedThresholdClassifier(make_pipeline(PublicScaler(-1, 1), a_model()), threshold=0.1, pos_label=1).fit(ROWS, LABELS)
+    lethe.report.write(wrapped, tmp_path / "report.json", purpose="Who comes back")
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert (found["title"], found["private"]) == ("Who comes back", True)
+    assert found["sections"]["guarantee"]["epsilon"] == privacy_of(wrapped).epsilon(1e-5)
+    with pytest.raises(lethe.InputError, match="CalibratedClassifierCV"), pytest.warns(LetheWarning):
+        lethe.report.write(CalibratedClassifierCV(a_model(), cv=2).fit(ROWS, LABELS), tmp_path / "report.json")
 
 
 def test_a_private_search_states_its_steps_as_a_whole() -> None:
