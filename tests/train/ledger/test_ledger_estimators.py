@@ -8,13 +8,14 @@ import pickle
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lethe
-from lethe.errors import BudgetExceededError, InputError, LedgerError
+from lethe.errors import BudgetExceededError, InputError, LedgerError, LetheWarning
 from lethe.ledger import Budget, Ledger, Spending, spending
 
 pytest.importorskip("sklearn")
@@ -127,7 +128,8 @@ def test_what_has_gaussian_noise_is_reserved_and_settled_at_its_own_epsilon(name
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", COVERED)
 def test_what_has_other_noise_is_covered_in_both_directions_of_its_profile(name: str, ledger) -> None:
-    fitted, line = spent_on(*COVERED[name], ledger)
+    with pytest.warns(LetheWarning, match="counts as") if name == "search of pairs" else nullcontext():
+        fitted, line = spent_on(*COVERED[name], ledger)
     assert line.state == "settled"
     own, counted = fitted.statement_.guarantee, ledger.terms("patients").budget.guarantee_of(line.price)
     # A point says next to nothing of the profile below its epsilon; that a Gaussian covers it is a theorem.
@@ -135,6 +137,23 @@ def test_what_has_other_noise_is_covered_in_both_directions_of_its_profile(name:
         assert own.delta(epsilon) <= counted.delta(epsilon) * (1 + 1e-9) + 1e-18
     assert 0.0 < line.price.slack * 2.0**-120 <= (1e-7 if name == "search of pairs" else 1e-8 * (1 + 1e-6))
     ledger.verify()
+
+
+def test_a_fit_that_counts_as_more_than_its_epsilon_says_so_before_noise_is_drawn(ledger) -> None:
+    """Warnings are errors here: the fit ends, and what was reserved is given back."""
+    ledger.create("strict", neighbours="zero_out", budget=Budget(epsilon=3, delta=1e-6), by="keeper")
+    own = {"epsilon": 0.3, **CLASSES, "feature_norm": 2.0}
+    perturbed = LogisticRegression(**own, options=by("objective_perturbation", whiten=False))
+    for name, model, why in (("patients", perturbed, "Only Gaussian noise"), ("strict", LogisticRegression(**own), "plan for delta=1e-06")):
+        spender = Spending(ledger, name, by="team A")
+        with pytest.raises(LetheWarning, match=rf"epsilon 0.3 at delta = 1e-05 counts as 0\.\d+ at .* budget of {name}.*{why}") as caught:
+            model.set_params(ledger=spender).fit(X, LABELS)
+        assert ([line.state for line in ledger.show(name).lines], hasattr(model, "coef_")) == (["voided"], False)
+        with pytest.warns(LetheWarning):
+            model.fit(X, LABELS)
+        _, line = ledger.show(name).lines
+        counted = float(str(caught.value).split("counts as ")[1].split()[0])
+        assert ledger.show(name).epsilon_alone(line) == pytest.approx(counted, rel=2e-3)  # four digits, rounded up
 
 
 def test_a_ledger_pays_for_no_perturbed_objective_unasked(ledger) -> None:
@@ -168,7 +187,7 @@ def test_what_cannot_be_paid_or_trained_reads_no_record(ledger, monkeypatch) -> 
     for bound in ("auto", 6.0):
         options = EstimatorOptions(narrow_range=bound != "auto", mechanism="adassp")
         estimator = LinearRegression(epsilon=30.0, delta=DELTA, target_bound=bound, options=options, ledger=Spending(ledger, "patients"))
-        with pytest.raises(BudgetExceededError, match="still fits"):
+        with pytest.raises(BudgetExceededError, match="you can still train once"):
             estimator.fit(X, TARGETS)
         assert not hasattr(estimator, "coef_")
     with pytest.raises(InputError, match="cannot train this"):
@@ -211,7 +230,7 @@ def test_what_nothing_pays_for_is_refused(ledger) -> None:
         ({"ledger": paid, "neighbours": "replace_one"}, "neighbours"),
         ({"ledger": Spending(ledger, "patient")}, "no data set"),
         ({"ledger": Spending(ledger, "patients", reservation=3)}, "pays for a training"),
-        ({"ledger": Spending(ledger, "all exact"), "options": by("poisson", passes=1)}, "sets no share of delta aside"),
+        ({"ledger": Spending(ledger, "all exact"), "options": by("poisson", passes=1)}, "sets none aside"),
     ):
         with pytest.raises(InputError, match=why):
             LogisticRegression(**QUICK | parameters).fit(X, LABELS)
@@ -247,7 +266,8 @@ def test_every_fold_every_candidate_and_the_refit_are_counted(ledger) -> None:
         OneVsRestClassifier(quick()).fit(X, np.arange(len(X)) % 3)
         assert settled(ledger) == 13 + 3
         for one in (quick(), quick(ledger=Spending(ledger, "patients", by="team A"))):  # a search is paid once, whatever its models say
-            PrivateSearch(one, {"C": [0.1, 1.0]}, delta=1e-5, tries=3.0).fit(X, LABELS)
+            with pytest.warns(LetheWarning, match="epsilon 1 at delta = 1e-05 counts as 2.5.. at delta = 0.0001 in the budget of patients"):
+                PrivateSearch(one, {"C": [0.1, 1.0]}, delta=1e-5, tries=3.0).fit(X, LABELS)
         assert settled(ledger) == 18
     assert {line.by for line in ledger.show("patients").lines} == {"team A"}
     quick().fit(X, LABELS)
