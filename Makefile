@@ -116,11 +116,15 @@ old-peft: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/peft-0.14 peft==0.14.0
 	PYTHONPATH=build/peft-0.14 $(WORKERS) $(BIN)/python -m pytest --hypothesis-profile=night -n auto tests/train/zoo/test_adapters.py
 
+# Flower asks for older versions than the rest; its messages and strategies, which are all that is tested, run with these.
+FLOWER := flwr grpcio-health-checking httpcore httpx iterators pycryptodome
+
 # One set-up for all targets; the stamp is renewed when the project's needs change.
 $(STAMP): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all,dev,docs]"
+	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt $(FLOWER)
 	touch $(STAMP)
 
 clean:

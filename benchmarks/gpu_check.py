@@ -1,11 +1,14 @@
 """Training in several processes on GPUs: is it exact, how long does a step take, how much memory, beside training without privacy.
 
-    python benchmarks/gpu_check.py [--processes N] [--width 768] [--layers 6] [--batch 64] [--steps 12]
+    python benchmarks/gpu_check.py [--processes N] [--width 768] [--layers 6] [--batch 64] [--steps 12] [--recipes]
 
 One process a GPU, over NCCL, in three layouts: the bare model, DistributedDataParallel, and shards (fully_shard). First each layout takes
 three steps without noise in float64, which are compared with the recursion written out by hand, one record at a time, on the CPU. Then a
 small transformer is trained in float32 with AdamW, privately and plainly, and the median step and the largest memory of a GPU are shown.
 With --cpu it runs over gloo on a machine without a GPU, to show that the script works; its times then mean nothing.
+
+With --recipes it takes the first steps of each recipe of examples/recipes instead, five minutes of each at most: real architectures with
+random weights, and made-up data; with --cpu their small size.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from gpu_recipes import recipes_table
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
@@ -214,6 +218,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=0, help="one a GPU; by default as many as there are GPUs")
     for name, default in (("width", 768), ("layers", 6), ("batch", 64), ("steps", 12)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--recipes", action="store_true", help="the first steps of each recipe instead")
     parser.add_argument("--cpu", action="store_true", help="over gloo, without a GPU; the times mean nothing")
     asked = parser.parse_args()
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -221,6 +226,11 @@ def main() -> int:
         why = "no GPU that PyTorch can use was found" if not gpus else "this PyTorch was built without NCCL"
         print(f"gpu_check: {why}; nothing was measured. With --cpu the script runs over gloo, to show that it works.", file=sys.stderr)
         return 2
+    if asked.recipes:
+        table, failed = recipes_table(asked.steps, cpu=asked.cpu)
+        Console(width=140).print(table)
+        print(f"gpu_check: failed: {', '.join(failed)}." if failed else "gpu_check: every recipe trains.")
+        return 1 if failed else 0
     asked.processes = asked.processes or (2 if asked.cpu else gpus)
     if not asked.cpu and asked.processes > gpus:
         print(f"gpu_check: {asked.processes} processes, and {gpus} GPUs; NCCL needs one for each.", file=sys.stderr)

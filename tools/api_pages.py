@@ -29,6 +29,7 @@ PUBLIC = {
     "lethe.integrations.logging": "lethe.integrations.logging",
     "lethe.integrations.transformers": "lethe.integrations.transformers",
     "lethe.integrations.lightning": "lethe.integrations.lightning",
+    "lethe.integrations.flower": "lethe.integrations.flower",
 }
 
 # Classes whose public members stand in several files.
