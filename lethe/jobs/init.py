@@ -13,7 +13,8 @@ import yaml
 from lethe.documents.specification import near_miss
 from lethe.errors import InputError
 from lethe.jobs.configuration import UNANSWERED
-from lethe.jobs.tables.columns import DROP, REFUSE, as_day, is_missing
+from lethe.jobs.tables.columns import DROP, REFUSE
+from lethe.jobs.tables.entries import as_day, is_missing
 from lethe.jobs.tables.reading import ColumnTable, table_suffix
 
 READ_OFF = "read off the table"

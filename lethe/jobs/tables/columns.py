@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,30 +14,13 @@ from pydantic import BeforeValidator, InstanceOf, model_validator
 
 from lethe.documents.specification import Specification
 from lethe.errors import InputError, quoted
+from lethe.jobs.tables.entries import as_day, as_number, is_missing
 from lethe.jobs.tables.reading import ColumnTable, bad_entry
 
 REFUSE = "refuse"
 DROP = "drop"
-_MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"})
-_TRUTH = {"true": 1.0, "false": 0.0}
 
 Array = npt.NDArray[np.float64]
-
-
-def is_missing(text: str | None) -> bool:
-    """Whether an entry stands for none: nothing, or one of the usual words such as NA, null and ?."""
-    return text is None or text.strip().casefold() in _MISSING
-
-
-def as_number(text: str) -> float | None:
-    """The finite number that a text is, true and false being 1 and 0; None: it is none."""
-    stripped = text.strip()
-    try:
-        number = _TRUTH.get(stripped.casefold())
-        number = float(stripped) if number is None else number
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and "_" not in stripped else None
 
 
 def _finite(value: object) -> float:
@@ -56,14 +39,6 @@ def as_range(value: Any) -> tuple[float, float]:
     if not (high - low) / 2.0 > 0.0:
         raise InputError(f"got [{low!r}, {high!r}]; it is too narrow for floating-point numbers.")
     return low, high
-
-
-def as_day(text: str) -> int | None:
-    """The day of an ISO 8601 date, whatever time stands behind it, counted from the year 1; None: it is none."""
-    try:
-        return datetime.fromisoformat(text.strip()).toordinal()
-    except ValueError:
-        return None
 
 
 def _as_date(value: Any) -> str:

@@ -60,14 +60,6 @@ COLUMNS: list[tuple[Any, str]] = [
     ({"work": {"categories": [True, False]}}, "got True; a category is text"),
     ({"work": {"categories": ["a "]}}, "no spaces at its ends"),
     ({"work": {"categories": ["a"], "missing": "b"}}, "missing: got 'b'; it needs one of the categories"),
-    ({"a": {"range": [-1, 5], "log": True}}, "log: got a range from -1; a logarithm needs one from 0 or more"),
-    ({"a": {"range": [1e10, 1e10 + 1e-5], "log": True}}, "it is too narrow|low must be below high"),
-    ({"a": {"range": [0, 5], "log": 1}}, "log: got 1"),
-    ({"a": {"dates": ["2024-01-01", "2024-01-01"]}}, "the first must be before the last"),
-    ({"a": {"dates": ["31.12.2024", "2025-01-01"]}}, "got '31.12.2024'; it needs a date, such as"),
-    ({"a": {"dates": ["2024-01-01"]}}, "two dates"),
-    ({"a": {"dates": ["2024-01-01", "2024-02-01"], "missing": "2025-01-01"}}, "missing: got 2025-01-01; it needs a day from 2024-01-01"),
-    ({"a": {"dates": ["2024-01-01", "2024-02-01"], "range": [0, 1]}}, "it needs range: .* dates: "),
 ]
 FITTING: list[tuple[Any, str]] = [
     ({**STATED, "label": "drop"}, "'label' is the target; it cannot be a feature"),
@@ -223,13 +215,6 @@ def test_what_is_stated_of_columns(stated: Any, message: str) -> None:
 def test_what_does_not_fit_a_table(tmp_path: Path, stated: Any, message: str) -> None:
     (tmp_path / "table.csv").write_text(ROWS)
     refused(message, lambda: load_table(tmp_path / "table.csv", "label", classes=["no", "yes"], columns=PublicColumns.parse(stated)))
-
-
-@pytest.mark.parametrize("entry", ["31.12.2024", "2024-02-30", "soon"])
-def test_an_entry_that_is_no_date(tmp_path: Path, entry: str) -> None:
-    (tmp_path / "t.csv").write_text(f"day,label\n{entry},no\n")
-    columns = PublicColumns.parse({"day": {"dates": ["2024-01-01", "2025-01-01"]}})
-    refused("row 0, column 'day': the entry is no date", lambda: load_table(tmp_path / "t.csv", "label", classes=["no"], columns=columns))
 
 
 @pytest.mark.parametrize("entry", ["inf", "1e999", "1_000", "0x10", "twelve"])

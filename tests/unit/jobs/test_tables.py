@@ -192,25 +192,6 @@ def test_rows_are_encoded_by_what_was_stated(tmp_path: Path) -> None:
     assert truths.features[:, 0].tolist() == [1, -1, 1]
 
 
-def test_logarithms_and_days_are_scaled_by_what_was_stated_of_them(tmp_path: Path) -> None:
-    amounts = NumberColumn(range=(1, 1e4), log=True, missing=100).encode(in_memory([1.0, 100.0, 1e4, 1e9, -5.0, None]), "a")
-    assert amounts[:, 0] == pytest.approx([-1, 0, 1, 1, -1, 0], abs=1e-15)  # a few roundings
-    from_zero = NumberColumn(range=(0, 3), log=True).encode(in_memory([0.0, 1.0, 3.0]), "a")
-    assert from_zero[:, 0] == pytest.approx([-1, 0, 1], abs=1e-15)
-    wide = NumberColumn(range=(1e-300, 1e299), log=True).encode(in_memory(np.geomspace(1e-310, 1e300, 999)), "a")
-    assert np.abs(wide).max() == 1.0  # no row is longer than it is said to be
-    stated = {"when": {"dates": ["2024-01-01", "2024-01-31"], "missing": "2024-01-16"}}
-    days = "when,label\n2024-01-01,no\n2024-01-16 23:59:59,no\n2024-01-31T00:00:00Z,no\n1999-12-31,no\n,yes\n"
-    assert encoded(tmp_path, stated, days).features[:, 0].tolist() == [-1, 0, 1, -1, 0]
-    moments = pa.array([1704067200, 1705363200], pa.timestamp("s"))
-    pyarrow.parquet.write_table(pa.table({"when": moments, "label": ["no", "yes"]}), tmp_path / "t.parquet")
-    columns = PublicColumns.parse(stated)
-    table = load_table(tmp_path / "t.parquet", "label", task="classification", classes=["no", "yes"], columns=columns)
-    assert table.features[:, 0].tolist() == [-1, 0]
-    assert PublicColumns.parse(json.loads(json.dumps(columns.to_document()))) == columns
-    assert columns.describe() == ["when: 2024-01-01 to 2024-01-31, 2024-01-16 where there is no date"]
-
-
 def test_the_encoding_is_that_of_public_scaler_and_one_hot_encoder() -> None:
     pytest.importorskip("torch")
     from sklearn.preprocessing import OneHotEncoder
