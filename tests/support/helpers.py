@@ -27,6 +27,7 @@ LOSSES: tuple[dict[str, Any], ...] = (
     {"kind": "unknown", "gradient_bound": 1.0},
     {"kind": "smooth", "smoothness": 0.1, "gradient_bound": 1.0},
     {"kind": "holder", "constant": 0.2, "exponent": 0.5, "gradient_bound": 1.0},
+    {"kind": "holder", "constant": 2.0, "exponent": 0.0, "convex": True, "gradient_bound": 1.0},
     {"kind": "weakly_convex", "weak_convexity": 0.01, "smoothness": 0.5, "gradient_bound": 1.0},
     {"kind": "convex", "smoothness": 0.5, "gradient_bound": 1.0},
     {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 0.5, "gradient_bound": 1.0},

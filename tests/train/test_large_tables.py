@@ -60,6 +60,10 @@ def trained(optimizer: str = "none", run: lethe.Run | None = None, **options: An
     return model
 
 
+def _losses(model: nn.Module, batch: Any) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(model(batch[0]), batch[1], reduction="none")
+
+
 def same(one: nn.Module, other: nn.Module) -> None:
     """Parameters that are equal but for roundings of float64."""
     for first, second in zip(one.parameters(), other.parameters(), strict=True):
@@ -122,8 +126,8 @@ def test_a_loop_of_ones_own_selects_rows_for_two_optimisers() -> None:
     optimizers = [SparseAdam([model.table.weight], lr=0.1), Adam(model.head.parameters(), lr=0.1)]
     run = make_network_run(noise_multiplier=1.0, steps=2)
     selection = SparseSelection(parameters=("table.weight",), threshold=9.0)
-    losses = lambda batch: functional.binary_cross_entropy_with_logits(model(batch[0]), batch[1], reduction="none")  # noqa: E731
-    engine = PrivacyEngine(model, optimizers, losses, data(), run, options=TrainOptions(sparse_selection=selection, progress=False))
+    options = TrainOptions(sparse_selection=selection, progress=False)
+    engine = PrivacyEngine(model, optimizers, lambda batch: _losses(model, batch), data(), run, options=options)
     for batch in engine.batches():
         engine.backward(batch)
         assert model.table.weight.grad is not None
@@ -152,12 +156,16 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize("selection", [None, SparseSelection(parameters=("table.weight",), threshold=1.0)])
 def test_nothing_is_larger_than_a_gradient_of_the_table(selection: SparseSelection | None) -> None:
-    """No gradients of records, and no float64 table."""
-    rows = 2**17
+    """No gradients of records, no float64 table; of rows that are selected no table at all, in batches that are checked neither."""
+    rows = 2**18
     model, largest = Recommender(torch.float32, rows), Largest()
     largest.known = {parameter.data_ptr() for parameter in model.parameters()}
-    run = make_network_run(noise_multiplier=9.0 if selection is None else 1e-3)
+    run, optimizer = make_network_run(noise_multiplier=9.0 if selection is None else 1e-3), SGD(model.parameters(), lr=0.5)
+    options = TrainOptions(sparse_selection=selection, progress=False)
+    engine = PrivacyEngine(model, optimizer, lambda batch: _losses(model, batch), data(torch.float32), run, options=options)
     with largest:
-        options = {"isolation": "declared", "sparse_selection": selection}
-        fit_network(run, model, nn.BCEWithLogitsLoss(reduction="none"), data(torch.float32), **options)
-    assert largest.nbytes == 4 * WIDTH * rows
+        for batch in engine.batches():
+            engine.backward(batch)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert largest.nbytes == (4 * WIDTH * rows if selection is None else 8 * rows)

@@ -1,5 +1,6 @@
 """Parameters that get noise to no use are told of in the first step that shows it; what merely has a gradient of 0 is not."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 import lethe
 from lethe.errors import UnusedParameterWarning
 from lethe.train import PrivacyEngine, TrainOptions, fit
+from lethe.train.network.report import EARLY
 
 RECORDS = 8
 RUN = make_network_run(records=RECORDS, batches=lethe.batches.Shuffled(4), steps=4, noise_multiplier=1.0, neighbours="replace_one")
@@ -97,3 +99,32 @@ def test_what_the_optimiser_does_not_move(train: Train, begin: float) -> None:
         train(model, optimizer)
     assert len(told) == 1
     assert torch.equal(model.b.weight, start)
+
+
+class Experts(nn.Module):
+    """Three, each for the records whose first number rounds to its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Linear(3, 2) for _ in range(3)])
+
+    def forward(self, given: Tensor) -> Tensor:
+        scores = given.new_zeros(len(given), 2)
+        for number, expert in enumerate(self.experts):
+            rows = (given[:, 0] == number).nonzero()[:, 0]
+            scores = scores.index_add(0, rows, expert(given[rows])) if len(rows) else scores
+        return scores
+
+
+@BOTH
+@pytest.mark.parametrize("steps", [4, EARLY])
+def test_an_expert_has_ten_steps_for_a_record_to_come(train: Train, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second batch has the first record of expert 1, and no batch one of expert 2."""
+    given = torch.ones(RECORDS, 3) * torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])[:, None]
+    monkeypatch.setitem(globals(), "DATA", (given, DATA[1]))
+    model, run = Experts(), RUN.replace(batches=lethe.batches.Cyclic(4), steps=steps)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        train(model, adam(model), run)
+    unused = [str(one.message) for one in told if one.category is UnusedParameterWarning]
+    assert [message.split(":")[1][:27] for message in unused] == [" experts.2.weight (and 1 mo"] * (steps == EARLY)

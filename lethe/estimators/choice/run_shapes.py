@@ -113,6 +113,7 @@ def _sums(passes: int) -> tuple[Array, Array]:
 
 
 _PASSES = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 400)
+_PASSES_OF_ONE_BATCH = (*_PASSES, 1000, 2000)  # a pass is one step, and a rare class's intercept takes many
 _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 _STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 1.9)  # of 1/smoothness: no step of at most 2 expands
 # Where every iterate is certified no step has to contract: of 1 over the curvature of zero weights, for rows that are all alike.
@@ -182,7 +183,8 @@ def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: f
         slots = facts.records // size
         # Independent noise gains nothing from groups.
         groups = sorted({math.gcd(slots, count) for count in _GROUPS}) if design == "cyclic_poisson" else [1]
-        for passes in _PASSES if facts.passes is None else (facts.passes,):
+        of_grid = _PASSES_OF_ONE_BATCH if design == "full" else _PASSES
+        for passes in of_grid if facts.passes is None else (facts.passes,):
             if facts.passes is None and passes > 1 and (passes * slots > most or passes * work > 1.0):
                 continue
             sizes = [step * limit for step in (_LONG_STEPS if every else _STEPS)]

@@ -28,8 +28,8 @@ from lethe.estimators.private_estimator import PrivateEstimator, with_constructo
 from lethe.mechanisms.base import Array
 from lethe.partitions.table import ExaminedTable
 from lethe.run.in_force import known_in_force
-from lethe.run.losses import LeastSquares, Logistic, TruncatedLogistic
-from lethe.run.losses.inverse_links import ridge_shift
+from lethe.run.losses import LeastSquares, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses.inverse_links import ridge_shift, ridge_shifts
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 
@@ -249,10 +249,14 @@ class PrivateLinearModel(PrivateEstimator):
 
 
 def _intercepts(outcome: Outcome) -> Array:
-    """Shape (k,); of two classes free of the ridge, as far as rows lie about 0 and are alike in all directions."""
-    facts, constant = outcome.facts, CONSTANT * outcome.weights[-1]
-    if not isinstance(facts.loss, Logistic | TruncatedLogistic):
-        return constant
-    cut = min(facts.envelope / facts.norm, 1.0) if facts.envelope else facts.loss.slope_scale
-    spread = float(np.linalg.norm(outcome.weights[:-1])) / max(facts.columns, 1) ** 0.5
-    return constant + ridge_shift(float(constant[0]), spread, outcome.ridge / CONSTANT**2, cut)
+    """Shape (k,); of classes free of the ridge, as far as rows lie about 0 and are alike in all directions."""
+    facts, constant, ridge = outcome.facts, CONSTANT * outcome.weights[-1], outcome.ridge / CONSTANT**2
+    covariance = outcome.weights[:-1].T @ outcome.weights[:-1] / max(facts.columns, 1)
+    match facts.loss:
+        case Logistic() | TruncatedLogistic():
+            cut = min(facts.envelope / facts.norm, 1.0) if facts.envelope else facts.loss.slope_scale
+            return constant + ridge_shift(float(constant[0]), float(covariance[0, 0]) ** 0.5, ridge, cut)
+        case Softmax() | TruncatedSoftmax() if ridge > 0.0:
+            return constant + ridge_shifts(facts.loss, constant, covariance, ridge)
+        case _:
+            return constant

@@ -8,7 +8,7 @@ where the sigmoid is within $[c, 1 - c]$: to keep the order log-odds are taken o
 import math
 
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize, special, stats
 
 from lethe.calculus.domains import FloatArray
 from lethe.errors import LetheError
@@ -18,6 +18,7 @@ from lethe.run.losses.softmax import Softmax, TruncatedSoftmax
 
 _STRAIGHT = 1.5  # times the scores between which the chances of two classes are equal
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
+_POINTS, _RESCALINGS = 4096, 200  # of the law of many classes' scores
 _MOST = 2.0  # that scores are shifted by
 _LEAST, _FARTHEST = 1e-100, 200.0  # rate of the chain; of a score from the largest
 
@@ -46,6 +47,30 @@ def ridge_shift(middle: float, spread: float, ridge: float, cut: float) -> float
     if outward(0.0) <= 0.0:  # no ridge; or log-odds on the line, which outweigh it
         return 0.0
     return away if outward(away) >= 0.0 else float(optimize.brentq(outward, 0.0, away))
+
+
+def ridge_shifts(loss: Softmax | TruncatedSoftmax, middle: FloatArray, covariance: FloatArray, ridge: float) -> FloatArray:
+    r"""What many classes' scores, about N(middle, covariance), lack since a ridge $\kappa$ draws their intercepts to 0: shape (K,).
+
+    With $\sigma$ the softmax of the scores s, c the cut, $w_k = \min(1, c/(1 - \sigma_k))$ and $\pi = \pi(s + d)$ the mean slope
+    in $s_k$ is $\mathbb E[\sigma_k\sum_j\pi_jw_j - \pi_kw_k]$, and $-\kappa b_k$ at the minimiser: d by rescaling each class in turn.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    count = max(_POINTS >> max(len(middle) // 50, 1).bit_length(), 64)
+    nodes = special.ndtri(stats.qmc.Sobol(len(middle), scramble=False).random(count) + 0.5 / count)
+    scores = middle + nodes * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+    shares = special.softmax(scores, axis=1)
+    cut = loss.cut if isinstance(loss, TruncatedSoftmax) else 1.0
+    weights = np.minimum(1.0, cut / np.maximum(1.0 - shares, 1e-300))
+    pull, shifts = ridge * (middle - middle.mean()), np.zeros(len(middle))  # slopes add up to 0
+    for _ in range(_RESCALINGS):
+        rates = np.exp(class_log_probabilities(loss, scores + shifts, None)) * weights
+        wanted = (shares * rates.sum(axis=1, keepdims=True)).mean(axis=0) + pull
+        step = np.log(np.maximum(wanted, _LEAST) / rates.mean(axis=0))
+        shifts, last = np.clip(shifts + step - step[middle.argmax()], -_MOST, _MOST), shifts
+        if np.abs(shifts - last).max() < 1e-7:
+            break
+    return shifts
 
 
 def class_log_probabilities(loss: LinearLoss, scores: FloatArray, bounds: FloatArray | None) -> FloatArray:

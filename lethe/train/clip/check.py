@@ -22,6 +22,7 @@ from lethe.train.clip.parts.row_sums import added, of_rows
 from lethe.train.clip.record_gradients import RecordGradients
 from lethe.train.clip.same_draws import SameDraws
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
+from lethe.train.core.tensors import is_shard
 
 # A record's gradient of so many numbers is kept by its rows.
 _LARGE = 2**20
@@ -99,7 +100,8 @@ class Look:
 
     def _alone(self, rows: Any, *, own: bool = False) -> tuple[Gradient, Tensor]:
         copied = rows_of(rows, [0])  # the function may write into what it is given
-        alone = self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied, reached=self._reached, own=own))
+        with _sparse_tables(self._model):
+            alone = self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied, reached=self._reached, own=own))
         return {parameter: _by_rows(gradient) for parameter, gradient in alone[0].items()}, alone[1]
 
     def same_draws(self, records: int, computed: Callable[[], Any], *, side_by_side: bool = False) -> Any:
@@ -253,9 +255,30 @@ def _norm(tensors: Any) -> float:
     return float(torch.stack([torch.linalg.vector_norm(tensor, dtype=torch.float64) for tensor in dense]).norm())
 
 
+@contextmanager
+def _sparse_tables(model: nn.Module) -> Generator[None]:
+    """Within: a large table's gradient is made of the rows that are looked up alone."""
+    tables: list[Any] = [
+        module
+        for module in model.modules()
+        if type(module) in (nn.Embedding, nn.EmbeddingBag)
+        and isinstance(weight := module.weight, nn.Parameter)
+        and weight.requires_grad
+        and weight.numel() >= _LARGE
+        and not (module.sparse or is_shard(weight) or getattr(module, "mode", None) == "max")
+    ]
+    try:
+        for table in tables:
+            table.sparse = True
+        yield
+    finally:
+        for table in tables:
+            table.sparse = False
+
+
 def _by_rows(gradient: Tensor) -> Tensor:
     """A record's gradient in a large table by the rows that it looks up; any other as it is."""
-    if gradient.dim() != 2 or gradient.numel() < _LARGE:
+    if gradient.is_sparse or gradient.dim() != 2 or gradient.numel() < _LARGE:
         return gradient
     rows = (gradient != 0).any(1).nonzero()[:, 0]
     return gradient if len(rows) > len(gradient) // 4 else of_rows(rows, gradient[rows], len(gradient))

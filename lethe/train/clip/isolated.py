@@ -113,6 +113,7 @@ def gradient_of(
 
     By `backward`: what a layer computes in a backward pass of its own, as reversible ones do, escapes `torch.autograd.grad`. With `own`,
     losses that are made of parameters of other modules are refused, by an InputError. Those that the losses are made of go to `reached`.
+    Of layers that are `sparse` a gradient is COO, not coalesced.
     """
     before = [parameter.grad for parameter in trained]
     for parameter in trained:
@@ -127,8 +128,8 @@ def gradient_of(
             _refuse_other_parameters(values, trained)
         values.sum().backward()
         reached.update(parameter for parameter in trained if parameter.grad is not None)
-        found = {parameter: _dense(parameter) for parameter in trained}
-        return found, values.detach()
+        gradients = {parameter: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in trained}
+        return {parameter: gradient.detach() for parameter, gradient in gradients.items()}, values.detach()
     finally:
         for parameter, gradient in zip(trained, before, strict=True):
             parameter.grad = gradient
@@ -151,9 +152,3 @@ def _refuse_other_parameters(values: Tensor, trained: Sequence[nn.Parameter]) ->
                 remedy="make it a part of the model, or freeze it: requires_grad_(False).",
             )
         waiting.extend(function for function, _ in node.next_functions)
-
-
-def _dense(parameter: nn.Parameter) -> Tensor:
-    if parameter.grad is None:
-        return torch.zeros_like(parameter, requires_grad=False)
-    return parameter.grad.to_dense() if parameter.grad.layout is torch.sparse_coo else parameter.grad

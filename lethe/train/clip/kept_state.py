@@ -13,7 +13,6 @@ from lethe.train.core.tensors import local
 _TORCHS = frozenset(vars(nn.Module())) | {"forward"}
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _DEEP = 6
-_SUMMED = 2**18  # numbers at once, which a CPU makes int64 before it adds them
 
 
 def digests(model: nn.Module) -> dict[str, int]:
@@ -24,17 +23,22 @@ def digests(model: nn.Module) -> dict[str, int]:
 def digests_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """The same of some tensors, of those that hold numbers here."""
     named = {name: tensor for name, tensor in tensors.items() if not tensor.is_meta and local(tensor.detach()).numel()}
-    pieces = [_bits(local(tensor.detach())).reshape(-1).split(_SUMMED) for tensor in named.values()]
-    sums = [torch.stack([some.sum(dtype=torch.int64) for some in own]).sum().cpu() for own in pieces]
+    sums = [_sum_of_bits(local(tensor.detach())).cpu() for tensor in named.values()]
     return dict(zip(named, torch.stack(sums).tolist() if sums else [], strict=True))
 
 
-def _bits(tensor: Tensor) -> Tensor:
+def _sum_of_bits(tensor: Tensor) -> Tensor:
+    """Of words of 64 bits, which are added as they lie, and of the numbers that are left over; int64, of no dimension."""
     if tensor.is_quantized:
-        return tensor.int_repr()
+        tensor = tensor.int_repr()
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     size = tensor.element_size()
-    return tensor.contiguous().view(_WHOLE[size]) if size in _WHOLE else tensor
+    if size not in _WHOLE:
+        return tensor.sum(dtype=torch.int64)
+    flat = tensor.contiguous().view(_WHOLE[size]).reshape(-1)
+    flat = flat.clone() if flat.storage_offset() * size % 8 else flat
+    whole = len(flat) - len(flat) % (8 // size)
+    return flat[:whole].view(torch.int64).sum() + flat[whole:].sum(dtype=torch.int64)
 
 
 class Attributes:
@@ -95,7 +99,7 @@ def _describe(name: str, value: Any, told: dict[str, Any], deep: int) -> None:
     if isinstance(value, nn.Parameter | nn.Module | type) or callable(value) or deep == 0:
         return
     if isinstance(value, Tensor):
-        told[name] = (tuple(value.shape), value.dtype, None if value.is_meta else int(_bits(value.detach()).sum(dtype=torch.int64)))
+        told[name] = (tuple(value.shape), value.dtype, None if value.is_meta else int(_sum_of_bits(value.detach())))
     elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
         told[name] = repr(value)
     elif isinstance(value, dict):

@@ -158,8 +158,9 @@ class RecordGradients:
         for unit in groups:
             summed, values = None, []
             for row in unit:
-                gradient, value = gradient_of(self.losses, trained, rows_of(batch, slice(row, row + 1)), reached=self.reached)
+                own, value = gradient_of(self.losses, trained, rows_of(batch, slice(row, row + 1)), reached=self.reached)
                 values.append(value)
+                gradient = {parameter: tensor.to_dense() for parameter, tensor in own.items()}
                 summed = gradient if summed is None else {p: tensor.add_(gradient[p]) for p, tensor in summed.items()}
             assert summed is not None
             losses = torch.cat(values)

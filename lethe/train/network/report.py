@@ -1,7 +1,8 @@
 """Warnings about a training, while there is time and at its end, and what is said of how its records were kept apart."""
 
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -74,27 +75,39 @@ EARLY = 10
 class FirstSteps:
     """Says, at the first step that shows it, which trained parameters no record's loss is made of, which the optimiser leaves as they were,
     and which peft would not save: all of them get noise that is paid for. A gradient of 0 is none of these, such as that of LoRA's A while
-    B is 0. `optimizer` None: the steps are the plain ones, which leave nothing out.
+    B is 0. One of several that are numbered, such as an expert, has ten steps for a record to come. `optimizer` None: the steps are the
+    plain ones, which leave nothing out; of `selected` tables a step may leave every row.
     """
 
-    def __init__(self, clipper: Clipper, named: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None) -> None:
+    def __init__(
+        self,
+        clipper: Clipper,
+        named: Mapping[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer | None,
+        selected: Collection[nn.Parameter] = (),
+    ) -> None:
         self._clipper, self._named, self._groups = clipper, named, [] if optimizer is None else optimizer.param_groups
         self._before: dict[str, int] = {}
-        self._looks, self._reached = EARLY if optimizer is not None else 0, False
+        self._looks, self._steps = EARLY if optimizer is not None else 0, 0
+        self._unmoved = {name: one for name, one in named.items() if one not in selected}
 
     def before(self) -> None:
         """A step's noise is about to be drawn. What has a learning rate of 0, with which schedules begin, is looked at later."""
         if self._looks:
             resting = {parameter for group in self._groups if not group.get("lr", 1.0) for parameter in group["params"]}
-            self._before = digests_of({name: parameter for name, parameter in self._named.items() if parameter not in resting})
+            self._before = digests_of({name: parameter for name, parameter in self._unmoved.items() if parameter not in resting})
             self._looks = self._looks - 1 if resting else 0
 
     def noised(self, noise_std: float) -> None:
         """A step's noise was drawn."""
-        if not self._reached and self._clipper.measured is not None:
-            self._reached, model = True, self._clipper.model
+        self._steps += self._clipper.measured is not None
+        if self._steps in (1, EARLY):
             unused = [name for name, one in self._named.items() if one.requires_grad and one not in self._clipper.reached]
+            reached = {_numbered(name) for name, one in self._named.items() if one in self._clipper.reached}
+            unused = [name for name in unused if (_numbered(name) in reached) == (self._steps == EARLY)]
             self._say(unused, "no record's loss depends on it", "freeze it, or use it: by an adapter that is active and not merged")
+        if self._steps == 1:
+            model = self._clipper.model
             if saved := {local(tensor).data_ptr() for state in adapter_states(model).values() for tensor in state.values()}:
                 prompts: Any = model  # of which the file holds what a network makes of them
                 lost = [name for name, parameter in self._named.items() if local(parameter).data_ptr() not in saved]
@@ -106,7 +119,7 @@ class FirstSteps:
     def after(self) -> None:
         """The optimiser's step was taken."""
         if self._before:
-            now, before, self._before = digests_of(self._named), self._before, {}
+            now, before, self._before = digests_of(self._unmoved), self._before, {}
             still = [name for name, digest in before.items() if now[name] == digest and self._named[name].requires_grad]
             self._say(still, "the step left it as it was", "look at its learning rate and group, and at hooks that put old values back")
 
@@ -115,6 +128,10 @@ class FirstSteps:
             many = f" (and {len(names) - 1} more of {len(self._named)})" if len(names) > 1 else ""
             said = f"private: {names[0]}{many} gets noise, which is paid for, to no use: {what}. Do: {remedy}. {_UNSAID}"
             warnings.warn(said, UnusedParameterWarning, stacklevel=4)
+
+
+def _numbered(name: str) -> str:
+    return re.sub(r"\b\d+\b", "*", name)
 
 
 def said_of(clipper: Clipper) -> str:

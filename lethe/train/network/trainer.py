@@ -92,7 +92,9 @@ class Trainer:
         self._may_freeze = own_loop and self.asked.noise is None
         if own_loop or optimizer is not None:
             refuse_optimizer(optimizer, run, named, model)
-        self.first = FirstSteps(self.clipper, named, None if options.proximal_groups else optimizer)
+        self.first = FirstSteps(
+            self.clipper, named, None if options.proximal_groups else optimizer, () if self.selected is None else self.selected.tables
+        )
         self.average = None if options.ema is None else MovingAverage(options.ema, named, run)
         if options.proximal_groups is not None:
             refuse_groups(options.proximal_groups, run)

@@ -8,7 +8,7 @@ from scipy import special
 
 from lethe.errors import LetheError
 from lethe.run.losses import Logistic, OneVersusRest, Softmax, TruncatedLogistic, TruncatedSoftmax
-from lethe.run.losses.inverse_links import class_log_probabilities, log_odds, ridge_shift
+from lethe.run.losses.inverse_links import class_log_probabilities, log_odds, ridge_shift, ridge_shifts
 from lethe.run.losses.linear import LinearLoss
 
 Floats = np.ndarray
@@ -77,3 +77,21 @@ def test_a_shift_undoes_a_ridge(ridge: float, middle: float, spread: float) -> N
     left = [density @ ((1.0 - law) * rates[:, 0] + law * rates[:, 1]) / density.sum() + ridge * middle for law in laws]
     assert left[0] * middle > 0.0 > left[1] * middle
     assert (ridge_shift(middle, spread, 0.0, 0.5), ridge_shift(middle, spread, 100.0, 0.5)) == (0.0, math.copysign(2.0, middle))
+
+
+@pytest.mark.parametrize("loss", [Softmax(feature_norm=1.0, classes=3), TruncatedSoftmax(feature_norm=1.0, classes=3, cut=0.5)], ids=repr)
+def test_shifts_of_many_classes_undo_a_ridge(loss: Softmax | TruncatedSoftmax) -> None:
+    """Draws of other scores: a class's mean slope is what the ridge balances, and no more so with a twentieth more of its shift."""
+    middle, root, ridge = np.array([2.2, -0.2, -2.0]), 0.7 * np.random.default_rng(1).standard_normal((3, 3)), 5e-3
+    shifts = ridge_shifts(loss, middle, root.T @ root, ridge)
+    scores = middle + np.random.default_rng(2).standard_normal((400_000, 3)) @ root
+    rates = np.stack([loss.slopes(scores, np.full(len(scores), float(one))) for one in range(3)], axis=1)
+
+    def left(by: float) -> Floats:
+        law = np.exp(class_log_probabilities(loss, scores + by * shifts, None))
+        return np.einsum("nk,nkj->j", law, rates) / len(scores) + ridge * middle
+
+    assert shifts[2] < -0.1
+    assert np.abs(left(1.0)).max() < 0.03 * ridge
+    assert left(0.95)[2] < -0.03 * ridge < 0.03 * ridge < left(1.05)[2]
+    np.testing.assert_allclose(ridge_shifts(loss, middle, root.T @ root, 0.0), 0.0, atol=1e-9)

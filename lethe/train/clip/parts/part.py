@@ -62,7 +62,7 @@ class ParameterGradients(ABC):
         return part
 
     def one(self, record: int) -> Tensor:
-        """The gradient of one record, whatever the others hold."""
+        """The gradient of one record, whatever the others hold, of the parameter's shape or of as many numbers."""
         return self.some(slice(record, record + 1)).rows()[0]
 
     def drop(self, records: Tensor) -> None:
@@ -216,6 +216,11 @@ class TokenRows(ParameterGradients):
         parts = contributions((self.gradients != 0).any(2) & (weights > 0)[:, None], contribution_norm)
         columns = torch.cat([self.gradients * weights[:, None, None], parts[..., None]], 2)
         return row_sum(torch.ones_like(weights), self.tokens, columns, self.table)
+
+    def one(self, record: int) -> Tensor:
+        """By its rows: COO, not coalesced."""
+        tokens, shape = self.tokens[record][None], (self.table, self.gradients.shape[2])
+        return torch.sparse_coo_tensor(tokens, self.gradients[record], shape, check_invariants=False)
 
     def rows(self) -> Tensor:
         """See ParameterGradients."""
