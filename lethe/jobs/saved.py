@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -248,6 +249,7 @@ class JobOutcome:
         """Everything but the weights, as plain data."""
         return {
             "folder": str(self.folder),
+            "date": date.today().isoformat(),
             "score": {"kind": self.score_name, "train": self.train_score, "test": self.test_score},
             "scores": [score._asdict() for score in self.scores],
             **self.facts,

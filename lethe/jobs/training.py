@@ -53,6 +53,8 @@ class Job(StoredSpecification):
     Args:
         data: {path, target, classes, target_range, test_fraction}.
         columns: what is known of each column without looking at the records; None: all are numbers, used as they stand.
+        purpose: what it is trained for, in a few words: the title of the report.
+        by: who trains, for the report.
         public: how that is known, if it needs a word, such as "read off the table"; it then stands in the certificate, as declared.
         run: the fields of a Run; `records` may be left out and is then the number of training records, which must be public.
         model: in place of a run, an estimator of `lethe.estimators` and its parameters.
@@ -65,6 +67,8 @@ class Job(StoredSpecification):
     _kind = "configuration of `lethe train`"
     data: Data = Field(default=Data(), strict=False)
     columns: StatedColumns = None
+    purpose: str | None = Field(default=None, min_length=1, max_length=300)
+    by: str | None = Field(default=None, min_length=1, max_length=300)
     public: str | None = Field(default=None, min_length=1, max_length=300)
     run: dict[str, Any] | None = None
     model: Annotated[EstimatorChoice | None, BeforeValidator(lambda value: None if value is None else EstimatorChoice.parse(value))] = None
@@ -100,7 +104,8 @@ class Job(StoredSpecification):
 
     def to_document(self, run: Run | None = None) -> dict[str, Any]:
         """The configuration as plain data; with a `run` that was planned in place of its own, to be carried out with the noise it has."""
-        content: dict[str, Any] = {"data": self.data.to_document()}
+        content: dict[str, Any] = {name: text for name, text in (("purpose", self.purpose), ("by", self.by)) if text is not None}
+        content["data"] = self.data.to_document()
         if self.columns is not None:
             content |= {"columns": self.columns.to_document(), **({} if self.public is None else {"public": self.public})}
         if self.model is not None:

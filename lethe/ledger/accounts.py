@@ -15,7 +15,7 @@ from lethe.ledger.prices import FREE, Price
 
 State = Literal["reserved", "started", "settled", "voided"]
 ADAPTIVE = (
-    "the budget holds for everything released within it, though each release was chosen in view of those before; what is counted so far "
+    "the budget holds for everything released within it, though each release was chosen in view of those before; what is spent so far "
     "is the guarantee of these releases only if they, and when to look, were chosen without looking at any."
 )
 NOT_COUNTED = "not counted: what was released from this data set without a reservation here."
@@ -184,7 +184,7 @@ class Account:
         level = delta if self.terms.budget.delta is None else self.delta
         lines = list(self.title(level))
         for line in self.lines:
-            alone = "" if level is None else f"   priced as epsilon {shown(self.epsilon_alone(line, level))}"
+            alone = "" if level is None else f"   counts as epsilon {shown(self.epsilon_alone(line, level))}"
             lines.append(f"    {line.number:>6}   {line.state:<8}   {line.at[:19]}   {line.by}{alone}   {line.what}   {line.guarantee}")
         lines += [f"note: {ADAPTIVE}", *(f"    declared   {line}" for line in self.declared)]
         return "\n".join(lines)
@@ -194,8 +194,8 @@ class Account:
         level = self.terms.budget.delta if self.terms.budget.delta is not None else delta
         spent = "" if level is None else f": epsilon {shown(self.epsilon(level))} at delta = {level:g}"
         return (
-            f"{self.terms.name}: {self.terms.budget.describe()}, for {self.terms.about()}",
-            f"counted of {len(self.lines)} reservations{spent}; {self._share(self.counted):.4%} of the budget",
+            f"{self.terms.name}: a budget of {self.terms.budget.describe()} for everything released; protected is {self.terms.about()}",
+            f"spent by {len(self.lines)} reservations{spent}; {self._share(self.counted):.4%} of the budget",
             self.terms.what_fits(self.counted, level),
         )
 

@@ -204,7 +204,7 @@ def test_a_run_takes_columns_too(tmp_path: Path) -> None:
     "model", [{"mechanism": "objective_perturbation"}, pytest.param({"feature_norm": "auto"}, marks=pytest.mark.nightly)]
 )
 def test_what_was_written_is_explained_verified_reported_and_trained_again(tmp_path: Path, model: dict[str, Any]) -> None:
-    fields = homes_fields(tmp_path)
+    fields = homes_fields(tmp_path, purpose="What homes cost", by="A. Bell")
     fields["model"] = {**fields["model"], "feature_norm": 100.0, **model}
     outcome = Job(**fields).train(tmp_path / "out")
     read = SavedModel.load(tmp_path / "out")
@@ -221,7 +221,14 @@ def test_what_was_written_is_explained_verified_reported_and_trained_again(tmp_p
     assert any("stated without a look" in line for line in verified["declared"])
     reported = CliRunner().invoke(app, ["report", str(tmp_path / "out"), "-o", str(tmp_path / "report.html")], catch_exceptions=False)
     assert reported.exit_code == 0
-    assert "stated without a look at the records" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "stated without a look at the records" in page
+    for words in ("<h1>What homes cost</h1>", "homes.csv, to predict", "<dd>A. Bell</dd>", "<dt>Trained on</dt>", "0 to 100"):
+        assert words in page
+    again = ["report", str(tmp_path / "out"), "-o", str(tmp_path / "report.md"), "--purpose", "Dear homes", "--by", "B", "--data-set", "C"]
+    assert CliRunner().invoke(app, again, catch_exceptions=False).exit_code == 0
+    text = (tmp_path / "report.md").read_text()
+    assert ("# Dear homes\n" in text, "Data set: C\n" in text, "Who ran it: B\n" in text) == (True, True, True)
     assert Job.load(tmp_path / "out" / "config.json") == Job(**fields)
     seeded = Job(**{**fields, "seed": 3}).train(tmp_path / "seeded")
     assert seeded.epsilon == math.inf
