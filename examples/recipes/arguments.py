@@ -35,8 +35,12 @@ def parse(description: str | None, *, epsilon: float) -> argparse.Namespace:
     )
     parser.add_argument("--steps", type=int, help="a training of so many steps, certified for these, in place of the whole one")
     parser.add_argument("--epsilon", type=float, default=epsilon, help="inf: without privacy (default: %(default)s)")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="where model and certificate go (with --size real: NAME-trained)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write what is printed, for a program")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.size == "real" and options.output is None:
+        options.output = Path(f"{Path(parser.prog).stem}-trained")
+    return options
 
 
 @contextmanager
@@ -110,6 +114,18 @@ class Meter:
         )
         if self.options.json is not None:
             self.options.json.write_text(json.dumps(results))
+        if self.options.output is not None:
+            self._save(self.options.output, certificate)
+
+    def _save(self, folder: Path, certificate: Any) -> None:
+        """In transformers' way where the model has it (of an adapter the adapter alone), or a state dict."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if hasattr(self.model, "save_pretrained"):
+            self.model.save_pretrained(folder)
+        else:
+            torch.save(self.model.state_dict(), folder / "model.pt")
+        if certificate is not None:
+            certificate.save(folder / "certificate.json")
 
     def _sums(self) -> list[float]:
         """One number a trained tensor, by which it is seen to move."""

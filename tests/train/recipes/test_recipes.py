@@ -19,6 +19,8 @@ pytest.importorskip("trl")
 import torch
 from gpu_recipes import FOLDER, RECIPES
 
+import lethe
+
 # What transformers, peft and TRL say is theirs; what Lethe says is an error.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.filterwarnings("error::lethe.errors.LetheWarning")]
 STEPS = 3
@@ -40,7 +42,8 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., di
     def results_of(recipe: Path, *options: str) -> dict[str, Any]:
         results = tmp_path / "results.json"
         monkeypatch.syspath_prepend(FOLDER)
-        monkeypatch.setattr(sys, "argv", [recipe.name, "--size", "small", "--json", str(results), *options])
+        argv = [recipe.name, "--size", "small", "--json", str(results), "--output", str(tmp_path / "model"), *options]
+        monkeypatch.setattr(sys, "argv", argv)
         runpy.run_path(str(recipe), run_name="__main__")
         return json.loads(results.read_text())
 
@@ -48,9 +51,12 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., di
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_trains(recipe: Path, trained: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_trains(recipe: Path, trained: Callable[..., dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     numbers = trained(recipe, "--epsilon", "4", "--steps", str(STEPS))
     printed = capsys.readouterr().out
+    certificate = lethe.Certificate.load(tmp_path / "model" / "certificate.json")
+    assert (certificate.epsilon, certificate.delta) == (numbers["epsilon"], numbers["delta"])
+    assert any(path.suffix in (".safetensors", ".pt") for path in (tmp_path / "model").iterdir())
     assert numbers.pop("steps") == STEPS
     assert 3.9 < numbers["epsilon"] <= 4.0
     assert 0 < numbers["delta"] < 1e-2
