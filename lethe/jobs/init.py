@@ -62,6 +62,7 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
     lines = [
         "# A configuration of `lethe train`: lethe train THIS-FILE -o results",
         _LOOKED if look else _NOT_LOOKED.format(unanswered=UNANSWERED),
+        "# purpose: what it is for   # the title of the report; and by: who trains",
         "data:",
         f"  path: {quoted_text(str(path))}",
         f"  target: {quoted_text(target)}   # {typed.type_of(target)}",
