@@ -11,6 +11,7 @@ Importing lethe loads neither torch, scikit-learn, matplotlib nor dp_accounting.
 import sys
 from functools import partial
 
+from lethe.accounting import Unlearning, certify_unlearning
 from lethe.accounting.certify import certify
 from lethe.accounting.compare import compare
 from lethe.accounting.plan import plan
@@ -43,10 +44,12 @@ __all__ = [
     "Precision",
     "Run",
     "Statement",
+    "Unlearning",
     "__version__",
     "allocate",
     "batches",
     "certify",
+    "certify_unlearning",
     "compare",
     "correlate",
     "guarantees",

@@ -9,6 +9,7 @@ from lethe_experiments.base import Options, Progress, Reproduction
 from lethe_experiments.bok_tables import bok_figure_1, bok_table_1, bok_table_3, bok_table_4, bok_table_7
 from lethe_experiments.hong.figure_1 import hong_figure_1
 from lethe_experiments.kong_ribero_figure_1 import kong_ribero_figure_1
+from lethe_experiments.kong_ribero_tables import kong_ribero_tables
 from lethe_experiments.liang.figures import liang_figure_1, liang_figure_2
 from lethe_experiments.matrix_mechanisms import matrix_mechanisms
 
@@ -33,6 +34,7 @@ EXPERIMENTS: dict[str, Callable[[Progress | None, Options], Reproduction]] = {
 
 REPRODUCTIONS: dict[str, Callable[[Progress | None], Reproduction]] = {
     "kong-ribero-figure-1": kong_ribero_figure_1,
+    "kong-ribero-tables": kong_ribero_tables,
     "bok-table-1": bok_table_1,
     "bok-table-3": bok_table_3,
     "bok-table-4": bok_table_4,

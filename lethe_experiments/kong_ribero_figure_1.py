@@ -16,9 +16,10 @@ from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP, ZCDP
 from lethe.run.batches import Cyclic
 from lethe.run.losses import Convex, WeaklyConvex
+from lethe.run.regularisers import Ball
 from lethe.run.run import Run
 from lethe.theorems.literature.feldman_2018 import Feldman2018
-from lethe.theorems.literature.kong_ribero_2025 import clipped_rho, unclipped_rho
+from lethe.theorems.literature.kong_ribero_2025 import KongRibero2025BoundedDomain, clipped_rho, unclipped_rho
 from lethe.theorems.literature.kong_ribero_setting import Letters
 from lethe_experiments.base import Cell, Progress, Reproduction
 
@@ -29,6 +30,7 @@ BATCH_SIZE = 10
 RECORDS = 10_000
 STEPS_PER_PASS = RECORDS // BATCH_SIZE
 DELTA = 1e-5
+DIAMETER = 10.0 * NOISE_STD  # d_h of Theorem 2.2, which the paper leaves open
 PASSES = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32, 40, 50, 63, 80, 100)
 CURVATURES = (1e2, 1e3, 1e4)  # m = M of the left panel
 GRADIENT_BOUNDS = (10.0, 30.0, 100.0)  # Q of the right panel: C, 3C, 10C
@@ -55,7 +57,7 @@ _NOTES = (
     "them. As printed they are false: where steps forget what came before, which their hypotheses allow, a record in the last batch loses "
     "2 (lambda C/(b sigma))^2 by its last touch, and they are below that for fewer than 4 and 20 passes.",
     "PABI does without clipping: its curve for Q > C is of a run that is not clipped, with the same noise.",
-    "Theorem 2.2 needs a bounded domain, and the caption has none: it is not drawn.",
+    "Theorem 2.2 needs a bounded domain, and the caption has none: it is drawn for d_h = 1e-4, ten standard deviations of a step's noise.",
     "Whole passes only, from the first.",
 )
 
@@ -149,7 +151,7 @@ def _published(panel: str, passes: Sequence[int]) -> list[Curve]:
         ),
     ]
     if panel == LEFT:
-        return curves + [_unclipped(panel, m, m, passes) for m in CURVATURES]
+        return curves + [curve for m in CURVATURES for curve in (_unclipped(panel, m, m, passes), _bounded(panel, m, m, passes))]
     curves += [_feldman(bound, passes) for bound in GRADIENT_BOUNDS]
     curves.append(
         Curve(
@@ -169,12 +171,27 @@ def _published(panel: str, passes: Sequence[int]) -> list[Curve]:
             name="KR (17), any Q",
             published_in=f"{_KONG} (17)",
             weak_convexity=0.0,
-            rhos=_numbers(clipped_rho(_letters(passes, 0.0, max(SMOOTHNESSES)))),
+            rhos=_numbers(clipped_rho(figure_letters(passes, 0.0, max(SMOOTHNESSES)))),
             standing="dominated",
             why="never better than composition over disjoint batches",
         )
     )
-    return [*curves, _unclipped(panel, 0.0, max(SMOOTHNESSES), passes)]
+    return [*curves, *(one(panel, 0.0, max(SMOOTHNESSES), passes) for one in (_unclipped, _bounded))]
+
+
+def _bounded(panel: str, m: float, smoothness: float, passes: Sequence[int]) -> Curve:
+    run = figure_run(m, smoothness, CLIP_NORM, 1, clip=False).replace(regulariser=Ball(radius=DIAMETER / 2.0))
+    guarantee = KongRibero2025BoundedDomain().bound(run).guarantee
+    assert isinstance(guarantee, ZCDP)
+    return Curve(
+        panel=panel,
+        name=f"KR 2.2, d_h = {DIAMETER:g}, m = M = {m:g}" if panel == LEFT else f"KR 2.2, d_h = {DIAMETER:g}, Q = 10",
+        published_in="Kong & Ribero 2025, Theorem 2.2",
+        weak_convexity=m,
+        smoothness=smoothness if panel == LEFT else None,
+        gradient_bound=f"{CLIP_NORM:g}",
+        rhos=(guarantee.rho,) * len(passes),
+    )
 
 
 def _unclipped(panel: str, m: float, smoothness: float, passes: Sequence[int]) -> Curve:
@@ -185,11 +202,12 @@ def _unclipped(panel: str, m: float, smoothness: float, passes: Sequence[int]) -
         weak_convexity=m,
         smoothness=smoothness if panel == LEFT else None,
         gradient_bound=f"{CLIP_NORM:g}",
-        rhos=_numbers(unclipped_rho(_letters(passes, m, smoothness))),
+        rhos=_numbers(unclipped_rho(figure_letters(passes, m, smoothness))),
     )
 
 
-def _letters(passes: Sequence[int], m: float, smoothness: float) -> Letters:
+def figure_letters(passes: Sequence[int], m: float, smoothness: float) -> Letters:
+    """The caption's run after so many passes, in the paper's letters."""
     return Letters(
         step_size=STEP_SIZE,
         clip_norm=CLIP_NORM,
@@ -203,7 +221,7 @@ def _letters(passes: Sequence[int], m: float, smoothness: float) -> Letters:
 
 
 def _feldman(bound: float, passes: Sequence[int]) -> Curve:
-    guarantees = [Feldman2018().bound(_run(0.0, max(SMOOTHNESSES), bound, count, clip=False)).guarantee for count in passes]
+    guarantees = [Feldman2018().bound(figure_run(0.0, max(SMOOTHNESSES), bound, count, clip=False)).guarantee for count in passes]
     return Curve(
         panel=RIGHT,
         name=f"PABI, Q = {bound:g}",
@@ -218,7 +236,7 @@ def _ours(panel: str, m: float, smoothness: float, bound: float, passes: Sequenc
     clipped = bound > CLIP_NORM
     mus: list[float] = []
     for count in passes:
-        guarantee = certify(_run(m, smoothness, bound, count, clip=clipped), DELTA, allow_large_delta=True).guarantee
+        guarantee = certify(figure_run(m, smoothness, bound, count, clip=clipped), DELTA, allow_large_delta=True).guarantee
         assert isinstance(guarantee, GDP)  # fixed batches and a fixed order: every theorem of ours gives one
         mus.append(guarantee.mu)
     right = f"any Q, M = {smoothness:g}" if clipped else f"Q = {bound:g}"
@@ -235,7 +253,7 @@ def _ours(panel: str, m: float, smoothness: float, bound: float, passes: Sequenc
     )
 
 
-def _run(m: float, smoothness: float, bound: float, passes: int, *, clip: bool) -> Run:
+def figure_run(m: float, smoothness: float, bound: float, passes: int, *, clip: bool) -> Run:
     """The figure's run: one record swapped, the caption's noise whatever Q is."""
     unit = CLIP_NORM if clip else bound
     return Run(

@@ -5,15 +5,17 @@ import re
 from importlib.metadata import distribution
 from pathlib import Path
 
+import numpy as np
 from api_pages import api_pages
 from jinja2 import Environment
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from sklearn.datasets import load_breast_cancer
 
-from lethe.report.subject import subject_of
+from lethe.estimators import EstimatorOptions, LogisticRegression
+from lethe.report.subject import described, subject_of
 from lethe.report.writing import written
-from lethe.run.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -55,5 +57,15 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def example_report() -> str:
-    """The report of the run of the README."""
-    return written(subject_of(Run.load(ROOT / "examples" / "last_iterate.yaml"), delta=1e-6), ".html")
+    """The report of a model of a public table of tumours."""
+    options = EstimatorOptions(mechanism="pass_ends", whiten=False)
+    model = LogisticRegression(epsilon=2.0, delta=1e-5, feature_norm=3.0, classes=[0, 1], options=options)
+    rows, labels = load_breast_cancer(return_X_y=True)
+    most = np.asarray(rows).max(axis=0)  # a public table: of a private one ranges are stated
+    subject = subject_of(model.fit(2.0 * rows / most - 1.0, labels))
+    words = {
+        "purpose": "Which tumours a doctor should look at first",
+        "data_set": "Breast Cancer Wisconsin, of scikit-learn",
+        "by": "A. Bell",
+    }
+    return written(described(subject, **words), ".html")

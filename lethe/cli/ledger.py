@@ -38,7 +38,7 @@ def create(
     rho: Annotated[float | None, typer.Option(help="The budget as zCDP.")] = None,
     mu: Annotated[float | None, typer.Option(help="The budget as Gaussian DP.")] = None,
     keep: Annotated[str | None, typer.Option("--filter", help="gdp or zcdp: what is added up; default: gdp for a pair.")] = None,
-    slack: Annotated[float | None, typer.Option(help="The part of delta for releases that are covered.")] = None,
+    slack: Annotated[float | None, typer.Option(help="The part of delta for releases whose noise is not Gaussian.")] = None,
     unit: Annotated[str, typer.Option(help="record or user.")] = "record",
     fingerprint: Annotated[str, typer.Option(help="Tells the data set from others; no digest of its content.")] = "",
     spender: Annotated[list[str] | None, typer.Option(help="Who may reserve; once for each. Default: everybody.")] = None,
@@ -57,7 +57,7 @@ def create(
     if as_json:
         print_json({"data_set": entered.name, "budget": entered.budget.to_dict()})
     else:
-        print(f"{entered.name}: {entered.budget.describe()}, for {entered.about()}.")
+        print(f"{entered.name}: a budget of {entered.budget.describe()} for everything released; protected is {entered.about()}.")
 
 
 @app.command()

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from lethe.cli.console import AsJson, Quiet, beginning_with, page_console, print_json, print_tables, progress_bar
+from lethe.cli.console import AsJson, Quiet, beginning_with, page_console, print_json, print_tables, progress_bar, say
 from lethe.documents.folders import require_new_folder, write_folder
+from lethe.documents.strict import read_document
 from lethe.errors import InputError, MissingExtraError
 from lethe.run.run import Run
 
@@ -90,7 +91,10 @@ def reproduce(
 
 
 def studio(
-    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run to begin with: .yaml or .json.")] = None,
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN_OR_CONFIG", help="A run to begin with, or a configuration of `lethe train`: .yaml or .json."),
+    ] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Where to listen on this computer; 0: any free port; default: 8421.")
     ] = None,
@@ -103,5 +107,15 @@ def studio(
     from lethe.studio.server import serve  # the page needs the optional Shiny
     from lethe.studio.state import State
 
-    first = State.first() if run is None else State.of_run(Run.load(run))
+    first = State.first()
+    if run is not None and "privacy" in read_document(run):
+        from lethe.cli.plans import public_run  # training needs the optional torch
+
+        planned, target, find_noise, note = public_run(run)
+        if note:
+            say(f"lethe: {note}")
+        first = State.of_run(planned, first.with_texts(epsilon=target.epsilon, delta=target.delta))
+        first = first.with_texts(find="noise") if find_noise else first
+    elif run is not None:
+        first = State.of_run(Run.load(run))
     serve(first, port=port, browser=browser, told=lambda address: print(f"Lethe studio: {address} (Ctrl-C ends it)", flush=True))

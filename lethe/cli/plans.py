@@ -1,13 +1,16 @@
-"""What `lethe plan` says of a configuration of `lethe train`: what each epsilon would choose, by public facts alone."""
+"""What `lethe plan` and `lethe studio` make of a configuration of `lethe train`: what would be chosen, by public facts alone."""
 
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from lethe.errors import InputError
+from lethe.jobs.configuration import AUTO, Privacy
 from lethe.jobs.training import Job
+from lethe.run.run import Run
 
 
 class _Chosen(Exception):
@@ -25,7 +28,43 @@ def plans(file: Path, epsilons: Sequence[float], delta: float | None) -> list[di
     return found
 
 
+class PublicRun(NamedTuple):
+    """What a configuration would train by, its target, whether its noise is still to be found for it, and what to know of it."""
+
+    run: Run
+    privacy: Privacy
+    find_noise: bool
+    note: str = ""
+
+
+def public_run(file: Path) -> PublicRun:
+    """Its run, or the one that its estimator would choose, with its noise; where that is none the best run, which the note says.
+
+    Raises:
+        InputError: of an estimator whose mechanism is named and no run.
+    """
+    job = Job.load(file)
+    if job.run is not None:
+        records = {} if "records" in job.run else {"records": len(job.rows().train.features)}
+        return PublicRun(Run.from_document({**records, **job.run}, source="run"), job.privacy, job.privacy.epsilon is not None)
+    plan, note = _plan_of_model(job), ""
+    if plan.run is None:
+        note = f"model: it would be trained by {plan.name}, which is no run"
+        if job.model is None or job.model.parameters.get("mechanism", AUTO) != AUTO:
+            remedy = f"`lethe plan {file} --epsilon E` says what it is predicted to cost; or name a run, such as mechanism: full_batch."
+            raise InputError(f"{note}.", source=str(file), remedy=remedy)
+        sgd = {"model": {**job.model.to_document(), "mechanism": "sgd"}}
+        plan = _plan_of_model(Job.from_document({**job.to_document(), **sgd}))
+        note += f"; the page shows the best one, of {plan.name}."
+    return PublicRun(plan.run(), job.privacy, False, note)
+
+
 def _of_model(job: Job) -> dict[str, Any]:
+    plan = _plan_of_model(job)
+    return {"mechanism": plan.name, "how": plan.summary, "excess_risk": float(plan.risk)}
+
+
+def _plan_of_model(job: Job) -> Any:
     assert job.model is not None
     table, chosen = job.rows().train, list[Any]()
     model = job.model.build(job.privacy, job.data, seed=job.seed).set_params(ledger=job.ledger and job.ledger.spending())
@@ -41,4 +80,4 @@ def _of_model(job: Job) -> dict[str, Any]:
     with suppress(_Chosen):
         Stopped(**model.get_params(deep=False)).fit(np.zeros(table.features.shape), labels)
     (plan,) = chosen
-    return {"mechanism": plan.name, "how": plan.summary, "excess_risk": float(plan.risk)}
+    return plan

@@ -33,7 +33,7 @@ from lethe.documents.strict import DOCUMENTS, require_place, write_bytes
 from lethe.errors import InputError
 from lethe.report.sections.build import answers_table, document_of
 from lethe.report.sections.evidence import total_blocks
-from lethe.report.subject import subject_of, with_extras
+from lethe.report.subject import described, subject_of, with_extras
 from lethe.report.tables import terminal
 from lethe.report.writing import FORMATS, content, written
 
@@ -158,6 +158,9 @@ def report(
         ),
     ],
     output: Annotated[Path | None, file_option("The file: .html, .md, .tex or .json; default: report.html.", *FORMATS)] = None,
+    purpose: Annotated[str | None, typer.Option(help="What it was trained for: the title; default: that of the configuration.")] = None,
+    data_set: Annotated[str | None, typer.Option(help="The name of the data set; default: the file's.")] = None,
+    by: Annotated[str | None, typer.Option(help="Who ran it; default: that of the configuration.")] = None,
     delta: Annotated[float | None, typer.Option(help="Of a run, which has none: in (0, 1), and below 1/records.")] = None,
     weights: Annotated[
         Path | None, typer.Option(help="The released weights, to be held against the seal; default: those in the folder.")
@@ -180,7 +183,7 @@ def report(
     with working("writing the report", quiet):
         believed = None if key is None else PublicKey.load(key)
         found = subject_of(subject, delta=delta, key=believed, allow_large_delta=allow_large_delta, weights=weights)
-        found = with_extras(found, show_private=private)
+        found = with_extras(described(found, purpose=purpose, data_set=data_set, by=by), show_private=private)
         if output is not None:
             write_bytes(output, written(found, output.suffix.lower()).encode())
     if as_json:

@@ -13,7 +13,8 @@ import yaml
 from lethe.documents.specification import near_miss
 from lethe.errors import InputError
 from lethe.jobs.configuration import UNANSWERED
-from lethe.jobs.tables.columns import DROP, REFUSE, is_missing
+from lethe.jobs.tables.columns import DROP, REFUSE
+from lethe.jobs.tables.entries import as_day, is_missing
 from lethe.jobs.tables.reading import ColumnTable, table_suffix
 
 READ_OFF = "read off the table"
@@ -61,6 +62,7 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
     lines = [
         "# A configuration of `lethe train`: lethe train THIS-FILE -o results",
         _LOOKED if look else _NOT_LOOKED.format(unanswered=UNANSWERED),
+        "# purpose: what it is for   # the title of the report; and by: who trains",
         "data:",
         f"  path: {quoted_text(str(path))}",
         f"  target: {quoted_text(target)}   # {typed.type_of(target)}",
@@ -70,7 +72,8 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
         f"columns:   # leave nothing out: a column that is not to be used gets `NAME: {DROP}`",
         *blocks.values(),
         "model:",
-        "  estimator: ridge   # or linear_regression, lasso, elastic_net, huber_regressor"
+        "  estimator: ridge   # or linear_regression, lasso, elastic_net, huber_regressor; of counts and costs poisson_regressor,"
+        " gamma_regressor, tweedie_regressor"
         if regression
         else "  estimator: logistic_regression   # or softmax_regression, linear_svc",
         f"  feature_norm: {longest:g}   # nothing to ask: of {kept} columns no scaled row is longer than sqrt({kept})",
@@ -102,9 +105,13 @@ def _column(typed: ColumnTable, table: ColumnTable, name: str, *, look: bool) ->
         if found is None:
             return f"  {key}: {DROP}   # {kind}: one value in all records"
         return f"  {key}:   # {kind}\n    range: {found}{'' if look else _ASK_RANGE}\n{_FILL}"
+    if typed.is_date(name):
+        days = sorted({text.strip()[:10] for text in table.texts(name) if text and as_day(text)}) if look else [UNANSWERED]
+        if look and len(days) < 2:
+            return f"  {key}: {DROP}   # {kind}: one day in all records"
+        return f"  {key}:   # {kind}\n    dates: {f'[{days[0]}, {days[-1]}]' if look else UNANSWERED + _ASK_DATES}\n{_FILL_DATE}"
     if kind not in ("string", "large_string", "string_view"):
-        date = kind.startswith(("date", "timestamp"))
-        return f"  {key}: {DROP}   # {kind}: {'to use it write days since a public day' if date else 'neither numbers nor words'}"
+        return f"  {key}: {DROP}   # {kind}: neither numbers nor words"
     answers = _answers(table, name) if look else None
     if look and not 2 <= len(answers or []) <= _MOST_ANSWERS:
         return f"  {key}: {DROP}   # {kind}: {len(answers or [])} different answers"
@@ -113,7 +120,11 @@ def _column(typed: ColumnTable, table: ColumnTable, name: str, *, look: bool) ->
 
 
 _FILL = f"    missing: {REFUSE}   # or a number within the range that stands for a missing value, such as the usual one"
-_ASK_RANGE = "   # [low, high] that everybody may know; a value beyond it counts as its end"
+_FILL_DATE = f"    missing: {REFUSE}   # or a day within them that stands for a missing one"
+_ASK_RANGE = (
+    "   # [low, high] that everybody may know; a value beyond it counts as its end; log: true below it for amounts with a long tail"
+)
+_ASK_DATES = "   # [first, last] that everybody may know, such as [2020-01-01, 2025-12-31]; a day beyond them counts as their end"
 _ASK_CATEGORIES = "   # [the answers that could occur]; any other, or none, becomes zeros"
 
 

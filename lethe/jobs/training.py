@@ -27,7 +27,7 @@ from lethe.jobs.saved import JobOutcome, SavedModel, SavedRule, weights_file
 from lethe.jobs.scores import score_lines
 from lethe.jobs.tables.columns import PublicColumns, StatedColumns
 from lethe.run.descended import descends_envelope
-from lethe.run.losses import LOSSES
+from lethe.run.losses import LOSSES, Tweedie
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 from lethe.train import Linear, TrainOptions, fit
@@ -53,6 +53,8 @@ class Job(StoredSpecification):
     Args:
         data: {path, target, classes, target_range, test_fraction}.
         columns: what is known of each column without looking at the records; None: all are numbers, used as they stand.
+        purpose: what it is trained for, in a few words: the title of the report.
+        by: who trains, for the report.
         public: how that is known, if it needs a word, such as "read off the table"; it then stands in the certificate, as declared.
         run: the fields of a Run; `records` may be left out and is then the number of training records, which must be public.
         model: in place of a run, an estimator of `lethe.estimators` and its parameters.
@@ -65,6 +67,8 @@ class Job(StoredSpecification):
     _kind = "configuration of `lethe train`"
     data: Data = Field(default=Data(), strict=False)
     columns: StatedColumns = None
+    purpose: str | None = Field(default=None, min_length=1, max_length=300)
+    by: str | None = Field(default=None, min_length=1, max_length=300)
     public: str | None = Field(default=None, min_length=1, max_length=300)
     run: dict[str, Any] | None = None
     model: Annotated[EstimatorChoice | None, BeforeValidator(lambda value: None if value is None else EstimatorChoice.parse(value))] = None
@@ -100,7 +104,8 @@ class Job(StoredSpecification):
 
     def to_document(self, run: Run | None = None) -> dict[str, Any]:
         """The configuration as plain data; with a `run` that was planned in place of its own, to be carried out with the noise it has."""
-        content: dict[str, Any] = {"data": self.data.to_document()}
+        content: dict[str, Any] = {name: text for name, text in (("purpose", self.purpose), ("by", self.by)) if text is not None}
+        content["data"] = self.data.to_document()
         if self.columns is not None:
             content |= {"columns": self.columns.to_document(), **({} if self.public is None else {"public": self.public})}
         if self.model is not None:
@@ -209,7 +214,7 @@ class Job(StoredSpecification):
             weights=np.atleast_2d(estimator.coef_).T,
             intercept=np.atleast_1d(estimator.intercept_),
             target_range=None if choice.is_classifier else estimator.target_range_,
-            rule=SavedRule.of(estimator.score_rule) if choice.is_classifier else None,
+            rule=SavedRule.of(estimator.score_rule) if choice.is_classifier or estimator.score_name == "D^2" else None,
         )
         declared, public = self._declared(every), [] if self.columns is None else self.columns.describe()
         lines = [estimator.privacy_report_]
@@ -323,9 +328,11 @@ def _with_declared(estimator: Any, declared: Sequence[HypothesisClaim], delta: f
 
 
 def _rule_of(run: Run) -> SavedRule | None:
-    """How classes have probabilities by the weights of a run; None where gradients were clipped: its scores are of no known loss."""
+    """How classes have probabilities, or counts means, by the weights of a run; None where gradients of classes were clipped: its scores
+    are of no known loss.
+    """
     enveloped, loss = descends_envelope(run), run.loss
-    if not isinstance(loss, LinearLoss) or (run.clips and not enveloped):
+    if not isinstance(loss, LinearLoss) or (run.clips and not enveloped and not isinstance(loss, Tweedie)):
         return None
     envelope = run.clip_norm / loss.feature_norm if enveloped and run.clip_norm is not None else None
     return SavedRule(loss=loss, envelope=envelope, constant=1.0 / loss.feature_norm if loss.intercept else 0.0)

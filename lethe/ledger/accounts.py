@@ -15,9 +15,10 @@ from lethe.ledger.prices import FREE, Price
 
 State = Literal["reserved", "started", "settled", "voided"]
 ADAPTIVE = (
-    "the budget holds for everything released within it, though each release was chosen in view of those before; what is counted so far "
+    "the budget holds for everything released within it, though each release was chosen in view of those before; what is spent so far "
     "is the guarantee of these releases only if they, and when to look, were chosen without looking at any."
 )
+_UNSETTLED = "“started” is a training that runs, or that broke off: it may have released something, and stays counted. "
 NOT_COUNTED = "not counted: what was released from this data set without a reservation here."
 # What may follow which state, and what it then is.
 _FOLLOWS: dict[str, tuple[State, tuple[State, ...]]] = {
@@ -179,14 +180,19 @@ class Account:
                 by.setdefault(one, []).append(str(line.number))
         return (NOT_COUNTED, *(f"{one} (of {_few(numbers)})" for one, numbers in by.items()))
 
+    @property
+    def note(self) -> str:
+        """What has to be known beside the numbers."""
+        return f"{_UNSETTLED if any(line.state == 'started' for line in self.lines) else ''}{ADAPTIVE}"
+
     def explain(self, delta: float | None = None) -> str:
         """The account as text for a person."""
         level = delta if self.terms.budget.delta is None else self.delta
         lines = list(self.title(level))
         for line in self.lines:
-            alone = "" if level is None else f"   priced as epsilon {shown(self.epsilon_alone(line, level))}"
+            alone = "" if level is None else f"   counts as epsilon {shown(self.epsilon_alone(line, level))}"
             lines.append(f"    {line.number:>6}   {line.state:<8}   {line.at[:19]}   {line.by}{alone}   {line.what}   {line.guarantee}")
-        lines += [f"note: {ADAPTIVE}", *(f"    declared   {line}" for line in self.declared)]
+        lines += [f"note: {self.note}", *(f"    declared   {line}" for line in self.declared)]
         return "\n".join(lines)
 
     def title(self, delta: float | None = None) -> tuple[str, ...]:
@@ -194,8 +200,8 @@ class Account:
         level = self.terms.budget.delta if self.terms.budget.delta is not None else delta
         spent = "" if level is None else f": epsilon {shown(self.epsilon(level))} at delta = {level:g}"
         return (
-            f"{self.terms.name}: {self.terms.budget.describe()}, for {self.terms.about()}",
-            f"counted of {len(self.lines)} reservations{spent}; {self._share(self.counted):.4%} of the budget",
+            f"{self.terms.name}: a budget of {self.terms.budget.describe()} for everything released; protected is {self.terms.about()}",
+            f"spent by {len(self.lines)} reservations{spent}; {self._share(self.counted):.4%} of the budget",
             self.terms.what_fits(self.counted, level),
         )
 
@@ -219,7 +225,7 @@ class Account:
             **numbers,
             "reservations": [self._line(line, level) for line in self.lines],
             "declared": list(self.declared),
-            "note": ADAPTIVE,
+            "note": self.note,
             "history": [{"at": at, "share": self._share(counted)} for at, counted in self.history],
             "head": self.head,
         }

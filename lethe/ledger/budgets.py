@@ -12,7 +12,7 @@ from lethe.calculus.crossing import smallest
 from lethe.calculus.domains import outside, require_delta, require_nonnegative, require_positive
 from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, WithSlack
 from lethe.calculus.rounding import root_above, round_down, round_up
-from lethe.calculus.upward_formatting import shown
+from lethe.calculus.upward_formatting import shown, shown_down
 from lethe.errors import InputError
 from lethe.ledger.chain import Entry
 from lethe.ledger.prices import COST_BITS, SLACK_BITS, Filter, Price, units_below
@@ -24,6 +24,7 @@ _TOLERANCE = Fraction(1, 10**12)
 _MARGIN = Fraction(1, 10**11)
 _SHARE = 0.01
 _LARGEST = 1e12
+_CHANGES = {"replace_one": "replaced by another", "zero_out": "left out, its place kept empty", "add_or_remove": "added or removed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +124,10 @@ class Budget:
         return max(round_down(gdp_epsilon(self.largest_mu(left), delta), 1e-9), 0.0)
 
     def describe(self) -> str:
-        """Such as `(1, 1e-06)-DP, kept by the filter gdp`."""
+        """Such as `epsilon 1 at delta = 1e-06`."""
         if self.epsilon is not None:
-            stated = f"({shown(self.epsilon)}, {self.delta:g})-DP"
-        else:
-            stated = f"{shown(self.mu)}-GDP" if self.mu is not None else f"{shown(self.rho or 0.0)}-zCDP"
-        return f"{stated}, kept by the filter {self.kind}" + (f", of which {self.slack:g} of delta for covers" if self.slack else "")
+            return f"epsilon {shown(self.epsilon)} at delta = {self.delta:g}"
+        return f"mu {shown(self.mu)} (GDP)" if self.mu is not None else f"rho {shown(self.rho or 0.0)} (zCDP)"
 
     def to_dict(self) -> dict[str, Any]:
         """The budget as plain data."""
@@ -175,25 +174,18 @@ class DataSet:
         return cls(name=entry.data_set, budget=budget, limit=limit, digest=entry.digest, **terms)
 
     def what_fits(self, counted: Price, delta: float | None = None) -> str:
-        """A line on the largest Gaussian release that still fits."""
+        """A line on the largest training with Gaussian noise that still fits."""
         left = self.limit - counted
         at = self.budget.delta if self.budget.delta is not None else delta
         mu = self.budget.largest_mu(left)
         if left.cost * 10**11 <= self.limit.cost or mu <= 0.0:  # what a budget's tolerance leaves is nobody's to spend
             return "nothing is left"
-        fitting = "" if at is None else f"epsilon = {_below(self.budget.largest_epsilon(left, at))} at delta = {at:g}, that is "
-        slack = f", beside {_below(left.slack / 2**SLACK_BITS)} of delta for covers" if self.limit.slack else ""
-        return f"the largest Gaussian release that still fits has {fitting}mu = {_below(mu)}{slack}"
+        most = f"mu up to {shown_down(mu)}"
+        if at is not None:
+            most = f"epsilon up to {shown_down(self.budget.largest_epsilon(left, at))} at delta = {at:g} ({most})"
+        slack = f"; {shown_down(left.slack / 2**SLACK_BITS)} of delta is left for noise that is not Gaussian" if self.limit.slack else ""
+        return f"you can still train once with {most}, or more often with less{slack}"
 
     def about(self) -> str:
-        """What the budget is about, such as `replace_one of records`."""
-        return f"{self.neighbours} of {NOUNS[self.unit][1]}"
-
-
-def _below(value: float) -> str:
-    """Six digits, cut off and not rounded, so that a plan for this number fits."""
-    text = f"{value:.5e}"
-    if float(text) > value:
-        step = 10.0 ** (int(text.partition("e")[2]) - 5)
-        text = f"{max(float(text) - step, 0.0):.5e}"
-    return f"{float(text):.6g}"
+        """What the budget is about, such as `one record replaced by another`."""
+        return f"one {NOUNS[self.unit][0]} {_CHANGES[self.neighbours]}"

@@ -71,8 +71,7 @@ def needed_slack(part: Part, terms: DataSet, most: float | None) -> float:
     share = round_down(float(Fraction(terms.limit.slack, _PARTS * 2**SLACK_BITS)))
     if not share > 0.0:
         raise InputError(
-            f"{part.name} has no exact price in the filter {terms.budget.kind}, and the budget of {terms.name} sets no share of delta "
-            "aside for what covers it.",
+            f"{part.name} has no exact price: it takes a share of delta, and the budget of {terms.name} sets none aside.",
             source=f"slack of the budget of {terms.name}",
             remedy="take a mechanism with Gaussian noise alone; or enter the data set with Budget(..., slack=...).",
         )
@@ -98,7 +97,7 @@ def too_much(terms: DataSet, counted: Price, price: Price, part: Part) -> Budget
     delta = part.content.get("delta") or part.content.get("target_delta")
     fits = terms.what_fits(counted, delta if isinstance(delta, float) and 0.0 < delta < 1.0 else None)
     return BudgetExceededError(
-        f"{part.name} does not fit the {'budget' if whole else 'share of delta for covers'} of {terms.name} "
+        f"{part.name} does not fit the {'budget' if whole else 'share of delta for noise that is not Gaussian'} of {terms.name} "
         f"({terms.budget.describe()}): {fits}.",
         source=f"the ledger: what is settled and what is reserved of {terms.name}",
         remedy="plan the release with more noise for what is left, or release nothing more from this data set."

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from lethe.accounting.certify import certify
+from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import usual_delta
+from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.records import TrainingRecord
-from lethe.errors import InputError, LetheError
+from lethe.errors import InputError, LetheError, LetheWarning
 from lethe.ledger.accounts import State
 from lethe.ledger.documents import more_than_reserved, needed_slack, presented, priced
 from lethe.ledger.ledger import Ledger
@@ -20,6 +23,7 @@ from lethe.run.in_force import in_force
 from lethe.run.run import Run
 
 _MARGIN = 1e-5
+_MUCH = 1.05  # times the epsilon of a release that counts as more in its budget, which is then said
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,10 @@ class Spending:
         if self.reservation is not None:
             self._require_paid(self.reservation, run)
             return self.reservation
-        return self.ledger.reserve(self.data_set, self._certificate(run), by=self.by, why=self.why, slack=self.slack).number
+        certificate = self._certificate(run)
+        alone = certificate.epsilon, certificate.delta, certificate.guarantee
+        with self._reserved(certificate, f"the run {run.run_id}", *alone, slack=self.slack) as number:
+            return number
 
     def receipt_of(self, number: int) -> str:
         """The number of a reservation and the digest of its entry."""
@@ -143,14 +150,32 @@ class Spending:
         slack = self.slack or needed_slack(part, terms, most)
         # The statement of the release is computed again from its own numbers; a cover of it may come out other in the sixth digit.
         margin = 0.0 if has_exact_price(part.guarantee, terms.budget.kind) else _MARGIN
-        number = self.ledger.reserve(self.data_set, planned, by=self.by, why=self.why, slack=slack, margin=margin).number
-        try:
+        delta = part.content.get("target_delta") or part.content.get("delta") or terms.budget.delta
+        alone = None if delta is None else part.guarantee.epsilon(delta), delta, part.guarantee
+        with self._reserved(planned, part.name, *alone, slack=slack, margin=margin) as number:
             self.ledger.start(number)
+        return PaidRelease(self, number)
+
+    @contextmanager
+    def _reserved(
+        self, item: Any, name: str, epsilon: float | None, delta: float | None, guarantee: Guarantee, *, slack: float, margin: float = 0.0
+    ) -> Iterator[int]:
+        """Reserve, and warn where that counts as another epsilon than the release's own; what fails before noise is drawn is given back."""
+        line = self.ledger.reserve(self.data_set, item, by=self.by, why=self.why, slack=slack, margin=margin)
+        budget = self.ledger.terms(self.data_set).budget
+        at = budget.delta if budget.delta is not None else delta
+        try:
+            if epsilon is not None and at is not None and (counted := budget.guarantee_of(line.price).epsilon(at)) > _MUCH * epsilon:
+                why = f"The budget is of another delta: plan for delta={at:g}."
+                if not has_exact_price(guarantee, budget.kind):
+                    why = "Only Gaussian noise, of batches that are not sampled, counts as what it is (docs/ledger.md)."
+                text = f"{name}: epsilon {shown(epsilon)} at delta = {delta:g} counts as {shown(counted)} at delta = {at:g}"
+                warnings.warn(f"{text} in the budget of {self.data_set}. {why}", LetheWarning, stacklevel=3)
+            yield line.number
         except BaseException:
             with suppress(LetheError):
-                self.ledger.void(number, reason="its start could not be written, and nothing was begun", by=self.by)
+                self.ledger.void(line.number, reason="it could not be started, and nothing was begun", by=self.by)
             raise
-        return PaidRelease(self, number)
 
     @contextmanager
     def release(self, planned: Any) -> Iterator[PaidRelease]:

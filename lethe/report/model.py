@@ -99,7 +99,8 @@ class Picture(NamedTuple):
     @property
     def alt(self) -> str:
         """The same in words: the axes, what is drawn, and where the numbers are."""
-        axes = "" if isinstance(self.plot, str) else f" Across: {self.plot.settings['xlabel']}. Up: {self.plot.settings['ylabel']}."
+        named = {} if isinstance(self.plot, str) else {"Across": self.plot.settings["xlabel"], "Up": self.plot.settings["ylabel"]}
+        axes = "".join(f" {axis}: {words}." for axis, words in named.items() if words)
         return f"Line plot.{axes} {self.caption} The table has the numbers."
 
 
@@ -124,6 +125,7 @@ class Document(NamedTuple):
     sections: tuple[Section, ...]
     data: dict[str, Any]  # what no section holds, for JSON
     sources: tuple[tuple[str, str], ...]  # what to cite, (key, text)
+    facts: tuple[tuple[str, str], ...] = ()  # of the data, the day, and who ran it, (term, words)
 
     def section(self, key: str) -> Section:
         """The section of that name."""

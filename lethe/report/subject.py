@@ -8,6 +8,7 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,15 @@ from lethe.certificates.seal import Seal
 from lethe.certificates.statement import Statement
 from lethe.documents.specification import Specification
 from lethe.documents.strict import DOCUMENTS, as_path, read_document
-from lethe.errors import InputError
+from lethe.errors import InputError, quoted
+from lethe.report.wording import day
 from lethe.run.participation import NOUNS
 from lethe.run.run import Run
 
 _SOME_DELTA = 1e-5  # where neither a delta nor a number of records is known
 _MOST = 10_000
+_LONGEST = 300
+NOT_USED = "not used"  # what `lethe train` writes of a column that it drops
 _CERTIFICATE, _RUN, _WEIGHTS = "certificate.json", "run.json", "weights.npz"
 _CONFIG, _TRAINED, _CURVES = "config.json", "report.json", "curves.json"
 _BESIDES = ("certificate", "lethe")  # what `lethe audit --json` writes beside the page
@@ -98,6 +102,9 @@ class Subject:
     audits: tuple[AuditPage, ...] = ()  # of the same training
     curves: tuple[Curve, ...] = ()
     scores: tuple[tuple[str, str], ...] = ()  # (name, value) of what was computed on private data
+    purpose: str = ""  # of the training, as somebody stated it
+    about: tuple[tuple[str, str], ...] = ()  # the data set, when it was trained, who ran it, as far as stated
+    columns: tuple[tuple[str, str], ...] = ()  # (name, what is taken as public of it)
     show_private: bool = False  # whether what no guarantee covers is shown, marked
     commands: tuple[str, ...] = ()  # to be typed to repeat and to check it
     digests: tuple[tuple[str, str], ...] = ()  # (what, SHA-256)
@@ -129,7 +136,7 @@ def subject_of(
         return (_of_folder if place.is_dir() else _of_file)(place, weights, asked)
     if isinstance(value, Comparison):
         value = value.certificate
-    if type(value).__module__ == "sklearn.pipeline":
+    if type(value).__module__.startswith("sklearn."):
         value = _of_pipeline(value)
     if not hasattr(value, "certificate_") and isinstance(stated := getattr(value, "statement", None), Statement):
         value = stated  # of a training that is no run, and of a mechanism's weights
@@ -159,11 +166,11 @@ def subject_of(
 
 
 def _of_pipeline(pipeline: Any) -> Statement:
-    """What is proved of all its steps; where nothing is, what its last step says of itself and of those before it."""
+    """What is proved of all its steps or branches; where nothing is, what its last step says of itself and of those before it."""
     try:
         return import_module("lethe.estimators").privacy_of(pipeline)  # a pipeline of scikit-learn has loaded what this needs
     except InputError:
-        own = getattr(pipeline[-1], "statement_", None)
+        own = getattr(pipeline[-1] if hasattr(pipeline, "steps") else pipeline, "statement_", None)
         if not isinstance(own, Statement) or not uncovered(own.findings):
             raise
         return own
@@ -217,6 +224,20 @@ def with_extras(subject: Subject, **extras: Any) -> Subject:
     return replace(subject, **joined)
 
 
+def described(
+    subject: Subject, *, purpose: str | None = None, data_set: str | None = None, by: str | None = None, trained_on: str | None = None
+) -> Subject:
+    """A copy with these words of what it was for, the data, who ran it and when; None: as it is. InputError of what is no short text."""
+    words = {"purpose": purpose, "data_set": data_set, "by": by, "trained_on": trained_on}
+    for name, text in words.items():
+        short: Any = "" if text is None else text
+        if not isinstance(short, str) or len(short) > _LONGEST or (text is not None and not short.strip()):
+            raise InputError(f"{name}: got {quoted(text)}; it needs a text of at most {_LONGEST} letters.")
+    terms = {"Data set": data_set, "Trained on": trained_on, "Who ran it": by}
+    about = dict.fromkeys(terms, "") | dict(subject.about) | {term: text for term, text in terms.items() if text is not None}
+    return replace(subject, purpose=purpose or subject.purpose, about=tuple((term, text) for term, text in about.items() if text))
+
+
 def _of_file(file: Path, weights: Any, asked: dict[str, Any]) -> Subject:
     content, name = read_document(file), shlex.quote(str(file))
     if "batches" in content and "guarantee" not in content:
@@ -244,14 +265,30 @@ def _of_folder(folder: Path, weights: Any, asked: dict[str, Any]) -> Subject:
     commands = [f"lethe train {at}/{_CONFIG} -o again"] if (folder / _CONFIG).is_file() else []
     commands += [f"lethe certify {at}/{_RUN} --delta {subject.delta!r}"] if run.is_file() else []
     commands += [f"lethe verify {at}/{_CERTIFICATE}{beside}", f"lethe report {at} -o report.html"]
+    config, trained = (read_document(file) if file.is_file() else {} for file in (folder / _CONFIG, folder / _TRAINED))
+    data, ledger = (config.get(name) or {} for name in ("data", "ledger"))
+    subject = described(
+        subject,
+        purpose=config.get("purpose"),
+        data_set=data.get("path") and f"{Path(data['path']).name}, to predict {data.get('target')}",
+        by=config.get("by") or ledger.get("by"),
+        trained_on=trained.get("date") and day(date.fromisoformat(trained["date"])),
+    )
     return with_extras(
         subject,
+        columns=_columns(config, trained),
         audits=_audits(folder),
         curves=_curves(folder / _CURVES),
-        scores=_scores(folder / _TRAINED),
+        scores=_scores(trained),
         commands=commands,
         digests=[_digest(file) for file in (proof, run, released) if file.is_file()],
     )
+
+
+def _columns(config: dict[str, Any], trained: dict[str, Any]) -> list[tuple[str, str]]:
+    """(name, what is taken as public of it), as `lethe train` wrote it down."""
+    names, lines = config.get("columns") or (), trained.get("public") or ()
+    return [(name, line.removeprefix(f"{name}: ")) for name, line in zip(names, lines, strict=False)]
 
 
 def _audits(folder: Path) -> list[AuditPage]:
@@ -273,9 +310,8 @@ def _curves(file: Path) -> tuple[Curve, ...]:
     return as_curves(content["curves"], source=str(file))
 
 
-def _scores(file: Path) -> list[tuple[str, str]]:
+def _scores(content: dict[str, Any]) -> list[tuple[str, str]]:
     """What `lethe train` noted of the data itself; the guarantee covers none of it."""
-    content = read_document(file) if file.is_file() else {}
     score = content.get("score")
     parts: Mapping[str, Any] = score if isinstance(score, dict) else {}
     kind, named = parts.get("kind", "score"), ((part, parts.get(part)) for part in ("train", "test"))

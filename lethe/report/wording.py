@@ -2,6 +2,7 @@
 
 import math
 import re
+from datetime import date
 from decimal import ROUND_CEILING, Decimal
 
 from lethe.calculus.upward_formatting import shown
@@ -51,6 +52,11 @@ _TERMS = {
 def of_unit(words: str, unit: Unit) -> str:
     """A sentence about one record or records, said of the unit of privacy: "one record is left out" becomes "one user is left out"."""
     return re.sub(r"\brecord(s?)\b", rf"{NOUNS[unit][0]}\1", words)
+
+
+def day(when: date) -> str:
+    """A date, such as "29 November 2026"."""
+    return f"{when.day} {when:%B %Y}"
 
 
 def percent(probability: float) -> str:

@@ -13,7 +13,7 @@ from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.report.model import Document
 from lethe.report.sections.build import document_of
-from lethe.report.subject import Curve, Subject, as_curves, subject_of, with_extras
+from lethe.report.subject import Curve, Subject, as_curves, described, subject_of, with_extras
 
 FORMATS = (".html", ".md", ".tex", ".json")
 """How the name of a report may end."""
@@ -23,6 +23,9 @@ def write(
     subject: object,
     path: str | os.PathLike[str],
     *,
+    purpose: str | None = None,
+    data_set: str | None = None,
+    by: str | None = None,
     delta: float | None = None,
     audits: Iterable[AuditPage] = (),
     curves: Iterable[Curve | Mapping[str, Any]] = (),
@@ -35,10 +38,13 @@ def write(
 
     Args:
         subject: a Run (with `delta`), a Certificate or Comparison, what training returned (with `delta`), a fitted estimator or its
-            statement, a fitted pipeline of scikit-learn, a Total; or the path of a run, of a saved certificate, statement or total, or of
-            a folder of `lethe train`. What is certified is certified again first.
+            statement, what scikit-learn fitted around some (a pipeline, a threshold), a Total; or the path of a run, of a saved
+            certificate, statement or total, or of a folder of `lethe train`. What is certified is certified again first.
         path: a file that ends in .html (one page that needs nothing but itself), .md (a section for a model card), .tex (a paragraph and a
             table for a paper) or .json (everything, for programs).
+        purpose: the title, such as "Which patients come back within 30 days"; None: that of the folder's configuration, if any.
+        data_set: its name, in a few words; None: as in the folder.
+        by: who ran it; None: as in the folder.
         delta: in (0, 1), of what has none of its own.
         audits: of the same training.
         curves: quantities recorded during training; those that are `private` are left out unless `private` is true.
@@ -57,6 +63,7 @@ def write(
         if not isinstance(page, AuditPage):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"audits: one is {type(page).__name__}; it needs an AuditPage.", remedy="load it with AuditPage.load.")
     found = subject_of(subject, delta=delta, key=key, allow_large_delta=allow_large_delta, weights=weights)
+    found = described(found, purpose=purpose, data_set=data_set, by=by)
     found = with_extras(found, audits=pages, curves=as_curves(curves), show_private=private)
     write_bytes(path, written(found, as_path(path).suffix.lower()).encode())
 
@@ -77,6 +84,7 @@ def content(document: Document) -> dict[str, Any]:
         {
             "report": 1,
             "title": document.title,
+            "about": dict(document.facts),
             "notices": [one._asdict() for one in document.notices],
             **document.data,
             "sections": {section.key: {"title": section.title, **section.data} for section in document.sections},

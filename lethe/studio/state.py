@@ -98,6 +98,10 @@ class State:
         texts["more"] = to_json(rest, indent=None).strip() if rest else ""
         return cls(texts)
 
+    def with_texts(self, **values: Any) -> State:
+        """A copy in which these controls say something else; None: nothing."""
+        return State({**self.texts, **{name: _text(value) for name, value in values.items()}})
+
     def query(self) -> str:
         """The state as the query of a link; what is empty is left out."""
         return query_of(self.texts)

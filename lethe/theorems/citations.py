@@ -7,6 +7,8 @@ PAPERS = {
     "privacy loss, arXiv:2205.13710",
     "balle-wang-2018": "Balle, Wang 2018, Improving the Gaussian mechanism, arXiv:1805.06530, Theorem 8 (conversion)",
     "bok-2024": "Bok, Su, Altschuler 2024, Shifted interpolation for differential privacy, arXiv:2403.00278",
+    "bravo-2025": "Bravo, Flores-Mella, Guzmán 2025, Mixing times and privacy analysis for the projected Langevin algorithm under a "
+    "modulus of continuity, arXiv:2501.04134",
     "chien-li-2024": "Chien, Li 2024, Convergent privacy loss of noisy-SGD without convexity and smoothness, arXiv:2410.01068",
     "choquette-choo-2023": "Choquette-Choo, McMahan, Rush, Thakurta 2023, Multi-epoch matrix factorization mechanisms for private "
     "machine learning, arXiv:2211.06530 (sensitivity of several participations, of vectors)",

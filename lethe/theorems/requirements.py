@@ -314,6 +314,8 @@ def holder_gradient(run: Run) -> Finding:
     """The loss's gradient must be known to be Hölder continuous."""
     if isinstance(run.loss, Holder):
         detail = f"gradients differ by <= {run.loss.constant:g} times the distance to the power {run.loss.exponent:g}"
+        if run.loss.convex:
+            detail += ", convex, which clipping undoes" if run.clips else ", convex"
         return holds_by_declaration("Hölder gradient", detail, evidence=run.loss.evidence)
     return fails(
         "Hölder gradient",

@@ -27,9 +27,8 @@ _REACHED = (("training_loss", 1.0, "training loss (nats)"), ("test_accuracy", 10
 
 def reproduction_plot(content: dict[str, Any]) -> bytes:
     """A reproduction as a plot of its shape."""
-    return {"panels": _panels, "curves": _curves, "rows": _dots, "sizes": _sizes, "epochs": epoch_plot, "errors": error_plot}[
-        content["shape"]
-    ](content)
+    shapes = {"panels": _panels, "curves": _curves, "rows": _dots, "sizes": _sizes, "epochs": epoch_plot, "errors": error_plot}
+    return (shapes | {"bounds": _bounds})[content["shape"]](content)
 
 
 def _panels(content: dict[str, Any]) -> bytes:
@@ -110,6 +109,24 @@ def _curves(content: dict[str, Any]) -> bytes:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("iterations t")
     axes.set_ylabel("privacy ε")
+    figure.suptitle(content["title"], fontsize="medium")
+    clear(axes)
+    return png(figure)
+
+
+def _bounds(content: dict[str, Any]) -> bytes:
+    """A line a bound: epsilon as printed, of its theorem, and ours of the same run."""
+    rows = content["rows"][::-1]
+    figure = Figure(figsize=(9.5, 0.3 * len(rows) + 1.9), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_xscale("log")
+    marks = (("epsilon_as_printed", "x", _CLAIM, "as printed"), ("epsilon", "o", _PUBLISHED, "as proved"), ("ours", "D", _OURS, "ours"))
+    for key, marker, colour, label in marks:
+        drawn = [(float(row[key]), place) for place, row in enumerate(rows) if row[key] is not None]
+        axes.plot(*zip(*drawn, strict=True), marker, color=colour, label=label, markersize=6)
+    axes.set_yticks(range(len(rows)), [f"{row['bound']}, {row['losses']}" for row in rows], fontsize="small")
+    axes.set_xlabel("epsilon at delta = 1e-5")
+    axes.legend(frameon=False, fontsize="small")
     figure.suptitle(content["title"], fontsize="medium")
     clear(axes)
     return png(figure)

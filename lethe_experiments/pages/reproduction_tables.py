@@ -27,6 +27,8 @@ def reproduction_tables(content: dict[str, Any], width: int = 140) -> list[Table
 
     Labels stand whole, however narrow the page is: where `width` is short, there are fewer numbers of steps, or no differences.
     """
+    if content["shape"] == "bounds":
+        return [_bounds(content)]
     if content["shape"] == "sizes":
         return [_sizes(content)]
     if content["shape"] == "epochs":
@@ -72,6 +74,23 @@ def _curves(content: dict[str, Any], width: int) -> list[Table]:
             table.add_row(escape(name), *(f"({cell})" if claim else cell for cell in cells), style=style)
         tables.append(table)
     return tables
+
+
+def _bounds(content: dict[str, Any]) -> Table:
+    """A line a bound: epsilon as printed, false ones in parentheses, of its theorem, and ours of the same run."""
+    table = _table(content["title"])
+    for name in ("bound", "losses", "assumptions"):
+        table.add_column(name, overflow="fold")
+    for name in ("as printed", "theorem", "ours"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in content["rows"]:
+        rho, proved = row["rho_as_printed"], row["epsilon"]
+        printed = "numerical" if rho is None else f"{row['epsilon_as_printed']:.4g}"
+        theorem = row["standing"] if proved is None else shown(float(proved))
+        words = (row["bound"], row["losses"], row["assumptions"], f"({printed})" if row["false_as_printed"] else printed)
+        table.add_row(*map(escape, words), theorem, shown(float(row["ours"])))
+    table.caption = f"epsilon; {_CLAIM}"
+    return table
 
 
 def _pairs(content: dict[str, Any], width: int) -> Table:

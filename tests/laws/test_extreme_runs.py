@@ -56,6 +56,7 @@ def random_run(seed: int) -> lethe.Run | None:
             {"kind": "weakly_convex", "weak_convexity": number(), "smoothness": curved, **bound},
             {"kind": "strongly_convex", "strong_convexity": min(curved, number()), "smoothness": curved, **bound},
             {"kind": "holder", "constant": curved, "exponent": random.choice((0.01, 0.5, 0.9, 1.0)), **bound},
+            {"kind": "holder", "constant": curved, "exponent": random.choice((0.0, 0.01, 0.5, 0.999)), "convex": True, **bound},
             {"kind": "generalised_linear", "weak_convexity": 0.0, "smoothness": curved, **bound},
             {"kind": "unknown", **bound},
             {"kind": "logistic_regression", "feature_norm": curved},

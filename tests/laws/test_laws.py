@@ -39,6 +39,7 @@ WEAK = {"kind": "weakly_convex", "weak_convexity": 0.05, "smoothness": 0.2, "gra
 STRONG = {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 0.9, "gradient_bound": 1.0}
 CONVEX = {"kind": "convex", "smoothness": 0.5, "gradient_bound": 1.0}
 HOLDER = {"kind": "holder", "constant": 0.1, "exponent": 0.5, "gradient_bound": 1.0}
+KINKS = {"kind": "holder", "constant": 2.0, "exponent": 0.0, "convex": True, "gradient_bound": 1.0}
 BALL = {"kind": "ball", "radius": 0.05}
 
 
@@ -70,7 +71,7 @@ def _runs() -> list[lethe.Run]:
     runs += [make_run(batches=batches(design, 10), loss=STRONG) for design in ("full", "cyclic", "shuffled_once", "without_replacement")]
     runs += [make_run(loss=WEAK, step_size=step_size) for step_size in (0.4, 2.0)]
     runs += [make_run(loss=loss, regulariser=BALL) for loss in (WEAK, CONVEX)]
-    runs += [make_run(batches=batches("full", 10), loss=loss, regulariser=BALL) for loss in (CONVEX, HOLDER)]
+    runs += [make_run(batches=batches("full", 10), loss=loss, regulariser=BALL) for loss in (CONVEX, HOLDER, KINKS)]
     random: dict[str, Any] = {"loss": CONVEX, "regulariser": BALL, "step_size": 0.25, "steps": 300, "noise_multiplier": 12.0}
     runs += [make_run(batches=batches(design, 10), neighbours="zero_out", **random) for design in ("poisson", "without_replacement")]
     runs += [make_run(noise_at="pass_ends", pass_weights=1.0, **changes) for changes in ({}, {"loss": STRONG})]
@@ -103,7 +104,7 @@ ABOVE_EXACT = [
 def _silent_ends(scale: float) -> list[lethe.Run]:
     """Runs whose last step, which touches some record of every design, is followed by no noise, however much there was before.
 
-    By day one in five: every design and relation, and as six kinds of changes follow each other, each of those too.
+    By day one in five: every design and relation, and as seven kinds of changes follow each other, each of those too.
     """
     runs: list[lethe.Run] = []
     for design, relation, noise_at in itertools.product(DESIGNS, NEIGHBOURS, ("every_step", "pass_ends")):
@@ -120,6 +121,7 @@ def _silent_ends(scale: float) -> list[lethe.Run]:
             {"release": "last", "loss": STRONG, "neighbours": "replace_one"},
             {"release": "last", "loss": WEAK, "regulariser": [{"kind": "ridge", "strength": 0.5}, BALL]},
             {"release": "last", "loss": HOLDER, "regulariser": BALL},
+            {"release": "last", "loss": KINKS, "regulariser": BALL},
         ):
             runs.append(make_run(passes=3, **{**fields, **changes}))
     return runs if by_night() else runs[::5]

@@ -129,7 +129,7 @@ def test_the_training_configuration_on_the_page_is_one() -> None:
     own = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[1].replace("1e-5", "1.0e-5"))
     columns = Job(**own).columns
     assert columns is not None
-    assert columns.feature_names[:4] == ["age", "hours", "retired", "work=Private"]
+    assert columns.feature_names[:6] == ["age", "hours", "savings", "admitted", "retired", "work=Private"]
     assert columns.feature_names[-1] == "work=Self-employed, alone"
 
 

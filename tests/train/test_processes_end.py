@@ -223,7 +223,7 @@ def test_process_0_reserves_and_settles_for_all(processes: Processes, place: str
 def test_what_does_not_fit_is_trained_by_no_process(processes: Processes, place: str) -> None:
     first, second = processes.run(2, partial(paid, place=place, multiplier=0.5))
     assert isinstance(first, BudgetExceededError)
-    assert "still fits" in str(first)
+    assert "you can still train once" in str(first)
     assert isinstance(second, StoppedElsewhere)
     assert "process 0" in str(second)
     assert states(place) == []

@@ -59,3 +59,4 @@ class MechanismPlan:
     guarantee: Callable[[], Guarantee]  # of what `train` will release; a function, since finding the noise of a run takes time
     train: Callable[[AnyRecords, RandomSources, Penalties], Outcome]  # carries it out, with penalties that are at least the planned ones
     passes: int = 0  # over the records, about; a public guess, and not what the data made it take
+    run: Callable[[], Run] | None = None  # the planned one, as `guarantee`; None of what is none

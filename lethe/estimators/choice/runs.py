@@ -120,6 +120,7 @@ class RunMechanism:
             guarantee=lambda: certified(planned(), budget.delta).guarantee,
             train=train,
             passes=shape.passes,
+            run=planned,
         )
 
     def _run(self, shape: RunShape) -> Run:

@@ -4,6 +4,7 @@ What did this in another process or thread is not on the stack, and rows that we
 """
 
 import inspect
+import warnings
 from collections.abc import Iterator
 from types import FrameType
 
@@ -14,8 +15,8 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 
 from lethe.certificates.findings import OTHER_RELEASES, UNCOVERED, Finding, holds
 from lethe.certificates.statement import Statement
-from lethe.errors import InputError
-from lethe.estimators.pipelines.privacy import parts_of, release_mark
+from lethe.errors import InputError, LetheWarning
+from lethe.estimators.pipelines.privacy import LABEL_LEARNERS, LABELS_REMEDY, parts_of, release_mark
 from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of, wrapped_model
 from lethe.estimators.private_estimator import KNOWN_AT_FIT, PrivateEstimator
 
@@ -52,7 +53,11 @@ def _of_owner(owner: BaseEstimator, frame: FrameType, *, folds: bool) -> Iterato
         yield from _steps_before(owner, frame)
     if type(owner) in (Pipeline, ColumnTransformer, FeatureUnion) or learns_nothing(owner) or wrapped_model(owner):
         return
-    if not isinstance(owner, GridSearchCV | RandomizedSearchCV) and not hasattr(owner, "cv_results_"):
+    if isinstance(owner, LABEL_LEARNERS):
+        words = f"{name} learned from the labels of these records too, without noise"
+        warnings.warn(f"{words}: it is NOT PRIVATE. Do: {LABELS_REMEDY}.", LetheWarning, stacklevel=2)
+        yield holds(UNCOVERED, words, evidence="declared")
+    elif not isinstance(owner, GridSearchCV | RandomizedSearchCV) and not hasattr(owner, "cv_results_"):
         yield _besides(f"it was fitted within {name}, which may fit others, and learn by itself from these records")
     elif not folds:
         yield holds(UNCOVERED, f"{name} chose what was fitted, by scores of these records without noise", evidence="declared")

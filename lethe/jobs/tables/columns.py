@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,30 +14,13 @@ from pydantic import BeforeValidator, InstanceOf, model_validator
 
 from lethe.documents.specification import Specification
 from lethe.errors import InputError, quoted
+from lethe.jobs.tables.entries import as_day, as_number, is_missing
 from lethe.jobs.tables.reading import ColumnTable, bad_entry
 
 REFUSE = "refuse"
 DROP = "drop"
-_MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"})
-_TRUTH = {"true": 1.0, "false": 0.0}
 
 Array = npt.NDArray[np.float64]
-
-
-def is_missing(text: str | None) -> bool:
-    """Whether an entry stands for none: nothing, or one of the usual words such as NA, null and ?."""
-    return text is None or text.strip().casefold() in _MISSING
-
-
-def as_number(text: str) -> float | None:
-    """The finite number that a text is, true and false being 1 and 0; None: it is none."""
-    stripped = text.strip()
-    try:
-        number = _TRUTH.get(stripped.casefold())
-        number = float(stripped) if number is None else number
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and "_" not in stripped else None
 
 
 def _finite(value: object) -> float:
@@ -55,6 +39,22 @@ def as_range(value: Any) -> tuple[float, float]:
     if not (high - low) / 2.0 > 0.0:
         raise InputError(f"got [{low!r}, {high!r}]; it is too narrow for floating-point numbers.")
     return low, high
+
+
+def _as_date(value: Any) -> str:
+    value = value.isoformat() if isinstance(value, date) else value
+    if not isinstance(value, str) or as_day(value) is None:
+        raise InputError(f"got {quoted(value)}; it needs a date, such as 2026-11-29.")
+    return value
+
+
+def _as_dates(value: Any) -> tuple[str, str]:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise InputError(f"got {quoted(value)}; it needs [first, last], two dates.")
+    first, last = _as_date(value[0]), _as_date(value[1])
+    if not (as_day(first) or 0) < (as_day(last) or 0):
+        raise InputError(f"got [{first}, {last}]; the first must be before the last.")
+    return first, last
 
 
 def _as_word(value: Any) -> str:
@@ -79,7 +79,7 @@ def _as_words(value: Any) -> tuple[str, ...]:
 class _Column(Specification):
     def to_document(self) -> dict[str, Any]:
         """As plain data."""
-        return self.model_dump(mode="json", exclude_none=True)
+        return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class NumberColumn(_Column):
@@ -87,15 +87,20 @@ class NumberColumn(_Column):
 
     Args:
         range: (low, high), finite, low < high.
+        log: whether the logarithm is mapped: $\log x$, or $\log(1 + x)$ of a range that begins at 0. A range below 0 has none.
         missing: what stands for a missing value, public and within the range; None or "refuse": a missing value is refused.
     """
 
     range: Annotated[tuple[float, float], BeforeValidator(as_range)]
+    log: bool = False
     missing: Annotated[float | None, BeforeValidator(lambda value: None if value is None or value == REFUSE else _finite(value))] = None
 
     @model_validator(mode="after")
     def _fill_within(self) -> NumberColumn:
         low, high = self.range
+        if self.log and low < 0.0:
+            raise InputError(f"log: got a range from {low:g}; a logarithm needs one from 0 or more.", remedy="state another, or drop log.")
+        as_range(self._mapped(np.array(self.range)).tolist())
         if self.missing is not None and not low <= self.missing <= high:
             raise InputError(f"missing: got {self.missing:g}; it needs a number within the range, {low:g} to {high:g}.")
         return self
@@ -106,7 +111,10 @@ class NumberColumn(_Column):
 
     def encode(self, table: ColumnTable, name: str) -> Array:
         """Shape (n, 1); InputError of a text that is no number, and of a missing value with nothing to stand for it."""
-        numbers = table.numbers(name) if table.is_number(name) else self._parsed(table, name)
+        return self.scale(table.numbers(name) if table.is_number(name) else self._parsed(table, name), table, name)
+
+    def scale(self, numbers: Array, table: ColumnTable, name: str) -> Array:
+        """Numbers of a column, NaN where one is missing, shape (n,), as features, shape (n, 1); InputError as `encode`."""
         infinite, absent = np.isinf(numbers), np.isnan(numbers)
         if infinite.any():
             remedy = "correct the value, or drop the row."
@@ -114,14 +122,20 @@ class NumberColumn(_Column):
         if absent.any():
             if self.missing is None:
                 what = "the value is missing, and nothing is stated to stand for it"
-                remedy = "state missing: NUMBER, known without looking at the records, or drop such rows."
+                remedy = "state missing: VALUE, known without looking at the records, or drop such rows."
                 raise bad_entry(table.file, int(np.argmax(absent)), name, what, remedy)
             numbers = np.where(absent, self.missing, numbers)
-        low, high = self.range
+        numbers = self._mapped(np.clip(numbers, *self.range)) if self.log else numbers
+        low, high = self._mapped(np.array(self.range)).tolist()
         # In the order of PublicScaler, so that both give the same bits.
         middle, half = (low + high) / 2.0, (high - low) / 2.0
         scaled: Array = np.clip(numbers - middle, -half, half) / half
         return scaled[:, None]
+
+    def _mapped(self, numbers: Array) -> Array:
+        if not self.log:
+            return numbers
+        return np.log(numbers) if self.range[0] > 0.0 else np.log1p(numbers)
 
     @staticmethod
     def _parsed(table: ColumnTable, name: str) -> Array:
@@ -136,7 +150,53 @@ class NumberColumn(_Column):
 
     def describe(self) -> str:
         """What is taken as public, in a clause."""
-        return f"{self.range[0]:g} to {self.range[1]:g}" + ("" if self.missing is None else f", {self.missing:g} where there is no value")
+        log = ", by the logarithm" if self.log else ""
+        return f"{self.range[0]:g} to {self.range[1]:g}{log}" + (
+            "" if self.missing is None else f", {self.missing:g} where there is no value"
+        )
+
+
+class DateColumn(_Column):
+    """Days from a first one to a last one, both public, mapped to [-1, 1] as numbers are; the time of a day is left out.
+
+    Args:
+        dates: (first, last), ISO 8601.
+        missing: the day that stands for a missing one, public and within them; None or "refuse": a missing day is refused.
+    """
+
+    dates: Annotated[tuple[str, str], BeforeValidator(_as_dates)]
+    missing: Annotated[str | None, BeforeValidator(lambda value: None if value is None or value == REFUSE else _as_date(value))] = None
+
+    @model_validator(mode="after")
+    def _fill_within(self) -> DateColumn:
+        if self.missing is not None and not self._days[0] <= self._days[2] <= self._days[1]:
+            raise InputError(f"missing: got {self.missing}; it needs a day from {self.dates[0]} to {self.dates[1]}.")
+        return self
+
+    @property
+    def _days(self) -> tuple[int, int, int]:
+        """The first, the last, and what stands for a missing one, or 0."""
+        first, last, fill = (as_day(text or "") or 0 for text in (*self.dates, self.missing))
+        return first, last, fill
+
+    def feature_names(self, name: str) -> list[str]:
+        """What the numbers that it makes of an entry are called."""
+        return [name]
+
+    def encode(self, table: ColumnTable, name: str) -> Array:
+        """Shape (n, 1); InputError of a text that is no date, and of a missing one with nothing to stand for it."""
+        days = np.empty(len(texts := table.texts(name)))
+        for row, text in enumerate(texts):
+            day = math.nan if text is None or is_missing(text) else as_day(text)
+            if day is None:
+                raise bad_entry(table.file, row, name, "the entry is no date", "write it as year, month and day, such as 2026-11-29.")
+            days[row] = day
+        first, last, fill = self._days
+        return NumberColumn(range=(first, last), missing=fill or None).scale(days, table, name)
+
+    def describe(self) -> str:
+        """What is taken as public, in a clause."""
+        return f"{self.dates[0]} to {self.dates[1]}" + ("" if self.missing is None else f", {self.missing} where there is no date")
 
 
 class WordColumn(_Column):
@@ -176,17 +236,18 @@ class WordColumn(_Column):
         return ", ".join(self.categories) + ("" if self.missing is None else f"; {self.missing} where there is no answer")
 
 
-Column = NumberColumn | WordColumn
+Column = NumberColumn | DateColumn | WordColumn
+_KINDS: dict[str, type[Column]] = {"range": NumberColumn, "dates": DateColumn, "categories": WordColumn}
 
 
 def _as_column(value: Any) -> Column | None:
     if value == DROP:
         return None
-    if not isinstance(value, Mapping) or ("range" in value) == ("categories" in value):
-        needed = f"it needs range: [low, high] for numbers, categories: [...] for words, or {DROP}."
+    kinds = [key for key in _KINDS if isinstance(value, Mapping) and key in value]
+    if len(kinds) != 1:
+        needed = f"it needs range: [low, high] for numbers, dates: [first, last], categories: [...] for words, or {DROP}."
         raise InputError(f"got {quoted(value)}; {needed}", remedy="state one of them.")
-    fields = {str(key): entry for key, entry in value.items()}
-    return NumberColumn(**fields) if "range" in fields else WordColumn(**fields)
+    return _KINDS[kinds[0]](**{str(key): entry for key, entry in value.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +315,7 @@ class PublicColumns:
         if unstated := [name for name in table.names if name != target and name not in self.stated]:
             lines = [
                 f"column {name!r} holds {table.type_of(name)} and is not stated: it needs "
-                f"{'a range' if table.is_number(name) else 'categories'}."
+                f"{'a range' if table.is_number(name) else 'dates' if table.is_date(name) else 'categories'}."
                 for name in unstated
             ]
             raise InputError(

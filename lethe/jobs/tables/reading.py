@@ -104,6 +104,10 @@ class ColumnTable:
         """Whether a column holds true and false."""
         return bool(extra("pyarrow").types.is_boolean(self.column(name).type))
 
+    def is_date(self, name: str) -> bool:
+        """Whether a column holds days, with the time of day or without."""
+        return self.type_of(name).startswith(("date", "timestamp"))
+
     def numbers(self, name: str) -> npt.NDArray[np.float64]:
         """A column of numbers, shape (n,), NaN where one is missing."""
         arrow, column = extra("pyarrow"), self.column(name)

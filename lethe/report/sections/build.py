@@ -21,6 +21,7 @@ from lethe.documents.version import __version__
 from lethe.report.model import Block, Code, Document, Facts, Heading, Items, Section, Table
 from lethe.report.sections.evidence import audits, theorems
 from lethe.report.sections.numbers import ALARMS, attacks, deltas, noise, steps, training
+from lethe.report.sections.opening import about, opening, title
 from lethe.report.sections.promise import guarantee, hypotheses, notices, protection
 from lethe.report.subject import Subject
 from lethe.report.wording import SEEN, of_unit
@@ -144,12 +145,15 @@ def document_of(subject: Subject) -> Document:
     """The report of a subject, in words and numbers."""
     curve = TradeOff.of(subject.proof.guarantee)
     rates = AttackRates.of(subject.proof.guarantee, ALARMS, curve)
-    by_curve = [guarantee(subject, rates), protection(subject), hypotheses(subject), attacks(subject, curve, rates)]
+    first = guarantee(subject, rates)
+    first = first._replace(blocks=(first.blocks[0], *opening(subject, rates), *first.blocks[1:]))
+    by_curve = [first, protection(subject), hypotheses(subject), attacks(subject, curve, rates)]
     rest = [section(subject) for section in (deltas, steps, noise, training, theorems, audits, signing, provenance)]
-    about = "" if subject.run is None else f", run {subject.run.run_id}"
+    of_run = "" if subject.run is None else f", run {subject.run.run_id}"
     return Document(
-        title=f"Privacy report: {subject.what}",
-        subtitle=f"written by Lethe {__version__}{about}",
+        title=title(subject),
+        subtitle=f"Privacy report, written by Lethe {__version__}{of_run}",
+        facts=about(subject),
         notices=notices(subject),
         sections=(*by_curve, *(section for section in rest if section is not None)),
         data={"private": subject.private, "sealed": subject.sealed, type(subject.proof).__name__.lower(): subject.proof.to_dict()},

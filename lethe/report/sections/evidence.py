@@ -20,7 +20,7 @@ _KINDS = {
     "credible": "a belief, given a prior",
     "point_estimate": "an estimate that proves nothing",
 }
-RESERVED = ("number", "state", "at", "by", "why", "priced as epsilon", "what", "guarantee")
+RESERVED = ("number", "state", "at", "by", "why", "counts as epsilon", "what", "guarantee")
 """The columns of every table of reservations."""
 
 
@@ -156,7 +156,7 @@ def account_blocks(account: dict[str, Any], *, whole: bool = False) -> list[Bloc
     table = Table("Reservations", head, rows, numbers=(0, 5), marks=marks)
     if not whole:
         return [Heading(title), *counted, table, f"note: {account['note']}"]
-    share = f"{min(100.0 * account['share'], 100.0):.2f} % of the budget is counted"
+    share = f"{min(100.0 * account['share'], 100.0):.2f} % of the budget is spent"
     declared = (Heading("Declared, and proved by nothing"), Items(tuple(account["declared"])))
     return [*declared, *(f"{line}." for line in (*counted, share)), account["note"], table, f"Last entry: {account['head']}"]
 

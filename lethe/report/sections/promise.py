@@ -195,17 +195,22 @@ def _vouched(subject: Subject) -> tuple[Notice, ...]:
     return (Notice("caution", "DECLARED ONLY", words),)
 
 
-def protection(subject: Subject) -> Section:
-    """Who is protected against whom, and against what not."""
+def protected(subject: Subject) -> dict[str, str]:
+    """Who is protected, against whom, who may know what, and against what, in words."""
     promise = "is protected" if subject.private else "would be protected, if anything were proved"
     secret = f", nor {subject.run.batches.secret}" if subject.run is not None and subject.run.batches.secret else ""
-    seen, unit, seal = SEEN[subject.release], subject.stated.unit, subject.seal if subject.sealed else None
     known = {
         "Who": f"each single record in the training data {promise}: {RELATIONS[subject.stated.neighbours]}",
-        "Against whom": f"anybody who sees {seen}, and everything that is computed from it later",
+        "Against whom": f"anybody who sees {SEEN[subject.release]}, and everything that is computed from it later",
         "What they may know": f"all other records, the settings of the training, this report; not the noise{secret}",
         "Against what": "finding out whether, or with which values, the record took part; by any attack but those listed below",
     }
+    return {name: of_unit(words, subject.stated.unit) for name, words in known.items()}
+
+
+def protection(subject: Subject) -> Section:
+    """Who is protected against whom, and against what not."""
+    seen, unit, seal = SEEN[subject.release], subject.stated.unit, subject.seal if subject.sealed else None
     generator = "What really drew it is not known here: commonly rounded (floating-point) numbers of a generator that is not cryptographic."
     if seal is not None and seal.record is not None and seal.record.fresh:
         generator = (
@@ -222,7 +227,7 @@ def protection(subject: Subject) -> Section:
         f"Attacks on the noise itself: the proof takes it as exact numbers that nobody can foresee. {generator}",
         "How long training took, and whatever else can be measured of the computer that trains.",
     )
-    rows = {name: of_unit(words, unit) for name, words in known.items()}
+    rows = protected(subject)
     table = Table("Who is protected, and against whom", ("", "what this report speaks of"), tuple(rows.items()))
     blocks = (table, Heading("Against what it does not protect"), Items(against))
     return Section("protection", "Who is protected, and against what not", blocks, {"protected": rows, "not_protected": list(against)})
@@ -238,6 +243,8 @@ def hypotheses(subject: Subject) -> Section:
         blocks += [_table(_EVIDENCE[evidence], lines, "strong" if evidence == "declared" else "")] if lines else []
         if evidence == "declared" and subject.release == "last" and any(one.name == "release" for one in lines):
             blocks.append("“Nobody” is anybody but those who train and could read the records anyway.")
+        if evidence == "declared" and subject.columns:
+            blocks.append(Table("What is taken as public of each column", ("column", "range, or what could occur"), subject.columns))
     if explained := explained_terms(" ".join(one.words for one in subject.findings)):
         blocks += [Heading("Words used above"), Facts(explained)]
     trusted, void = _believed(subject), _voids(subject)
@@ -246,7 +253,12 @@ def hypotheses(subject: Subject) -> Section:
     blocks += [Heading("What would make it void"), Items(void)]
     data = {name: [one.to_dict() for one in lines] for name, lines in {"fails": subject.failing, **found}.items()}
     lists = {"believed_besides": list(trusted), "void_if": list(void)}
-    return Section("hypotheses", "What must be believed, and what would make it void", tuple(blocks), {**data, **lists})
+    return Section(
+        "hypotheses",
+        "What must be believed, and what would make it void",
+        tuple(blocks),
+        {**data, **lists, "columns": dict(subject.columns)},
+    )
 
 
 def _table(caption: str, found: tuple[Finding, ...], mark: str) -> Table:

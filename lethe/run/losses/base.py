@@ -102,17 +102,28 @@ class Smooth(Loss):
 
 
 class Holder(Loss):
-    r"""Any loss with a Hölder gradient: $\|\nabla f(x) - \nabla f(y)\| \le H\|x - y\|^p$; with p = 1 a smooth one, m = M = H."""
+    r"""Any loss with a Hölder gradient: $\|\nabla f(x) - \nabla f(y)\| \le H\|x - y\|^p$ for all x and y.
+
+    With p = 1 a smooth one, m = M = H. Of a `convex` one p may be 0, and its gradient one of several in a point, of which the
+    training takes the same whenever it comes there, as PyTorch does: no two differ by more than H, which is 2G if no less is known.
+    """
 
     summary: ClassVar[str] = "loss with a Hölder gradient"
     kind: ClassVar[str] = "holder"
     constant: float = Field(ge=0)
-    exponent: float = Field(gt=0, le=1)
+    exponent: float = Field(ge=0, le=1)
+    convex: bool = False
+
+    @model_validator(mode="after")
+    def _continuous(self) -> Holder:
+        if self.exponent == 0.0 and not self.convex:
+            raise InputError("exponent: got 0; it needs to be > 0 unless the loss is convex.", remedy="say convex: true, or kind: unknown.")
+        return self
 
     @property
     def curvature(self) -> tuple[float, float] | None:
-        """(H, H) where p = 1, else None."""
-        return (self.constant, self.constant) if self.exponent == 1.0 else None
+        """(H, H) where p = 1, (0, H) if convex besides, else None."""
+        return (0.0 if self.convex else self.constant, self.constant) if self.exponent == 1.0 else None
 
 
 class WeaklyConvex(Loss):

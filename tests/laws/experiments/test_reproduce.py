@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree, square_root
+from lethe.calculus.guarantees import GDP
 from lethe.cli.app import app
 from lethe_experiments import REPRODUCTIONS, Reproduction, describe
 from lethe_experiments.kong_ribero_figure_1 import LEFT, RIGHT, kong_ribero_figure_1
@@ -85,6 +86,7 @@ def test_the_curves_are_their_formulas(figure: Reproduction) -> None:
         "KR (17), any Q": lambda E: 4 * (1 + E * half),
         "KR (19), Q = 10": lambda E: 4 * (1 + E / 1000),
         "ours, Q = 10": lambda E: 2 * (1 + (E - 1) / 1000),
+        "KR 2.2, d_h = 0.0001, Q = 10": lambda E: 0.5 * (10 + 2) ** 2,
     }
     for name, formula in formulas.items():
         for passes, rho in _curve(figure, RIGHT, name).items():
@@ -126,6 +128,29 @@ def test_what_is_printed_and_false_is_below_an_exact_loss(figure: Reproduction) 
     refuted = [row for row in figure.records() if row["standing"] == "refuted"]
     assert {row["curve"] for row in refuted} == {"local DP as printed", "PABI as printed, Q = 10"}
     assert all(row["rdp_over_alpha"] < exact and row["why"] for row in refuted if row["passes"] == 1)
+
+
+def test_bounds_as_printed_and_as_proved_of_one_run() -> None:
+    """Printed forms by hand; of a fixed order ours is below what every theorem proves, and above the last touch, as false ones are not."""
+    reproduced = REPRODUCTIONS["kong-ribero-tables"](None).records()
+    rows = {(row["theorem"], row["losses"]): row for row in reproduced}
+    growth = math.sqrt(1 + 2e-3 * 1.25)
+    theta = (1 - growth**-2) / (1 - growth**-2000)
+    printed = {
+        ("feldman-2018", "convex"): 10.0,
+        ("altschuler-talwar-2022", "convex"): 0.01,
+        ("chua-2024-fixed", "weakly convex"): 50.0,
+        ("kong-ribero-2025-2.2", "weakly convex"): (10 * growth + 1) ** 2,
+        ("kong-ribero-2025-2.3-clipped", "convex"): 1e4 / (2 * (1 - 2.0**-1000)),
+    }
+    assert {key: rows[key]["rho_as_printed"] for key in printed} == pytest.approx(printed, rel=ROUNDED)
+    unclipped = [row for row in reproduced if row["theorem"] == "kong-ribero-2025-2.3-unclipped"]
+    assert [row["rho_as_printed"] for row in unclipped] == pytest.approx([0.1, 1e4 * theta], rel=ROUNDED)
+    assert [row["false_as_printed"] for row in unclipped] == [True, False]
+    touched = GDP(2.0).epsilon(1e-5)
+    for row in rows.values():
+        assert row["epsilon"] is None or touched * row["theorem"].startswith("kong") < row["ours"] <= row["epsilon"]
+        assert not row["false_as_printed"] or row["epsilon_as_printed"] < touched
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 from lethe.run.descended import descended_curvature, descends_envelope
 from lethe.run.losses import Softmax
 from lethe.run.run import Run
-from lethe.theorems.holder_shift import HolderPath
+from lethe.theorems.holder.path import HolderPath
 from lethe.theorems.optimal_shift import OptimalShift
 from lethe.theorems.steps import errors_mu, step_constants
 from lethe.theorems.windowed import Windowed

@@ -12,7 +12,8 @@ from scipy.optimize import minimize
 from theorem_bounds import mu_of
 
 import lethe
-from lethe.theorems.holder_shift import HolderPath, HolderShift, every_step_mu
+from lethe.theorems.holder.path import HolderPath
+from lethe.theorems.holder_shift import HolderShift, every_step_mu
 
 BALL = {"kind": "ball", "radius": 0.05}
 RIDGE = {"kind": "ridge", "strength": 0.4}

@@ -119,7 +119,7 @@ def test_a_release_from_its_reservation_to_the_page(ledger, tmp_path, capsys) ->
     (account,) = json.loads(capsys.readouterr().out)
     assert [line["state"] for line in account["reservations"]] == ["settled", "voided"]
     assert status("ledger", "show", ledger, "patients") == 0
-    assert "still fits" in (shown := capsys.readouterr().out)
+    assert "you can still train once with epsilon up to" in (shown := capsys.readouterr().out)
     assert "team A" in shown
     assert status("ledger", "export", ledger, "-o", str(tmp_path / "page.html")) == 0
     page = (tmp_path / "page.html").read_text()
@@ -141,7 +141,7 @@ def test_the_budget_over_time_is_drawn(ledger, tmp_path) -> None:
 def test_what_does_not_fit_is_status_2_and_writes_nothing(ledger, capsys) -> None:
     assert status("ledger", "reserve", ledger, "patients", "--mu", "3") == 2
     told = capsys.readouterr().err
-    assert "largest Gaussian release that still fits" in told
+    assert "you can still train once with epsilon up to" in told
     assert "Do:" in told
     assert status("ledger", "show", ledger, "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["reservations"] == []

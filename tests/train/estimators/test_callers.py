@@ -1,13 +1,15 @@
 """What a fit knows of its callers stands in its statement, its certificate, what `verify` says, and the first lines of the report."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, TunedThresholdClassifierCV, cross_validate
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -16,6 +18,7 @@ import lethe.report
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import OTHER_RELEASES, UNCOVERED
 from lethe.certificates.statement import Statement
+from lethe.errors import LetheWarning
 from lethe.estimators import (
     EstimatorOptions,
     LogisticRegression,
@@ -137,6 +140,36 @@ def test_a_search_of_scikit_learn_is_named_in_what_it_chose_and_in_each_fold() -
     assert (name, "GridSearchCV chose" in words) == (UNCOVERED, True)
     folds = cross_validate(a_model(), ROWS, LABELS, cv=2, return_estimator=True)["estimator"]
     assert [name for name, _ in callers(folds[0])] == [OTHER_RELEASES]
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "fitted"),
+    [
+        (CalibratedClassifierCV(a_model(), cv=2), lambda wrapper: wrapper.calibrated_classifiers_[-1].estimator),
+        (CalibratedClassifierCV(a_model(), cv=2, ensemble=False), lambda wrapper: wrapper.calibrated_classifiers_[0].estimator),
+        (TunedThresholdClassifierCV(a_model("full_batch"), cv=2), lambda wrapper: wrapper.estimator_),
+    ],
+    ids=["calibrated", "calibrated by folds", "tuned"],
+)
+def test_a_wrapper_that_learns_from_labels_warns_and_verify_says_no(wrapper: Any, fitted: Any, tmp_path: Path) -> None:
+    name = type(wrapper).__name__
+    with pytest.warns(LetheWarning, match=f"{name} learned from the labels.*NOT PRIVATE.*FixedThresholdClassifier"):
+        wrapper.fit(ROWS, LABELS)
+    model = fitted(wrapper)
+    assert [found for found, _ in callers(model)] == [UNCOVERED]
+    model.certificate_.save(tmp_path / "certificate.json")
+    answer = lethe.verify(tmp_path / "certificate.json").private
+    assert (answer.yes, name in answer.why) == (False, True)
+
+
+def test_a_report_of_what_wraps_a_private_model_is_that_of_the_model(tmp_path: Path) -> None:
+    wrapped = FixedThresholdClassifier(make_pipeline(PublicScaler(-1, 1), a_model()), threshold=0.1, pos_label=1).fit(ROWS, LABELS)
+    lethe.report.write(wrapped, tmp_path / "report.json", purpose="Who comes back")
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert (found["title"], found["private"]) == ("Who comes back", True)
+    assert found["sections"]["guarantee"]["epsilon"] == privacy_of(wrapped).epsilon(1e-5)
+    with pytest.raises(lethe.InputError, match="CalibratedClassifierCV"), pytest.warns(LetheWarning):
+        lethe.report.write(CalibratedClassifierCV(a_model(), cv=2).fit(ROWS, LABELS), tmp_path / "report.json")
 
 
 def test_a_private_search_states_its_steps_as_a_whole() -> None:

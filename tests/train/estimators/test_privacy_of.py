@@ -175,8 +175,9 @@ class _Learner(TransformerMixin, BaseEstimator):
         (columns(("n", SCALER, [0])), "ColumnTransformer: it is not fitted", "call fit first"),
         (GridSearchCV(MODEL, {"C": [1.0]}), "every candidate saw the records again", "take PrivateSearch"),
         (OneVsRestClassifier(MODEL), "OneVsRestClassifier: it fits private estimators as often as it likes", "take many classes"),
-        (CalibratedClassifierCV(MODEL), "CalibratedClassifierCV: it fits", "privacy_of on the list"),
-        (TunedThresholdClassifierCV(MODEL), "TunedThresholdClassifierCV: it fits", "privacy_of on the list"),
+        (CalibratedClassifierCV(MODEL), "CalibratedClassifierCV: it learns from the labels", "FixedThresholdClassifier"),
+        (CalibratedClassifierCV(FrozenEstimator(MODEL)), "it learns from the labels", "predicts true probabilities"),
+        (TunedThresholdClassifierCV(MODEL), "TunedThresholdClassifierCV: it learns from the labels", "public threshold"),
         (FixedThresholdClassifier(MODEL), "estimator_ > LogisticRegression: it is not fitted", "call fit first"),
         (TransformedTargetRegressor(MODEL), "nothing shows that it transforms every target by itself", "check_inverse=False"),
         (VotingClassifier([("one", MODEL)]), "VotingClassifier: it fits", "adds up, if nothing else"),
@@ -283,13 +284,12 @@ def test_columns_chosen_by_a_function_are_declared() -> None:
 
 
 def test_a_threshold_and_a_pair_of_ufuncs_are_free() -> None:
-    """The model inside counts; a wrapper that learns says so of each fit."""
+    """The model inside counts."""
     wrapped: Any = make_pipeline(WIDE, FixedThresholdClassifier(clone(MODEL), threshold=0.1, pos_label=1)).fit(X, y)
     assert mu_of(wrapped) == pytest.approx(mu(wrapped[-1].estimator_))
     pair: dict[str, Any] = {"func": np.log1p, "inverse_func": np.expm1, "check_inverse": False}
     target: Any = TransformedTargetRegressor(private.Ridge(feature_norm=2.0, target_bound=3.0, delta=1e-5), **pair).fit(X, np.exp(y))
     assert private.privacy_of(target).epsilon(1e-5) == private.privacy_of(target.regressor_).epsilon(1e-5)
-    folds: Any = CalibratedClassifierCV(clone(MODEL), cv=2).fit(X, y).calibrated_classifiers_[0].estimator
-    assert ["fitted within" in str(stated(one).findings) for one in (wrapped[-1].estimator_, target.regressor_, folds)] == [0, 0, 1]
+    assert ["fitted within" in str(stated(one).findings) for one in (wrapped[-1].estimator_, target.regressor_)] == [0, 0]
     with pytest.raises(InputError, match="every candidate saw the records"):
         private.privacy_of(FixedThresholdClassifier(GridSearchCV(MODEL, {"C": [1.0]}, cv=2)).fit(X, y))

@@ -92,7 +92,7 @@ def test_a_trainer_is_paid_and_a_second_training_refused(trains: tuple[Any, str]
     assert (line.state, line.by) == ("settled", "team A")
     assert line.artefact == trained.record().released[0].sha256
     assert trained.certificate_.epsilon <= ledger.show(data_set).epsilon_alone(line) * (1 + 1e-9)
-    with pytest.raises(BudgetExceededError, match="still fits"):
+    with pytest.raises(BudgetExceededError, match="you can still train once"):
         train(tmp_path / "two", 0.3, {"ledger": Spending(ledger, data_set, slack=1e-6)})
     with spending(ledger, data_set, slack=1e-6):
         train(tmp_path / "three", 8.0, {})

@@ -129,23 +129,25 @@ def _lines(file: Path) -> list[str]:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("target_range", [[0, 2], "auto"])
-def test_a_regression(tmp_path: Path, target_range: Any) -> None:
+@pytest.mark.parametrize(
+    ("estimator", "target_range", "name"), [("ridge", [0, 2], "R^2"), ("ridge", "auto", "R^2"), ("tweedie_regressor", [0, 2], "D^2")]
+)
+def test_a_regression(tmp_path: Path, estimator: str, target_range: Any, name: str) -> None:
     fields: dict[str, Any] = {
         "data": {"path": str(homes_table(tmp_path)), "target": "price", "target_range": target_range, "test_fraction": 0.2},
         "columns": {**HOMES, "kind": "drop"},
-        "model": {"estimator": "ridge", "feature_norm": 1.5},
+        "model": {"estimator": estimator, "feature_norm": 1.5},
         "privacy": {"epsilon": 20.0, "delta": 1e-5},
         "seed": 0,  # with fresh noise the range of the targets was lost in one of some 980 fits
     }
     outcome = Job(**fields).train(tmp_path / "out")
     assert outcome.test_score is not None
     assert outcome.test_score > 0.5
-    assert [score.name for score in outcome.scores] == ["R^2", "mean absolute error"]
+    assert [score.name for score in outcome.scores] == [name, "mean absolute error"]
     said = outcome.summary().splitlines()
     assert said[0].startswith("COVERED by the certificate: the weights")
     assert said[1].startswith("NOT COVERED, computed on the records themselves")
-    assert f"R^2                 train {outcome.train_score:.4f}, test {outcome.test_score:.4f}, a constant 0.0000" in said[2]
+    assert f"{name}                 train {outcome.train_score:.4f}, test {outcome.test_score:.4f}, a constant 0.0000" in said[2]
     model = SavedModel.load(tmp_path / "out")
     assert model.classes is None
     assert model.target_range == outcome.trained.target_range_
@@ -204,7 +206,7 @@ def test_a_run_takes_columns_too(tmp_path: Path) -> None:
     "model", [{"mechanism": "objective_perturbation"}, pytest.param({"feature_norm": "auto"}, marks=pytest.mark.nightly)]
 )
 def test_what_was_written_is_explained_verified_reported_and_trained_again(tmp_path: Path, model: dict[str, Any]) -> None:
-    fields = homes_fields(tmp_path)
+    fields = homes_fields(tmp_path, purpose="What homes cost", by="A. Bell")
     fields["model"] = {**fields["model"], "feature_norm": 100.0, **model}
     outcome = Job(**fields).train(tmp_path / "out")
     read = SavedModel.load(tmp_path / "out")
@@ -221,7 +223,14 @@ def test_what_was_written_is_explained_verified_reported_and_trained_again(tmp_p
     assert any("stated without a look" in line for line in verified["declared"])
     reported = CliRunner().invoke(app, ["report", str(tmp_path / "out"), "-o", str(tmp_path / "report.html")], catch_exceptions=False)
     assert reported.exit_code == 0
-    assert "stated without a look at the records" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "stated without a look at the records" in page
+    for words in ("<h1>What homes cost</h1>", "homes.csv, to predict", "<dd>A. Bell</dd>", "<dt>Trained on</dt>", "0 to 100"):
+        assert words in page
+    again = ["report", str(tmp_path / "out"), "-o", str(tmp_path / "report.md"), "--purpose", "Dear homes", "--by", "B", "--data-set", "C"]
+    assert CliRunner().invoke(app, again, catch_exceptions=False).exit_code == 0
+    text = (tmp_path / "report.md").read_text()
+    assert ("# Dear homes\n" in text, "Data set: C\n" in text, "Who ran it: B\n" in text) == (True, True, True)
     assert Job.load(tmp_path / "out" / "config.json") == Job(**fields)
     seeded = Job(**{**fields, "seed": 3}).train(tmp_path / "seeded")
     assert seeded.epsilon == math.inf

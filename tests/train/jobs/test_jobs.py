@@ -165,7 +165,7 @@ def test_a_training_is_paid_and_a_second_one_refused(way: dict[str, Any], tmp_pa
     assert (line.state, line.by, line.why) == ("settled", "team A", "a demonstration")
     assert lethe.verify(tmp_path / "one" / "certificate.json").follows.yes
     assert outcome.config["ledger"]["data_set"] == "digits"
-    with pytest.raises(BudgetExceededError, match="still fits"):
+    with pytest.raises(BudgetExceededError, match="you can still train once"):
         Job(**fields).train(tmp_path / "two", progress=False)
     if way["run"] is None:
         with pytest.raises(lethe.InputError, match="can be made again"):

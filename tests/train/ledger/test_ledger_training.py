@@ -73,7 +73,7 @@ def test_a_training_that_does_not_fit_reads_no_record(ledger) -> None:
             raise AssertionError("a record was read")
 
     run, options = network_run(noise_multiplier=0.5), TrainOptions(ledger=Spending(ledger, "patients"))
-    with pytest.raises(BudgetExceededError, match="still fits"):
+    with pytest.raises(BudgetExceededError, match="you can still train once"):
         fit(network()[0], LOSS, Watched(), run, options=options)
     model, data = network()
     with pytest.raises(BudgetExceededError):

@@ -228,7 +228,7 @@ def test_the_page_is_well_made_and_asks_for_nothing(monkeypatch: pytest.MonkeyPa
     labels = [attributes.get("id") for _, attributes in read.starts if attributes.get("id")]
     assert len(labels) == len(set(labels))
     drawings = re.findall(r"<svg.*?</svg>", page, flags=re.S)
-    assert len(drawings) == 4
+    assert len(drawings) == 5
     assert all(ElementTree.fromstring(drawing).get("aria-label") for drawing in drawings)
     # Colours are those of the page, light or dark.
     assert not re.search(r"#[0-9a-f]{6}", " ".join(drawings))

@@ -26,7 +26,7 @@ from lethe.report.formats import fenced
 from lethe.report.formats import in_latex as tex
 from lethe.report.formats import in_markdown as md
 from lethe.report.sections import numbers as steps_section
-from lethe.report.subject import Curve, Subject, subject_of, with_extras
+from lethe.report.subject import Curve, Subject, described, subject_of, with_extras
 from lethe.report.writing import written
 
 pytest.importorskip("jinja2")
@@ -42,7 +42,8 @@ def _hostile_subject() -> Subject:
     words = " ".join(HOSTILE)
     page = audit_page(subject=words, canary=words, source=words, rule=words, warnings=HOSTILE)
     curves = [Curve(name=words[:200], steps=(0, 1), values=(1.0, 2.0), private=private) for private in (True, False)]
-    subject = subject_of(hostile_record(), delta=DELTA)
+    short = dict.fromkeys(("purpose", "data_set", "by"), words[:300])
+    subject = described(subject_of(hostile_record(), delta=DELTA), **short)
     extras: dict[str, Any] = {"audits": [page], "curves": curves, "scores": [(words, words)], "show_private": True}
     return with_extras(subject, **extras, commands=[f"lethe report '{words}' ``` ````"], digests=[(words, words)])
 

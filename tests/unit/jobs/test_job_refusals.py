@@ -45,7 +45,7 @@ LEDGER = {"place": "a.sqlite", "data_set": "digits"}
 COLUMNS: list[tuple[Any, str]] = [
     ([1], "it needs a mapping"),
     ({"age": {}}, "column 'age': got {}; it needs range"),
-    ({"age": {"range": [0, 1], "categories": ["a"]}}, "it needs range: .* for numbers, categories: .* for words, or drop"),
+    ({"age": {"range": [0, 1], "categories": ["a"]}}, "it needs range: .* for numbers, dates: .* categories: .* for words, or drop"),
     ({"age": {"range": [90, 17]}}, r"column 'age': range: got \[90, 17\]; low must be below high"),
     ({"age": {"range": [0, 5e-324]}}, "too narrow"),
     ({"age": {"range": [float("nan"), 1]}}, "got nan; it needs a finite number"),
@@ -255,7 +255,7 @@ def test_targets_and_doors(tmp_path: Path) -> None:
     refused("arrays have no named columns", lambda: load_table(tmp_path / "t.npz", columns=columns))
     refused("needs the path of a file", lambda: load_table(3, "y"))  # pyright: ignore[reportArgumentType]
     refused("target: got 'price'", lambda: table_configuration(tmp_path / "m.csv", "price"))
-    (tmp_path / "dates.csv").write_text("when,y\n2020-01-01,u\n2020-01-02,v\n")
+    (tmp_path / "dates.csv").write_text("when,y\n10:00:00,u\n11:00:00,v\n")
     refused("none of its columns but the target", lambda: table_configuration(tmp_path / "dates.csv", "y"))
     for folder in (tmp_path, tmp_path / "missing"):
         refused(r"holds no model\.json", lambda folder=folder: SavedModel.load(folder))

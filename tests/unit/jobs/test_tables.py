@@ -271,13 +271,16 @@ def test_nothing_but_names_and_types_is_taken_from_the_table(tmp_path: Path) -> 
         "wide, odd: name": {"range": UNANSWERED, "missing": "refuse"},
         "on": {"range": [0, 1], "missing": "refuse"},
         "word": {"categories": UNANSWERED},
-        "when": "drop",
+        "when": {"dates": UNANSWERED, "missing": "refuse"},
     }
     assert content["data"]["classes"] == UNANSWERED
-    assert 3**0.5 <= content["model"]["feature_norm"] <= 3**0.5 + 1e-3
+    assert content["model"]["feature_norm"] == 2.0  # of four columns
     assert "public" not in content
-    (tmp_path / "train.yaml").write_text(table_configuration(_table(tmp_path), "label", look=True))
+    file = _table(tmp_path)
+    file.write_text(file.read_text().replace("2020-01-01", "2024-02-29", 3).replace("2020-01-01", "2019-12-31", 3))
+    (tmp_path / "train.yaml").write_text(table_configuration(file, "label", look=True))
     content = read_document(tmp_path / "train.yaml")
+    assert content["columns"]["when"]["dates"] == ["2019-12-31", "2024-02-29"]
     assert content["columns"]["word"] == {"categories": ['a "quote", and a comma', "k: v # c", "no"]}
     low, high = content["columns"]["wide, odd: name"]["range"]
     assert (0 <= low < 0.2, 8.8 < high <= 9, content["data"]["classes"]) == (True, True, ["no", "yes"])
@@ -332,11 +335,10 @@ def test_the_demo_takes_the_same_columns_and_names_the_way_out_without(tmp_path:
 
 
 def test_delta_is_of_the_number_of_records_and_identifiers_are_dropped_by_their_names(tmp_path: Path) -> None:
-    names = ["id", "patient_id", "PatientID", "userId", "case id", "UUID", "paid", "covid", "bid", "day"]
+    names = ["id", "patient_id", "PatientID", "userId", "case id", "UUID", "paid", "covid", "bid"]
     for records, delta in ((2, "1e-5"), (10_000, "1e-5"), (10_001, "1e-6")):
         assert float(delta) <= 0.1 / records
-        (tmp_path / "t.csv").write_text(",".join([*names, "y"]) + "\n" + ("1," * 9 + "2020-01-01,2\n") * records)
+        (tmp_path / "t.csv").write_text(",".join([*names, "y"]) + "\n" + ("1," * 9 + "2\n") * records)
         text = table_configuration(tmp_path / "t.csv", "y")
         assert f"  delta: {delta}   #" in text
     assert [line.split(":")[0].strip(' "') for line in text.splitlines() if "an identifier, by its name" in line] == names[:6]
-    assert "  day: drop   # date32[day]: to use it write days since a public day" in text
