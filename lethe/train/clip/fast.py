@@ -19,7 +19,7 @@ from lethe.train.clip.parts.outer_products import Memory, together
 from lethe.train.clip.parts.part import Grouping, ParameterGradients
 from lethe.train.clip.rules.registry import Layer
 from lethe.train.clip.rules.rule import Call, Parts
-from lethe.train.clip.rules.simple_layers import any_layer, tensors_of
+from lethe.train.clip.rules.simple_layers import any_layer, no_parameter, tensors_of
 from lethe.train.clip.shared import Shared
 from lethe.train.clip.sums import Arriving
 from lethe.train.core.comparison import coarser
@@ -167,7 +167,7 @@ class Recording:
         if output.is_nested:
             raise NotImplementedError("nested tensors, whose rows are no records")
         if not of and layer.rule.parts is any_layer:
-            output = _no_parameter(output, layer)
+            output = no_parameter(output, layer.parameters.values())
         choice = self._choice(output, inputs, self._known.get(self.next_call(layer.module), ("", of))[0], turnable)
         self.note(layer.module, choice, of or _with_rows(layer, inputs, len(output)))
         if of and choice in ("one", "all"):
@@ -229,7 +229,7 @@ class Recording:
     def _several(self, layer: Layer, output: Any, inputs: Sequence[Tensor], call: Callable[..., Parts]) -> Any:
         """Of a layer with several outputs the gradients are collected first."""
         leaves, spec = tree_flatten(output)
-        leaves = [_no_parameter(leaf, layer) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        leaves = [no_parameter(leaf, layer.parameters.values()) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         outputs = tensors_of(leaves)
         if any(len(tensor) != self.records for tensor in outputs):
             raise ValueError("several outputs whose first dimension is not the records'")
@@ -338,13 +338,6 @@ class Recording:
         if self.layout == LAYOUTS[1]:
             return lambda rows: rows.unflatten(0, (self.records, -1))
         return lambda rows: rows.unflatten(0, (-1, self.records)).transpose(0, 1)
-
-
-def _no_parameter(output: Tensor, layer: Layer) -> Tensor:
-    """A copy where a layer gives its own parameter, or a view of it, which no history may be written into."""
-    with torch._C.DisableTorchFunction():  # a mode would take it for a use of the parameter
-        own = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters.values()}
-        return output.clone() if output.untyped_storage().data_ptr() in own else output
 
 
 def _with_rows(layer: Layer, inputs: Sequence[Tensor], rows: int) -> str:
