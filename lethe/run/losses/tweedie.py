@@ -89,18 +89,18 @@ def _smaller_term(weight: float, cut: float, level: FloatArray) -> FloatArray:
 
     Newton's method from the right, on a function that is convex and rises: never below the solution but for rounding.
     """
-    found: FloatArray = level.astype(np.float64)
+    term: FloatArray = level.astype(np.float64)
     log_cut = np.log(cut)
     for _ in range(80):  # five or six, but for powers next to 1 or 2
-        larger = np.logaddexp(found, log_cut)
-        rest = weight * found + (1.0 - weight) * larger - level
-        steep = np.maximum(weight + (1.0 - weight) * np.exp(found - larger), 1e-300)
+        larger = np.logaddexp(term, log_cut)
+        rest = weight * term + (1.0 - weight) * larger - level
+        steep = np.maximum(weight + (1.0 - weight) * np.exp(term - larger), 1e-300)
         with np.errstate(over="ignore"):
-            nearer: FloatArray = np.maximum(found - np.maximum(rest, 0.0) / steep, -1e300)
-        if (found - nearer <= 1e-15 * (1.0 + np.abs(found))).all():
+            nearer: FloatArray = np.maximum(term - np.maximum(rest, 0.0) / steep, -1e300)
+        if (term - nearer <= 1e-15 * (1.0 + np.abs(term))).all():
             break
-        found = nearer
-    return found
+        term = nearer
+    return term
 
 
 @lru_cache(maxsize=256)
