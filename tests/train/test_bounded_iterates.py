@@ -251,6 +251,7 @@ def test_a_slope_of_counts_and_costs_is_off_by_no_more_than_is_counted() -> None
     """One record with the feature 1, so that all else that is counted is a few roundings; against 50 digits, near targets of all sizes."""
     rng, worst = np.random.default_rng(0), 0.0
     for power, bound, cut in itertools.product((1.0, 1.3, 1.8, 2.0), (1e-4, 8.0, 1e5), (1e-3, 1.0, 1e3)):
+        cut *= bound ** (2.0 - power) * (1.0 + 1e-9)
         loss = lethe.losses.Tweedie(feature_norm=1.0, power=power, target_bound=bound, cut=cut)
         run = make_run(records=2, batches=lethe.batches.Full(), loss=loss)
         targets = bound * np.exp(-rng.uniform(0.0, 13.0, 20))
