@@ -72,7 +72,8 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
         f"columns:   # leave nothing out: a column that is not to be used gets `NAME: {DROP}`",
         *blocks.values(),
         "model:",
-        "  estimator: ridge   # or linear_regression, lasso, elastic_net, huber_regressor"
+        "  estimator: ridge   # or linear_regression, lasso, elastic_net, huber_regressor; of counts and costs poisson_regressor,"
+        " gamma_regressor, tweedie_regressor"
         if regression
         else "  estimator: logistic_regression   # or softmax_regression, linear_svc",
         f"  feature_norm: {longest:g}   # nothing to ask: of {kept} columns no scaled row is longer than sqrt({kept})",
