@@ -129,16 +129,19 @@ class Look:
         for record in self._records:
             if record in rows:
                 row = rows.index(record)
-                if off := self._off(record, lambda own, row=row: parts[own].one(row) if own in parts else torch.zeros_like(own), precision):
+                gradient, _ = self._before[record]
+                off = self._off(gradient, lambda own, row=row: parts[own].one(row) if own in parts else torch.zeros_like(own), precision)
+                if off:
                     return "the gradient of record {} in {} is off by {:.3g} from its own alone, of norm {:.3g}".format(record, *off)
         return None
 
-    def _off(self, record: int, other: Callable[[nn.Parameter], Tensor], precision: torch.dtype | None) -> tuple[str, float, float] | None:
+    def _off(
+        self, gradient: Gradient, other: Callable[[nn.Parameter], Tensor], precision: torch.dtype | None
+    ) -> tuple[str, float, float] | None:
         """The first parameter in which a record has another gradient than alone, by how much, and the norm of that; None: there is none.
 
         What cannot be measured alone is not compared. Of batches of one shape no `precision` is given: they are rounded alike.
         """
-        gradient, _ = self._before[record]
         whole = _norm(gradient.values())
         for parameter, alone in gradient.items() if whole < float("inf") else ():
             there = other(parameter)
@@ -204,16 +207,35 @@ class Look:
         )
 
     def refuse_padded(self, precision: torch.dtype) -> None:
-        """Refuse a model in which a record's gradient depends on how far the others have it padded; of random ones nobody can say."""
-        for record in () if self.random else self._padded:
-            there, _ = self._alone(rows_of(self._batch, [record]))
-            if off := self._off(record, there.__getitem__, precision):
+        """Refuse a model in which a record's gradient depends on how far the others have it padded: of random ones with nothing dropped,
+        where what else they draw is the same at both lengths.
+        """
+        for record in self._padded:
+            rows = [self._records[record], rows_of(self._batch, [record])]
+            alone, there = self._undropped(rows) if self.random else (self._before[record][0], self._alone(rows[1])[0])
+            if alone and (off := self._off(alone, there.__getitem__, precision)):
                 name, error, size = off
                 raise InputError(
                     f"the gradient of record {record} in {name} depends on how far its batch is padded: off by {error:.3g} of {size:.3g}.",
                     source="the check of a batch against its records alone, each at its own length",
                     remedy="mask padding in averages, attention and losses, or pad all records to one length.",
                 )
+
+    def _undropped(self, both: Sequence[Any]) -> list[Gradient]:
+        """The gradients of a record at two lengths; empty where it draws others, which may depend on the length, but by dropout."""
+        gradients, end = list[Gradient](), None
+        for rows in both:
+            self._chance.rewind()
+            draws = SameDraws(1, dropping=False)
+            with draws, without_hidden_draws(self._model.modules()), _sparse_tables(self._model):
+                gradient, _ = gradient_of(self._losses, list(self._names), rows_of(rows, [0]), reached=self._reached)
+            gradients.append({parameter: _by_rows(tensor) for parameter, tensor in gradient.items()})
+            differs = draws.calls or (end is not None and end.drew())
+            end = Chance()
+            self._chance.rewind()
+            if differs:
+                return [{}, {}]
+        return gradients
 
     def after(self) -> None:
         """Refuse, by a HypothesisError, a model that the batch wrote to, or that keeps what it saw."""
@@ -230,7 +252,7 @@ class Look:
                 self._refuse_other(list(self._before)[-1], f"where the model has seen no record yet: it keeps {left[0]}")
 
     def _refuse_other(self, record: int, when: str) -> None:
-        if off := self._off(record, self._alone(self._records[record])[0].__getitem__, None):
+        if off := self._off(self._before[record][0], self._alone(self._records[record])[0].__getitem__, None):
             raise HypothesisError(
                 f"record {record}: its gradient in {off[0]} {when} is off by {off[1]:.3g} of {off[2]:.3g}: something keeps what "
                 "it saw, or is random.",

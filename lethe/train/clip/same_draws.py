@@ -31,24 +31,26 @@ _OF_TENSORS = _DROPOUTS | _LIKE | _IN_PLACE | {torch.bernoulli}
 
 class SameDraws(TorchFunctionMode):
     """The n-th random call draws for one record, from a seed of its own, and every record of the batch is given that draw, whose rows
-    lie side by side or in blocks of all records. `calls` says how often numbers were drawn.
+    lie side by side or in blocks of all records. `calls` says how often numbers were drawn. Without `dropping` dropout drops nothing.
     """
 
-    def __init__(self, records: int, *, side_by_side: bool = False) -> None:
+    def __init__(self, records: int, *, side_by_side: bool = False, dropping: bool = True) -> None:
         super().__init__()
-        self.records, self.side_by_side, self.calls = records, side_by_side, 0
+        self.records, self.side_by_side, self.dropping, self.calls = records, side_by_side, dropping, 0
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         """See TorchFunctionMode."""
         kwargs = dict(kwargs or {})
         if func is functional.scaled_dot_product_attention:  # it has no mask to share
             given = dict(zip(_ATTENTION, args, strict=False)) | kwargs
-            self.calls += bool(given.get("dropout_p"))
+            self.calls += self.dropping and bool(given.get("dropout_p"))
             return func(**given | {"dropout_p": 0.0})
         if func is functional.multi_head_attention_forward:
-            self.calls += bool(args[10])
+            self.calls += self.dropping and bool(args[10])
             return func(*args[:10], 0.0, *args[11:], **kwargs)
         first: Any = args[0] if args else None
+        if func in _DROPOUTS and not self.dropping:
+            return first if args else kwargs["input"]
         if func is Tensor.backward and len(args) == 1 and all(value in (None, False) for value in kwargs.values()):
             # PyTorch leaves the mode for the whole backward pass, in which checkpoints are computed anew, with draws of their own.
             with self:

@@ -51,9 +51,10 @@ def by_hand(trainer: Any) -> torch.Tensor:
         batch = trainer._prepare_inputs(trainer.data_collator([record]))
         items = trainer._get_num_items_in_batch([batch], trainer.args.device)
         loss = trainer.compute_loss(language_model, batch, num_items_in_batch=items)
-        trained = list(language_model.parameters())
-        gradients = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
-        whole = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        trained = [parameter for parameter in language_model.parameters() if parameter.requires_grad]
+        gradients = iter(torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True))
+        every = [next(gradients) if one.requires_grad else torch.zeros_like(one) for one in language_model.parameters()]
+        whole = torch.cat([gradient.reshape(-1) for gradient in every])
         if bool(loss.isfinite()):
             total += whole * min(1.0, CLIP / float(whole.norm()))
     return total
@@ -268,7 +269,7 @@ def test_a_loss_of_the_whole_batch_is_taken_of_records_one_after_another(batched
     else:
 
         def mean(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
-            chosen = labels % 4 == 0
+            chosen = labels > 3
             each = functional.cross_entropy(outputs.logits.flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none")
             return (each * chosen.flatten()).sum() / chosen.sum()
 

@@ -9,6 +9,7 @@ import torch
 from conversations import PAIRS, TEXTS, WORDS, said, tokenizer
 from datasets import Dataset
 from small_models import RECORDS, SIZES, arguments, classifier, language_model, padded, sentences, texts
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -22,6 +23,10 @@ from transformers import (
     T5Config,
     T5ForConditionalGeneration,
     Trainer,
+    Wav2Vec2Config,
+    Wav2Vec2ForCTC,
+    WhisperConfig,
+    WhisperForConditionalGeneration,
 )
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
@@ -57,6 +62,58 @@ def t5() -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0, pad_token_id=0)).double()
+
+
+def wav2vec2(norm: str = "layer", **changes: Any) -> Any:
+    """Its layers' norms are of one moment; those of groups are of all, padding included."""
+    sizes = {"vocab_size": 12, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    front = {"conv_dim": [8, 8], "conv_stride": [5, 2], "conv_kernel": [10, 3], "num_conv_pos_embeddings": 4}
+    still = {"apply_spec_augment": False, "layerdrop": 0.0, "feat_proj_dropout": 0.0, "final_dropout": 0.0, "hidden_dropout": 0.0}
+    still |= {"attention_dropout": 0.0, "activation_dropout": 0.0, "num_conv_pos_embedding_groups": 2, "pad_token_id": 0}
+    stable = {"feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer", **changes}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model: Any = Wav2Vec2ForCTC(Wav2Vec2Config(**{**sizes, **front, **still, **stable})).double()
+    model.wav2vec2.masked_spec_embed.requires_grad_(bool(changes.get("apply_spec_augment")))
+    return model
+
+
+def whisper() -> Any:
+    sizes = {"vocab_size": 40, "num_mel_bins": 4, "encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "max_source_positions": 12}
+    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+    words = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1, "max_target_positions": 12}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = WhisperForConditionalGeneration(
+            WhisperConfig(**sizes, **words, dropout=0.0, suppress_tokens=None, begin_suppress_tokens=None)
+        )
+    return model.double()
+
+
+def _spoken(name: str, place: int, *shape: int) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(place)
+    return {
+        name: torch.randn(*shape, generator=generator).double(),
+        "labels": torch.randint(3, 12, (3 + place % 3,), generator=generator),
+    }
+
+
+SOUNDS = [_spoken("input_values", place, 400 + 40 * (place % 4)) for place in range(RECORDS)]
+SPECTRA = [_spoken("input_features", place, 4, 24) for place in range(RECORDS)]
+
+
+def of_sounds(records: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    heard = [record["input_values"] for record in records]
+    return {
+        "input_values": pad_sequence(heard, batch_first=True),
+        "attention_mask": pad_sequence([torch.ones_like(one).long() for one in heard], batch_first=True),
+        "labels": pad_sequence([record["labels"] for record in records], batch_first=True, padding_value=-100),
+    }
+
+
+def of_spectra(records: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    labels = pad_sequence([record["labels"] for record in records], batch_first=True, padding_value=-100)
+    return {"input_features": torch.stack([record["input_features"] for record in records]), "labels": labels}
 
 
 def gpt2(kind: Any = GPT2LMHeadModel, **changes: Any) -> Any:
@@ -112,6 +169,8 @@ TRAINERS: Mapping[str, tuple[Callable[..., Any], str]] = {
     "answers": (of_transformers(lambda: bert(BertForQuestionAnswering), answers(outside=False)), "fast"),
     "answers outside": (of_transformers(lambda: bert(BertForQuestionAnswering), answers(outside=True)), "alone"),
     "smoothed": (of_transformers(language_model, texts(), label_smoothing_factor=0.1), "fast"),
+    "speech, by its sounds": (of_transformers(wav2vec2, SOUNDS, of_sounds), "alone"),
+    "speech, by its words": (of_transformers(whisper, SPECTRA, of_spectra, kind=Seq2SeqTrainer), "fast"),
     "seq2seq": (of_transformers(t5, texts(), kind=Seq2SeqTrainer), "fast"),
     "sft": (of_trl(SFTTrainer, SFTConfig, TEXTS), "fast"),
     "sft dft": (of_trl(SFTTrainer, SFTConfig, PAIRS, loss_type="dft"), "fast"),

@@ -2,6 +2,7 @@
 
 import re
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,9 @@ import torch
 from hostile_models import HOSTILE, LOSSES, RECORDS, Between, batches, centred, forget, rows, squares, trained
 from how_many import by_night
 from torch import Tensor, nn
+from torch.nn import functional
 
-from lethe.errors import HypothesisError, InputError, LetheError
+from lethe.errors import HypothesisError, InputError, LetheError, RecordByRecordWarning
 from lethe.train import fix_batch_norm
 from lethe.train.clip import check as look
 from lethe.train.clip.clipper import Clipper
@@ -75,14 +77,36 @@ def test_records_cannot_meet_where_it_is_enforced(name: str) -> None:
         torch.testing.assert_close(sums[parameter], gradient, rtol=1e-4, atol=1e-9)
 
 
-def test_padding_that_leaks_is_found_by_records_that_were_collated_alone() -> None:
+RANDOM: dict[str, Callable[[Tensor], Tensor]] = {
+    "nothing": lambda hidden: hidden,
+    "dropout": lambda hidden: functional.dropout(hidden, 0.5),
+    "layers that are left out": lambda hidden: hidden if torch.rand([]) < 0.5 else 2 * hidden,
+    "noise": lambda hidden: hidden + torch.rand_like(hidden),
+}
+SAME = ("nothing", "dropout", "layers that are left out")
+
+
+@pytest.mark.parametrize(("draws", "masked"), [(name, masked) for name in RANDOM for masked in (False, True) if masked or name in SAME])
+def test_padding_that_leaks_is_found_by_records_that_were_collated_alone(draws: str, masked: bool) -> None:
+    """What is drawn besides dropout may be another at another length, as noise is, and is no reason to refuse."""
     torch.manual_seed(0)
     lengths = torch.arange(RECORDS) % 5 + 1
     padded = torch.randint(1, 9, (RECORDS, 6)) * (torch.arange(6) < lengths[:, None])
     table, head = nn.Embedding(9, 4).double(), nn.Linear(4, 2).double()
-    clipper = Clipper(nn.ModuleList([table, head]), lambda batch: squares(head(table(batch).mean(1))))
-    with pytest.raises(InputError, match="depends on how far its batch is padded"):
-        clipper.add(padded, collated={record: padded[record : record + 1, : int(lengths[record])] for record in range(RECORDS)})
+
+    def losses(batch: Tensor) -> Tensor:
+        counted = (batch > 0).double() if masked else torch.ones_like(batch).double()
+        return squares(head((RANDOM[draws](table(batch)) * counted[..., None]).sum(1) / counted.sum(1, keepdim=True)))
+
+    clipper = Clipper(nn.ModuleList([table, head]), losses)
+    collated = {record: padded[record : record + 1, : int(lengths[record])] for record in range(RECORDS)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecordByRecordWarning)
+        if masked:
+            clipper.add(padded, collated=collated)
+            return
+        with pytest.raises(InputError, match="depends on how far its batch is padded"):
+            clipper.add(padded, collated=collated)
 
 
 class Recurrent(nn.Module):
