@@ -30,7 +30,7 @@ if options.size == "real":
     with downloading("ViT-B/16 and CIFAR-10"):
         data = load_dataset("uoft-cs/cifar10").with_format("torch")
         model = ViTForImageClassification.from_pretrained("google/vit-base-patch16-224-in21k", num_labels=10)
-    train, test = ((data[part]["img"], data[part]["label"]) for part in ("train", "test"))
+    train, test = ((data[part]["img"][:], data[part]["label"][:]) for part in ("train", "test"))
 elif options.size == "random":
     model = ViTForImageClassification(ViTConfig(num_labels=10))
     train, test = ((torch.randint(256, (n, 3, 32, 32), dtype=torch.uint8), torch.randint(10, (n,))) for n in (50_000, 1000))
