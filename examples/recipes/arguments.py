@@ -14,6 +14,15 @@ from typing import Any
 
 import torch
 
+QUIET: dict[str, Any] = {
+    "save_strategy": "no",
+    "logging_strategy": "no",
+    "report_to": "none",
+    "disable_tqdm": True,
+    "dataloader_pin_memory": torch.cuda.is_available(),
+}
+"""Of the arguments of a Trainer: nothing is written, nothing printed on the way."""
+
 
 def parse(description: str | None, *, epsilon: float) -> argparse.Namespace:
     """The options of a recipe, of which `description` is the docstring and `epsilon` the default."""
@@ -26,8 +35,12 @@ def parse(description: str | None, *, epsilon: float) -> argparse.Namespace:
     )
     parser.add_argument("--steps", type=int, help="a training of so many steps, certified for these, in place of the whole one")
     parser.add_argument("--epsilon", type=float, default=epsilon, help="inf: without privacy (default: %(default)s)")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="where model and certificate go (with --size real: NAME-trained)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write what is printed, for a program")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.size == "real" and options.output is None:
+        options.output = Path(f"{Path(parser.prog).stem}-trained")
+    return options
 
 
 @contextmanager
@@ -101,6 +114,18 @@ class Meter:
         )
         if self.options.json is not None:
             self.options.json.write_text(json.dumps(results))
+        if self.options.output is not None:
+            self._save(self.options.output, certificate)
+
+    def _save(self, folder: Path, certificate: Any) -> None:
+        """In transformers' way where the model has it (of an adapter the adapter alone), or a state dict."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if hasattr(self.model, "save_pretrained"):
+            self.model.save_pretrained(folder)
+        else:
+            torch.save(self.model.state_dict(), folder / "model.pt")
+        if certificate is not None:
+            certificate.save(folder / "certificate.json")
 
     def _sums(self) -> list[float]:
         """One number a trained tensor, by which it is seen to move."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lethe.cli.console import AsJson, Quiet, beginning_with, page_console, print_json, print_tables, progress_bar
+from lethe.cli.console import AsJson, Quiet, beginning_with, page_console, print_json, print_tables, progress_bar, say
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import read_document
 from lethe.errors import InputError, MissingExtraError
@@ -111,7 +111,9 @@ def studio(
     if run is not None and "privacy" in read_document(run):
         from lethe.cli.plans import public_run  # training needs the optional torch
 
-        planned, target, find_noise = public_run(run)
+        planned, target, find_noise, note = public_run(run)
+        if note:
+            say(f"lethe: {note}")
         first = State.of_run(planned, first.with_texts(epsilon=target.epsilon, delta=target.delta))
         first = first.with_texts(find="noise") if find_noise else first
     elif run is not None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lethe.errors import InputError
-from lethe.jobs.configuration import Privacy
+from lethe.jobs.configuration import AUTO, Privacy
 from lethe.jobs.training import Job
 from lethe.run.run import Run
 
@@ -29,24 +29,34 @@ def plans(file: Path, epsilons: Sequence[float], delta: float | None) -> list[di
 
 
 class PublicRun(NamedTuple):
-    """What a configuration would train by, its target, and whether its noise is still to be found for it."""
+    """What a configuration would train by, its target, whether its noise is still to be found for it, and what to know of it."""
 
     run: Run
     privacy: Privacy
     find_noise: bool
+    note: str = ""
 
 
 def public_run(file: Path) -> PublicRun:
-    """Its run, or the one that its estimator would choose, with its noise; InputError of an estimator that would choose none."""
+    """Its run, or the one that its estimator would choose, with its noise; where that is none the best run, which the note says.
+
+    Raises:
+        InputError: of an estimator whose mechanism is named and no run.
+    """
     job = Job.load(file)
     if job.run is not None:
         records = {} if "records" in job.run else {"records": len(job.rows().train.features)}
         return PublicRun(Run.from_document({**records, **job.run}, source="run"), job.privacy, job.privacy.epsilon is not None)
-    plan = _plan_of_model(job)
+    plan, note = _plan_of_model(job), ""
     if plan.run is None:
-        remedy = f"`lethe plan {file} --epsilon E` says what it is predicted to cost; or name a run, such as mechanism: full_batch."
-        raise InputError(f"model: it would be trained by {plan.name}, which is no run.", source=str(file), remedy=remedy)
-    return PublicRun(plan.run(), job.privacy, False)
+        note = f"model: it would be trained by {plan.name}, which is no run"
+        if job.model is None or job.model.parameters.get("mechanism", AUTO) != AUTO:
+            remedy = f"`lethe plan {file} --epsilon E` says what it is predicted to cost; or name a run, such as mechanism: full_batch."
+            raise InputError(f"{note}.", source=str(file), remedy=remedy)
+        sgd = {"model": {**job.model.to_document(), "mechanism": "sgd"}}
+        plan = _plan_of_model(Job.from_document({**job.to_document(), **sgd}))
+        note += f"; the page shows the best one, of {plan.name}."
+    return PublicRun(plan.run(), job.privacy, False, note)
 
 
 def _of_model(job: Job) -> dict[str, Any]:

@@ -220,6 +220,7 @@ ABSENT: Mapping[str, str] = {
     "positive": "leave it out: no model here keeps its weights above 0",
     "normalize": "leave it out, and put PublicScaler or PrivateStandardScaler before the model, in a pipeline",
     "loss": "the class says which: LogisticRegression, LinearSVC, LinearRegression, HuberRegressor",
+    "link": "leave it out: counts and costs have the logarithm; for a linear mean take Ridge",
     "l1_ratio": "take Lasso or ElasticNet, which have an l1 penalty; this class has none",
     **dict.fromkeys(("with_mean", "with_std"), "leave it out: means and scales are released together, in one mechanism"),
     "feature_range": "write PublicScaler(low=..., high=...): the ranges of the columns that were known before; they become [-1, 1]",

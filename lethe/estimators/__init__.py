@@ -20,6 +20,7 @@ from lethe.estimators.evaluation.private_score import PrivateScores, private_sco
 from lethe.estimators.heavy_tailed.mean import PrivateMean
 from lethe.estimators.heavy_tailed.model import HeavyTailedLinearRegression, HeavyTailedLogisticRegression
 from lethe.estimators.models.classifiers import LinearSVC, LogisticRegression, SoftmaxRegression
+from lethe.estimators.models.log_link import GammaRegressor, PoissonRegressor, TweedieRegressor
 from lethe.estimators.models.regressors import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.pipelines.callers import known_at_fit as _known_at_fit  # noqa: F401  # every fit asks it
@@ -34,6 +35,7 @@ __all__ = [
     "Description",
     "ElasticNet",
     "EstimatorOptions",
+    "GammaRegressor",
     "HeavyTailedLinearRegression",
     "HeavyTailedLogisticRegression",
     "HuberRegressor",
@@ -41,6 +43,7 @@ __all__ = [
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
+    "PoissonRegressor",
     "PrivateMean",
     "PrivatePCA",
     "PrivateQuantileClipper",
@@ -51,6 +54,7 @@ __all__ = [
     "PublicScaler",
     "Ridge",
     "SoftmaxRegression",
+    "TweedieRegressor",
     "describe",
     "privacy_of",
     "privacy_report_of",

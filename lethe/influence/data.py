@@ -18,7 +18,7 @@ from scipy import stats
 from lethe.documents.specification import Specification
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
-from lethe.run.losses import LeastSquares
+from lethe.run.losses import LeastSquares, Tweedie
 from lethe.run.losses.linear import require_linear_loss
 from lethe.run.run import Run
 from lethe.run.schedules.influence import Basis, Influence
@@ -41,8 +41,8 @@ class SyntheticData(Specification):
     u_i \leftarrow u_i\min(1, R/\|u_i\|),\qquad s_i = W^\top u_i / R,\ W_{jc} \sim N(0, 1)$$
 
     The linear teacher $W$ gives the targets: a class drawn from softmax(signal $s_i$) (losses of many classes), 1 with probability
-    sigmoid(signal $s_i$) (losses of two), or $\frac{B}{6}(s_i + \xi_i/\mathrm{signal})$ with $\xi_i \sim N(0,1)$ and $B$ the
-    residual bound (least squares).
+    sigmoid(signal $s_i$) (losses of two), $\frac{B}{6}(s_i + \xi_i/\mathrm{signal})$ with $\xi_i \sim N(0,1)$ and $B$ the
+    residual bound (least squares), or $e^{s_i}$ times a gamma variable of mean 1 and variance 1/signal (counts and costs).
 
     Args:
         columns: d, features of a record.
@@ -77,6 +77,8 @@ class SyntheticData(Specification):
         scores = features @ random.normal(size=(self.columns, loss.outputs)) / loss.feature_norm
         if isinstance(loss, LeastSquares):
             targets = loss.residual_bound / 6 * (scores[:, 0] + random.normal(size=len(scores)) / self.signal)
+        elif isinstance(loss, Tweedie):
+            targets = np.exp(scores[:, 0]) * random.gamma(self.signal, 1.0 / self.signal, len(scores))
         else:
             # sigmoid(s) is the second of softmax(0, s); the largest of the scores with Gumbel noise is a draw from their softmax.
             scores = np.hstack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores

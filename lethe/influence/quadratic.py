@@ -9,6 +9,7 @@ from lethe.calculus.domains import require_vector
 from lethe.errors import InputError
 from lethe.influence.data import AuxiliaryData, Estimate, PublicData, SyntheticData, require_public, require_statement
 from lethe.influence.retraining import left_to_retraining, prepared_rows, refuse_pass_averages
+from lethe.run.losses import LeastSquares
 from lethe.run.losses.linear import require_linear_loss
 from lethe.run.participation import Participation
 from lethe.run.regularisers import L2
@@ -63,7 +64,7 @@ def quadratic_influence(run: Run, data: PublicCurvatures | AuxiliaryData) -> Est
     if not all(isinstance(part, L2) for part in run.regularisers):
         raise left_to_retraining("regulariser: it is not ridge alone, and only ridge keeps a quadratic quadratic.", "regulariser")
     eigenvalues = data.eigenvalues if isinstance(data, PublicCurvatures) else _eigenvalues(run, data)
-    is_quadratic = isinstance(data, PublicCurvatures) or require_linear_loss(run.loss).numeric_targets
+    is_quadratic = isinstance(data, PublicCurvatures) or isinstance(run.loss, LeastSquares)
     how = "exact on" if is_quadratic and run.batches.participation is Participation.EVERY_STEP else "as for full batches and"
     return Estimate(
         steps=run.total_steps,
@@ -97,7 +98,7 @@ def _eigenvalues(run: Run, data: AuxiliaryData) -> Array:
     rows = prepared_rows(records.features, loss).numpy()
     loss = loss.for_classes(records.classes)
     of_scores = np.array([loss.curvature_bound])
-    if not loss.numeric_targets:
+    if not isinstance(loss, LeastSquares):
         (curvature,) = loss.curvatures(np.zeros((1, loss.outputs)), np.zeros(1)).dense()
         of_scores = np.linalg.eigvalsh(curvature)[-loss.curvature_rank :].astype(np.float64)  # k - 1 times 1/k for softmax
     if of_scores.max() <= 0.0:

@@ -99,6 +99,9 @@ REGRESSORS = {
     "lasso": "Lasso",
     "elastic_net": "ElasticNet",
     "huber_regressor": "HuberRegressor",
+    "poisson_regressor": "PoissonRegressor",
+    "gamma_regressor": "GammaRegressor",
+    "tweedie_regressor": "TweedieRegressor",
 }
 ESTIMATORS = {**CLASSIFIERS, **REGRESSORS}
 """What an estimator is called in a configuration -> its class."""

@@ -62,6 +62,7 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
     lines = [
         "# A configuration of `lethe train`: lethe train THIS-FILE -o results",
         _LOOKED if look else _NOT_LOOKED.format(unanswered=UNANSWERED),
+        "# purpose: what it is for   # the title of the report; and by: who trains",
         "data:",
         f"  path: {quoted_text(str(path))}",
         f"  target: {quoted_text(target)}   # {typed.type_of(target)}",
@@ -71,7 +72,8 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
         f"columns:   # leave nothing out: a column that is not to be used gets `NAME: {DROP}`",
         *blocks.values(),
         "model:",
-        "  estimator: ridge   # or linear_regression, lasso, elastic_net, huber_regressor"
+        "  estimator: ridge   # or linear_regression, lasso, elastic_net, huber_regressor; of counts and costs poisson_regressor,"
+        " gamma_regressor, tweedie_regressor"
         if regression
         else "  estimator: logistic_regression   # or softmax_regression, linear_svc",
         f"  feature_norm: {longest:g}   # nothing to ask: of {kept} columns no scaled row is longer than sqrt({kept})",

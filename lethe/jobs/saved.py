@@ -23,7 +23,7 @@ from lethe.errors import InputError
 from lethe.jobs.scores import ScoreLine
 from lethe.jobs.tables.columns import Array, StatedColumns, as_range
 from lethe.jobs.tables.reading import ColumnTable
-from lethe.run.losses import Logistic, Loss, Softmax, TruncatedLogistic, TruncatedSoftmax, parse_loss
+from lethe.run.losses import Logistic, Loss, Softmax, TruncatedLogistic, TruncatedSoftmax, Tweedie, parse_loss
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 
@@ -73,7 +73,8 @@ class SavedRule(Specification):
 
 
 class SavedModel(Specification):
-    r"""A linear function of encoded rows, each shortened to norm R: $x \mapsto \langle w, x\min(1, R/\|x\|)\rangle + b$.
+    r"""A linear function of encoded rows, each shortened to norm R: $x \mapsto \langle w, x\min(1, R/\|x\|)\rangle + b$; of counts and
+    costs the logarithm of their mean.
 
     Args:
         trained_by: the estimator, or the loss of a run.
@@ -156,7 +157,10 @@ class SavedModel(Specification):
             return np.array(self.classes)[(self.predict_proba(features)[:, 1] >= threshold).astype(np.intp)]
         scores = self.scores(features)
         if self.classes is None:
-            return scores[:, 0] if self.target_range is None else np.clip(scores[:, 0], *self.target_range)
+            loss, values = None if self.rule is None else self.rule.loss, scores[:, 0]
+            if isinstance(loss, Tweedie):
+                values = np.exp(np.minimum(values, np.log(loss.target_bound if self.target_range is None else self.target_range[1])))
+            return values if self.target_range is None else np.clip(values, *self.target_range)
         places = (scores[:, 0] > 0.0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
         return np.array(self.classes)[places]
 

@@ -48,6 +48,9 @@ def _of_classes(estimator: Any, features: Any, targets: npt.NDArray[Any]) -> dic
 
 
 def _of_numbers(estimator: Any, features: Any, targets: npt.NDArray[Any]) -> dict[str, tuple[float, float]]:
+    shown = targets
+    if estimator.score_name == "D^2":  # as those trained on: of 0 or less it has no deviance
+        shown = np.maximum(targets, 2.0**-20 * estimator.target_range_[1])
     errors = np.abs(np.asarray(estimator.predict(features)) - targets)
     constant = float(np.mean(np.abs(targets - np.median(targets))))
-    return {"R^2": (float(estimator.score(features, targets)), 0.0), "mean absolute error": (float(errors.mean()), constant)}
+    return {estimator.score_name: (float(estimator.score(features, shown)), 0.0), "mean absolute error": (float(errors.mean()), constant)}

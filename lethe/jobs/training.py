@@ -27,7 +27,7 @@ from lethe.jobs.saved import JobOutcome, SavedModel, SavedRule, weights_file
 from lethe.jobs.scores import score_lines
 from lethe.jobs.tables.columns import PublicColumns, StatedColumns
 from lethe.run.descended import descends_envelope
-from lethe.run.losses import LOSSES
+from lethe.run.losses import LOSSES, Tweedie
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 from lethe.train import Linear, TrainOptions, fit
@@ -214,7 +214,7 @@ class Job(StoredSpecification):
             weights=np.atleast_2d(estimator.coef_).T,
             intercept=np.atleast_1d(estimator.intercept_),
             target_range=None if choice.is_classifier else estimator.target_range_,
-            rule=SavedRule.of(estimator.score_rule) if choice.is_classifier else None,
+            rule=SavedRule.of(estimator.score_rule) if choice.is_classifier or estimator.score_name == "D^2" else None,
         )
         declared, public = self._declared(every), [] if self.columns is None else self.columns.describe()
         lines = [estimator.privacy_report_]
@@ -328,9 +328,11 @@ def _with_declared(estimator: Any, declared: Sequence[HypothesisClaim], delta: f
 
 
 def _rule_of(run: Run) -> SavedRule | None:
-    """How classes have probabilities by the weights of a run; None where gradients were clipped: its scores are of no known loss."""
+    """How classes have probabilities, or counts means, by the weights of a run; None where gradients of classes were clipped: its scores
+    are of no known loss.
+    """
     enveloped, loss = descends_envelope(run), run.loss
-    if not isinstance(loss, LinearLoss) or (run.clips and not enveloped):
+    if not isinstance(loss, LinearLoss) or (run.clips and not enveloped and not isinstance(loss, Tweedie)):
         return None
     envelope = run.clip_norm / loss.feature_norm if enveloped and run.clip_norm is not None else None
     return SavedRule(loss=loss, envelope=envelope, constant=1.0 / loss.feature_norm if loss.intercept else 0.0)

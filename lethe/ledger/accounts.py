@@ -18,6 +18,7 @@ ADAPTIVE = (
     "the budget holds for everything released within it, though each release was chosen in view of those before; what is spent so far "
     "is the guarantee of these releases only if they, and when to look, were chosen without looking at any."
 )
+_UNSETTLED = "“started” is a training that runs, or that broke off: it may have released something, and stays counted. "
 NOT_COUNTED = "not counted: what was released from this data set without a reservation here."
 # What may follow which state, and what it then is.
 _FOLLOWS: dict[str, tuple[State, tuple[State, ...]]] = {
@@ -179,6 +180,11 @@ class Account:
                 by.setdefault(one, []).append(str(line.number))
         return (NOT_COUNTED, *(f"{one} (of {_few(numbers)})" for one, numbers in by.items()))
 
+    @property
+    def note(self) -> str:
+        """What has to be known beside the numbers."""
+        return f"{_UNSETTLED if any(line.state == 'started' for line in self.lines) else ''}{ADAPTIVE}"
+
     def explain(self, delta: float | None = None) -> str:
         """The account as text for a person."""
         level = delta if self.terms.budget.delta is None else self.delta
@@ -186,7 +192,7 @@ class Account:
         for line in self.lines:
             alone = "" if level is None else f"   counts as epsilon {shown(self.epsilon_alone(line, level))}"
             lines.append(f"    {line.number:>6}   {line.state:<8}   {line.at[:19]}   {line.by}{alone}   {line.what}   {line.guarantee}")
-        lines += [f"note: {ADAPTIVE}", *(f"    declared   {line}" for line in self.declared)]
+        lines += [f"note: {self.note}", *(f"    declared   {line}" for line in self.declared)]
         return "\n".join(lines)
 
     def title(self, delta: float | None = None) -> tuple[str, ...]:
@@ -219,7 +225,7 @@ class Account:
             **numbers,
             "reservations": [self._line(line, level) for line in self.lines],
             "declared": list(self.declared),
-            "note": ADAPTIVE,
+            "note": self.note,
             "history": [{"at": at, "share": self._share(counted)} for at, counted in self.history],
             "head": self.head,
         }

@@ -5,6 +5,7 @@ at most $\Delta = \sqrt d$. Some pair of neighbours moves them so far: a record 
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -27,21 +28,20 @@ def noisy_sums(
     values: Array, *, noise_std: float, neighbours: Neighbours, name: str, generator: np.random.Generator | None = None
 ) -> tuple[Array, Statement]:
     """Release the sums of d columns, shape (d,), of values of n records, shape (n, d); what is outside [0, 1] is clipped, and NaN is 0."""
-    records, columns = values.shape
-    sensitivity = sums_sensitivity(columns, neighbours)
     sums = np.where(np.isnan(values), 0.0, np.clip(values, 0.0, 1.0)).sum(axis=0)
-    statement = gaussian_statement(
-        name,
-        "bounded sums",
-        sensitivity=sensitivity,
-        noise_std=noise_std,
-        neighbours=neighbours,
-        records=records,
-        generator=generator,
-        findings=(
-            holds("bounded numbers", f"{columns} a record, each clipped to [0, 1]", evidence="enforced"),
-            holds("sensitivity", f"one record moves the sums together by at most {sensitivity:.6g}", evidence="enforced"),
-        ),
-        columns=columns,
+    return with_noise(sums, records=len(values), noise_std=noise_std, neighbours=neighbours, name=name, generator=generator)
+
+
+def with_noise(
+    sums: Array, *, records: int, noise_std: float, neighbours: Neighbours, name: str, generator: np.random.Generator | None = None
+) -> tuple[Array, Statement]:
+    """Release sums, shape (d,), that the caller added up of d numbers in [0, 1] a record."""
+    columns = len(sums)
+    sensitivity = sums_sensitivity(columns, neighbours)
+    findings = (
+        holds("bounded numbers", f"{columns} a record, each clipped to [0, 1]", evidence="enforced"),
+        holds("sensitivity", f"one record moves the sums together by at most {sensitivity:.6g}", evidence="enforced"),
     )
+    stated: dict[str, Any] = {"noise_std": noise_std, "neighbours": neighbours, "records": records, "generator": generator}
+    statement = gaussian_statement(name, "bounded sums", sensitivity=sensitivity, findings=findings, columns=columns, **stated)
     return sums + noise_std * noise_generator(generator).standard_normal(columns), statement

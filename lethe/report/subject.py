@@ -37,6 +37,7 @@ from lethe.run.run import Run
 _SOME_DELTA = 1e-5  # where neither a delta nor a number of records is known
 _MOST = 10_000
 _LONGEST = 300
+NOT_USED = "not used"  # what `lethe train` writes of a column that it drops
 _CERTIFICATE, _RUN, _WEIGHTS = "certificate.json", "run.json", "weights.npz"
 _CONFIG, _TRAINED, _CURVES = "config.json", "report.json", "curves.json"
 _BESIDES = ("certificate", "lethe")  # what `lethe audit --json` writes beside the page

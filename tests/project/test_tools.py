@@ -10,6 +10,7 @@ from pathlib import Path
 
 import beside
 import gpu_check
+import gpu_recipes
 import pytest
 import step_cost
 import torch
@@ -52,6 +53,24 @@ def test_it_says_what_it_needs(words: list[str], said: str, monkeypatch: pytest.
     monkeypatch.setattr(sys, "argv", ["step_cost.py", *words])
     assert step_cost.main() == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_recipe_that_fails_or_takes_too_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cost = {"seconds_per_step": 0.25, "gibibytes": 1.5, "hours": 2.0, "epsilon": 3.0}
+    scripts = {
+        "trains": f"import json, sys; json.dump({cost}, open(sys.argv[-1], 'w')); assert sys.argv[1:5] == '--size random --steps 4'.split()",
+        "fails": "raise SystemExit('no such model')",
+        "waits": "import time; time.sleep(60)",
+    }
+    for name, script in scripts.items():
+        (tmp_path / f"{name}.py").write_text(script)
+    monkeypatch.setattr(gpu_recipes, "RECIPES", [tmp_path / f"{name}.py" for name in scripts])
+    monkeypatch.setattr(gpu_recipes, "SECONDS", 5)
+    table, failed = gpu_recipes.recipes_table(4, cpu=False)
+    assert failed == ["fails", "waits"]
+    columns = [list(column.cells) for column in table.columns]
+    assert [column[0] for column in columns] == ["trains", "0.25", "1.5", "2", "3"]
+    assert columns[1][1:] == ["no such model", "took more than 5 s"]
 
 
 TOOL = Path(beside.__file__)

@@ -49,6 +49,12 @@ CASES: dict[str, tuple[Any, set[str]]] = {
     "Lasso": (build(private.Lasso, alpha=1e-9, options=EstimatorOptions(mechanism="cyclic"), **SHORT, **PLENTY), set()),
     "ElasticNet": (build(private.ElasticNet, alpha=1e-9, options=EstimatorOptions(mechanism="pass_ends"), **SHORT, **PLENTY), set()),
     "HuberRegressor": (private.HuberRegressor(options=EstimatorOptions(mechanism="objective_perturbation"), **PLENTY), set()),
+    "PoissonRegressor": (
+        private.PoissonRegressor(options=EstimatorOptions(mechanism="output_perturbation"), target_bound=6.0, **GIVEN),
+        {"feature_norm_", "target_range_"},
+    ),
+    "GammaRegressor": (private.GammaRegressor(options=EstimatorOptions(mechanism="objective_perturbation"), **PLENTY), {"target_range_"}),
+    "TweedieRegressor": (build(private.TweedieRegressor, mechanism="cyclic", **SHORT, **PLENTY), {"target_range_"}),
     "HeavyTailedLinearRegression": (private.HeavyTailedLinearRegression(**PLENTY), set()),
     "HeavyTailedLogisticRegression": (private.HeavyTailedLogisticRegression(**PLENTY), set()),
     # A moment is released as a cell of a grid.

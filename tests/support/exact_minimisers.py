@@ -27,6 +27,11 @@ class Record:
             return -sign * self.feature * np.minimum(expit(-sign * scores), 0.5)
         if self.kind == "hinge":  # width 1/2: a slope of 1 more for each unit of margin that is missed
             return -sign * self.feature * np.minimum(np.maximum(1.5 - sign * scores, 0.0), 1.0)
+        if self.kind in ("counts", "costs"):  # of power 1 and 2, targets up to 3, at slopes of 1
+            raised = np.exp(np.minimum(scores, 9.0)) - self.target
+            if self.kind == "costs":
+                raised = 1.0 - self.target * np.exp(np.minimum(-scores, 30.0))
+            return self.feature * np.minimum(np.maximum(raised, -1.0), 1.0)
         assert self.kind == "huber"  # residual bound 1
         return self.feature * np.minimum(np.maximum(scores - self.target, -1.0), 1.0)
 

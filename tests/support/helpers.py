@@ -7,7 +7,17 @@ from typing import Any
 
 import lethe
 from lethe.run.batches import DESIGNS as DESIGN_CLASSES
-from lethe.run.losses import Huber, LeastSquares, Logistic, OneVersusRest, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import (
+    Huber,
+    LeastSquares,
+    Logistic,
+    OneVersusRest,
+    SmoothedHinge,
+    Softmax,
+    TruncatedLogistic,
+    TruncatedSoftmax,
+    Tweedie,
+)
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.participation import BatchSizes, Participation
 
@@ -40,6 +50,7 @@ LOSSES: tuple[dict[str, Any], ...] = (
     {"kind": "truncated_softmax_regression", "feature_norm": 1.0, "cut": 0.25, "intercept": True},
     {"kind": "smoothed_hinge", "feature_norm": 1.0, "width": 0.5},
     {"kind": "one_versus_rest_hinge", "feature_norm": 1.0, "classes": 3, "width": 0.5},
+    {"kind": "tweedie_regression", "feature_norm": 1.0, "power": 1.5, "target_bound": 4.0, "cut": 2.0},
 )
 
 LINEAR_LOSSES: tuple[LinearLoss, ...] = (
@@ -54,6 +65,9 @@ LINEAR_LOSSES: tuple[LinearLoss, ...] = (
     OneVersusRest(feature_norm=1.0, classes=3, width=0.7),
     LeastSquares(feature_norm=1.0, residual_bound=0.6),
     Huber(feature_norm=1.0, residual_bound=0.6),
+    Tweedie(feature_norm=1.0, power=1.0, target_bound=1.5, cut=0.6),
+    Tweedie(feature_norm=1.0, power=1.5, target_bound=1.0, cut=1.0),
+    Tweedie(feature_norm=1.0, power=2.0, target_bound=2.0, cut=1.3),
 )
 
 REGULARISERS: tuple[Any, ...] = (

@@ -29,6 +29,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "truncated_softmax_regression": {"feature_norm": 1.5, "cut": 0.7},
     "smoothed_hinge": {"feature_norm": 1.5, "width": 0.3},
     "one_versus_rest_hinge": {"feature_norm": 1.5, "classes": CLASSES, "width": 0.6},
+    "tweedie_regression": {"feature_norm": 1.5, "power": 1.6, "target_bound": 2.0, "cut": 0.7},
 }
 
 

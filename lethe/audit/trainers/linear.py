@@ -15,7 +15,6 @@ from lethe.audit.trainers.training import Canary, RunTraining, Scores, unknown_t
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.descended import descends_envelope
-from lethe.run.losses import LeastSquares
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.train import Fitted, Linear, TrainOptions, fit
@@ -90,8 +89,8 @@ class LinearTraining(RunTraining):
         return apart / norms
 
     def _labelled(self, kind: CanaryKind, data: Data, position: int) -> Canary:
-        if isinstance(require_linear_loss(self.run.loss), LeastSquares):
-            raise InputError(f"canary: got {kind!r}; least squares has no labels.", remedy="take random_direction.")
+        if (loss := require_linear_loss(self.run.loss)).numeric_targets:
+            raise InputError(f"canary: got {kind!r}; the {loss.name} loss has no labels.", remedy="take random_direction.")
         if kind == "mislabelled":
             inside = mislabelled(data, position, classes=self.classes or 2)
             return self._pair(inside, f"record {position} with the next label", natural=record_of(data, position))
@@ -111,8 +110,8 @@ class LinearTraining(RunTraining):
 
     def _target(self, inside: bool) -> float | int:
         loss = require_linear_loss(self.run.loss)
-        if isinstance(loss, LeastSquares):
-            return (_FAR if inside else -_FAR) * loss.residual_bound
+        if loss.numeric_targets:
+            return (_FAR if inside else -_FAR) * loss.slope_bound
         return int(inside)
 
     def _start(self, canaries: Sequence[Canary]) -> FloatArray:

@@ -21,10 +21,11 @@ import numpy as np
 
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.mechanisms.base import Array
-from lethe.run.losses import LeastSquares, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import LeastSquares, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax, Tweedie
 from lethe.run.losses.linear import LinearLoss
 
 REFERENCE = 5.0  # D: between the weights of two classes, for rows of norm at most 1
+REFERENCE_OF_LOGARITHMS = 2.0  # of counts and costs: chosen on generated ones whose logarithms spread by .7
 REFERENCE_SHARE = 0.7  # of a regression: of the bound on its targets; with more, ridges are too small where features tell little
 
 # The share of the largest slope, or C over R of an envelope, and what it costs without noise: of regressions in squares of the bound on the
@@ -33,6 +34,8 @@ REFERENCE_SHARE = 0.7  # of a regression: of the bound on its targets; with more
 _CUT = 0.5
 _CUT_COST, _CUT_COST_OF_MANY = 0.002, 0.004
 _RESIDUAL_CUTS = ((0.5, 0.0005), (0.25, 0.003))
+# Of counts and costs: slopes in units of their bound, and what they cost in half the deviance; the level is corrected.
+_DEVIANCE_CUTS = ((0.5, 0.001), (0.25, 0.004), (0.125, 0.02))
 _ENVELOPES, _ENVELOPES_OF_MANY = ((0.25, 0.01), (0.5, 0.002)), ((0.25, 0.004), (0.5, 0.002))
 
 
@@ -49,16 +52,23 @@ def curvatures(facts: PublicFacts) -> Array:
     """$h_j$ of one score, shape (D,), read-only."""
     spectrum = _OF_CLASSES if facts.target_bound is None else _OF_A_REGRESSION
     falling = np.arange(1.0, facts.rows + 1.0) ** -spectrum.decay
-    total = spectrum.share * facts.norm**2 * facts.loss.curvature_trace / facts.loss.outputs
+    total = spectrum.share * facts.norm**2 * usual_trace(facts.loss) / facts.loss.outputs
     curved: Array = total * falling / falling.sum()
     curved.flags.writeable = False
     return curved
+
+
+def usual_trace(loss: LinearLoss) -> float:
+    """Of $l''$: its largest, or of counts and costs in units of about their mean that at the mean."""
+    return 1.0 if isinstance(loss, Tweedie) else loss.curvature_trace
 
 
 def reference(facts: PublicFacts) -> float:
     r"""$\rho$: for rows of norm 1; in target units for a regression."""
     if isinstance(facts.loss, LeastSquares):
         return REFERENCE_SHARE * (facts.target_bound or facts.loss.residual_bound)
+    if isinstance(facts.loss, Tweedie):
+        return REFERENCE_OF_LOGARITHMS
     scores = facts.loss.outputs
     return REFERENCE if scores == 1 else REFERENCE * math.sqrt((scores - 1) / (2 * scores))
 
@@ -105,5 +115,7 @@ def _cut(facts: PublicFacts) -> list[tuple[LinearLoss, float]]:
             return [(TruncatedSoftmax(feature_norm=norm, classes=classes, cut=_CUT), _CUT_COST_OF_MANY)]
         case LeastSquares(residual_bound=given) if bound is not None and given >= bound:
             return [(LeastSquares(feature_norm=norm, residual_bound=cut * bound), cost * bound**2) for cut, cost in _RESIDUAL_CUTS]
+        case Tweedie(cut=given) as loss:
+            return [(loss.model_copy(update={"cut": cut * given}), cost) for cut, cost in _DEVIANCE_CUTS]
         case _:
             return []

@@ -33,7 +33,7 @@ from scipy import interpolate, signal
 
 from lethe.calculus.correlated.matrices import square_root
 from lethe.calculus.correlated.sensitivity import sensitivity
-from lethe.estimators.choice.risk import curvatures, cut_losses, minimiser_missed, risks, run_losses
+from lethe.estimators.choice.risk import curvatures, cut_losses, minimiser_missed, risks, run_losses, usual_trace
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.mechanisms.base import Array, require_swap
 
@@ -172,7 +172,7 @@ def _nearest(shapes: list[RunShape], tie: float) -> RunShape:
 def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, unreached: float, cost: float) -> Iterator[RunShape]:
     every = certifies_all(facts, schedule)
     # The largest curvature of the mean loss at zero weights, of which no score is above another; of classes less than that elsewhere.
-    of_zeros = facts.norm**2 * facts.loss.curvature_trace / facts.loss.outputs
+    of_zeros = facts.norm**2 * usual_trace(facts.loss) / facts.loss.outputs
     limit = 1.0 / (min(of_zeros, facts.smoothness) if every else facts.smoothness)
     most = _MOST_CORRELATED if schedule == "correlated" else _MOST_STEPS
     work = facts.records * facts.weights / (_MOST_WORK if schedule == "pass_ends" else _LONG_WORK)

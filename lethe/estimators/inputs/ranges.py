@@ -58,14 +58,25 @@ def private_ranges(
     name: str,
     give: str,
     of_target: bool = False,
+    of_sizes: bool = False,
     neighbours: Neighbours,
     generator: np.random.Generator | None,
 ) -> LocatedQuantiles:
-    """The `tail` and `1 - tail` quantiles of every column, with a warning where nothing could be told; of targets no guesses."""
+    """The `tail` (of sizes the 0.5) and `1 - tail` quantiles of every column, with a warning where nothing could be told.
+
+    Of targets no guesses.
+    """
     columns = ColumnsInMemory(table) if isinstance(table, np.ndarray) else table
     records, width = columns.shape
     located = located_quantiles(
-        columns, tails=(tail, tail), guesses=not of_target, target=share, neighbours=neighbours, name=name, generator=generator
+        columns,
+        tails=(0.5 if of_sizes else tail, tail),
+        signed=not of_sizes,
+        guesses=not of_target,
+        target=share,
+        neighbours=neighbours,
+        name=name,
+        generator=generator,
     )
 
     def places(flags: Any) -> str:

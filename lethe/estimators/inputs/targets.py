@@ -11,6 +11,9 @@ takes the range's place where it is no wider than 0.7 of it: k times the targets
 for safety; b is at least $10^{-6}$, so that a range stays one when numbers are rounded. With $k = 2.5\max(1, 0.007/\sigma_s)^{0.3}$ a
 hundredth of normal targets is left outside where noise is what matters, and fewer the less of it there is. All of it follows from what was
 released and from public facts.
+
+Counts and costs are skewed, and none is below 0: the upper end is twice their 0.98 quantile, found among sizes alone; that also narrows a
+range that was given, however wide it is.
 """
 
 import math
@@ -35,6 +38,11 @@ from lethe.partitions.block import Values
 _RANGE_SHARE = {"units": 50.0, "least": 0.05, "most": 0.3}
 _TAIL = 0.05
 _WIDER = 1.5  # than the range of the middle nine tenths: of normal targets a hundredth is truncated, of even ones none
+# Of counts and costs: of an exponential law one in two thousand is truncated. Most may be 0, so that few tell of the others' size.
+_TAIL_OF_COSTS, _WIDER_OF_COSTS = 0.02, 2.0
+_RANGE_SHARE_OF_COSTS = {"units": 150.0, "least": 0.05, "most": 0.3}
+_ENOUGH_FOR_COSTS = 1000.0  # n mu of all, for a range that was given: of less the quantile may be missed
+_NAME_OF_COSTS = "upper end of the targets (twice their 0.98 quantile)"
 _NAME = "range of the targets (their 0.05 and 0.95 quantiles)"
 _WIDEST, _NARROWEST = 1e100, 1e-300  # so that squares of targets do not overflow, and no part of a width vanishes
 _NEEDED = (
@@ -80,8 +88,8 @@ class Centred:
         return np.clip(values.astype(np.float64) - self.centre, -self.limit, self.limit) / self.unit
 
 
-def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
-    """The range given as public, "auto" (None), B or (low, high); without an intercept for a centre it is made symmetric about 0."""
+def declared_range(target_bound: Any, *, centred: bool, costs: bool = False) -> TargetRange | None:
+    """The range given as public, "auto" (None), B or (low, high); not centred it is symmetric about 0, and of costs no part is below."""
     if isinstance(target_bound, str):
         if target_bound != "auto":
             raise outside("target_bound", target_bound, _NEEDED)
@@ -91,31 +99,48 @@ def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
         raise outside("target_bound", target_bound, _NEEDED)
     numbers = [as_number("target_bound", number, _NEEDED) for number in pair]
     low, high = (-numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[-1])
+    if costs:
+        low = max(low, 0.0)
     if not (-_WIDEST <= low <= high <= _WIDEST and high - low >= _NARROWEST):
         raise outside("target_bound", target_bound, _NEEDED)
     return _around(low, high, centred=centred)
 
 
-def range_cost(records: int, budget: PrivacyBudget) -> Statement:
+def range_cost(records: int, budget: PrivacyBudget, *, costs: bool = False) -> Statement:
     """What `released_range` of so many targets will cost, before it looks at one."""
-    share = budget.planned_share(records, **_RANGE_SHARE)
-    return planned_statement(_NAME, located_cost(1, share, budget.neighbours), neighbours=budget.neighbours)
+    share = budget.planned_share(records, **(_RANGE_SHARE_OF_COSTS if costs else _RANGE_SHARE))
+    name = _NAME_OF_COSTS if costs else _NAME
+    return planned_statement(name, located_cost(1, share, budget.neighbours), neighbours=budget.neighbours)
 
 
 def released_range(
-    targets: Array | CountedColumns, budget: PrivacyBudget, *, centred: bool, generator: np.random.Generator | None
+    targets: Array | CountedColumns,
+    budget: PrivacyBudget,
+    *,
+    centred: bool,
+    generator: np.random.Generator | None,
+    costs: bool = False,
+    most: float = math.inf,
 ) -> TargetRange:
-    """1.5 times the range between the 0.05 and 0.95 quantiles, for 5 to 30 % of the budget (in squared mu); targets have shape (n,)."""
+    """1.5 times the range between the 0.05 and 0.95 quantiles, for 5 to 30 % of the budget (in squared mu); targets have shape (n,).
+
+    Of costs up to twice the 0.98 quantile, or to `most`, which is also the end where none was found.
+    """
     found = private_ranges(
         targets,
-        tail=_TAIL,
-        share=budget.planned_share(targets.shape[0], **_RANGE_SHARE),
-        name=_NAME,
+        tail=_TAIL_OF_COSTS if costs else _TAIL,
+        of_sizes=costs,
+        share=budget.planned_share(targets.shape[0], **(_RANGE_SHARE_OF_COSTS if costs else _RANGE_SHARE)),
+        name=_NAME_OF_COSTS if costs else _NAME,
         give="target_bound=(low, high)",
         of_target=True,
         neighbours=budget.neighbours,
         generator=generator,
     )
+    if costs:
+        unseen = most < math.inf and bool(found.undetected[0] or found.tiny[0])
+        high = most if unseen else min(_WIDER_OF_COSTS * float(found.high[0]), most)
+        return _around(0.0, high, centred=False, statement=found.statement)
     middle, half = float(found.low[0] + found.high[0]) / 2.0, _WIDER * float(found.high[0] - found.low[0]) / 2.0
     return _around(middle - half, middle + half, centred=centred, statement=found.statement)
 
@@ -127,7 +152,14 @@ def _around(low: float, high: float, *, centred: bool, statement: Statement | No
 
 
 def narrowing_cost(
-    narrow: bool | str, given: TargetRange | None, records: int, budget: PrivacyBudget, *, may_choose: bool, against: str | None
+    narrow: bool | str,
+    given: TargetRange | None,
+    records: int,
+    budget: PrivacyBudget,
+    *,
+    may_choose: bool,
+    against: str | None,
+    costs: bool = False,
 ) -> Statement | None:
     """What `narrowed_range` will cost, if public facts say that it is worth that; None: nothing is released, and `against` may say why."""
     asked = declared_switch("narrow_range", narrow)
@@ -145,13 +177,25 @@ def narrowing_cost(
     noise_std = gaussian_noise_std(sensitivity, budget.share(NARROWING_SHARE))
     if (asked is None and not may_choose) or noise_std > _MOST_NOISE * records:
         return None
+    if costs:
+        return range_cost(records, budget, costs=True) if records * budget.total_mu >= _ENOUGH_FOR_COSTS else None
     return planned_statement(_MOMENTS, gaussian_guarantee(sensitivity, noise_std), neighbours=budget.neighbours)
 
 
 def narrowed_range(
-    targets: Array, given: TargetRange, budget: PrivacyBudget, *, centred: bool, generator: np.random.Generator | None
+    targets: Array,
+    given: TargetRange,
+    budget: PrivacyBudget,
+    *,
+    centred: bool,
+    generator: np.random.Generator | None,
+    costs: bool = False,
 ) -> TargetRange:
-    """Release the moments of targets of shape (n,), truncated at the given range, which stays where they make it no narrower by enough."""
+    """Release the moments of targets of shape (n,), truncated at the given range, which stays where they make it no narrower by enough; of
+    costs a quantile.
+    """
+    if costs:
+        return released_range(targets, budget, centred=False, generator=generator, costs=True, most=given.half)
     found = channel_moments(
         Centred(centre=given.centre, limit=given.half, unit=given.half)(targets)[:, None],
         channels=1,

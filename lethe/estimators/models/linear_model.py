@@ -13,7 +13,7 @@ from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import Choice, choose
-from lethe.estimators.choice.mechanism import Outcome, Penalties, RandomSources
+from lethe.estimators.choice.mechanism import AnyRecords, Outcome, Penalties, RandomSources
 from lethe.estimators.choice.runs import release_record, secret_design, training_record
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.ranges import norm_cost, private_norm
@@ -88,9 +88,13 @@ class PrivateLinearModel(PrivateEstimator):
         alpha: float,
         l1: float = 0.0,
         target_bound: float | None = None,
-        range_cost: Statement | None = None,
+        costs: Sequence[Statement] = (),
+        keeps_loss: bool | None = None,
     ) -> Callable[..., tuple[Array, Array]]:
-        """Choose a mechanism by public facts alone, and reserve what the fit will cost; what is returned trains as was planned."""
+        """Choose a mechanism by public facts alone, and reserve what the fit will cost; what is returned trains as was planned.
+
+        `costs` are of what the caller releases, before it or after.
+        """
         # The loss is one on rows of norm at most 1, of targets in units in which it depends on no release; so does an l1 above 0.
         intercept, asked = require_switch("fit_intercept", self.fit_intercept), options_of(self)
         (count, columns), in_blocks = table.shape, isinstance(table, ExaminedTable)
@@ -100,8 +104,7 @@ class PrivateLinearModel(PrivateEstimator):
         radius = declared_norm(self.feature_norm)
         if radius is None and users is not None:
             raise row_by_row('feature_norm = "auto"', "a number R that no row is longer than, or is projected on")
-        if range_cost is not None:
-            budget = budget.with_spent(range_cost)
+        budget = budget.with_spent(*costs)
         if radius is None:
             budget = budget.with_spent(norm_cost(count, budget))
         whole = budget
@@ -128,7 +131,7 @@ class PrivateLinearModel(PrivateEstimator):
             ridge=0.0 if radius is None or whitening is not None else penalties.ridge,
             l1=penalties.l1,
             target_bound=target_bound,
-            keeps_loss=self._keeps_loss,
+            keeps_loss=self._keeps_loss if keeps_loss is None else keeps_loss,
             weighted=weighted,
             batches=(secret if in_blocks or secret == "cyclic_poisson" else None) or asked.batches,  # pyright: ignore[reportArgumentType]
             passes=declared_passes(asked.passes),
@@ -142,8 +145,19 @@ class PrivateLinearModel(PrivateEstimator):
             budget, whitening = whole, None
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
 
-        def train(targets: Any, loss: LinearLoss, *, budget: PrivacyBudget, public: Sequence[str], l1: float = 0.0) -> tuple[Array, Array]:
-            """Weights (d, k) and intercepts (k,), of targets, or what makes them of a block's; everything else that fit sets is set."""
+        def train(
+            targets: Any,
+            loss: LinearLoss,
+            *,
+            budget: PrivacyBudget,
+            public: Sequence[str],
+            l1: float = 0.0,
+            corrected: Callable[[AnyRecords, Outcome], tuple[Outcome, Statement]] | None = None,
+        ) -> tuple[Array, Array]:
+            """Weights (d, k) and intercepts (k,), of targets, or what makes them of a block's; everything else that fit sets is set.
+
+            What was trained is `corrected` by one more release.
+            """
             known = [f"{columns} columns, and their names", *public]
             if users is not None:
                 counted = "all rows" if (most := asked.rows_per_user) is None else f"at most {most} rows, chosen at random,"
@@ -176,6 +190,9 @@ class PrivateLinearModel(PrivateEstimator):
                 given |= {"weights": weights, "order": chance.order, "norms": norms}
                 data = UserRecords(users, rows, targets, **given) if isinstance(users, UserRows) else Records(rows, targets, **given)
             outcome = choice.plan.train(data, chance, penalties)
+            if corrected is not None:
+                outcome, cost = corrected(data, outcome)
+                budget = budget.with_spent(cost)
             self.mechanism_, self.feature_norm_, self.whitened_ = choice.plan.name, feature_norm, whitened
             self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
             self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged

@@ -1,6 +1,7 @@
 """Private regression by least squares: what the regressors share, with a ridge, an l1 penalty or both, and by Huber's loss."""
 
 import math
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -9,10 +10,13 @@ from sklearn.utils import Tags
 
 from lethe.calculus.domains import require_nonnegative, require_positive, require_probability
 from lethe.errors import InputError
+from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.choice.mechanism import RandomSources
 from lethe.estimators.inputs.records import row_by_row
 from lethe.estimators.inputs.tables import SPARSE, declared_switch, read_table_and_targets
 from lethe.estimators.inputs.targets import Centred, TargetRange, declared_range, narrowed_range, narrowing_cost, range_cost, released_range
-from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.models.level import LevelRelease
+from lethe.estimators.models.linear_model import PrivateLinearModel, Users
 from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.tables import BlockColumns, examined
 from lethe.estimators.private_estimator import with_constructor
@@ -20,6 +24,7 @@ from lethe.mechanisms.base import Array
 from lethe.partitions.block import targets_of
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import LeastSquares
+from lethe.run.losses.linear import LinearLoss
 
 
 @with_constructor
@@ -43,6 +48,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     target_bound: Any = "auto"
 
     takes_options: ClassVar[frozenset[str]] = PrivateLinearModel.takes_options | {"narrow_range"}
+    score_name: ClassVar[str] = "R^2"
+    _of_costs: ClassVar[bool] = False  # whether no target is below 0, and means are those of a logarithmic link
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -56,7 +63,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _declared_range(self) -> TargetRange | None:
         """The range of the targets, or None where it is to be released."""
-        return declared_range(self.target_bound, centred=bool(self.fit_intercept))
+        return declared_range(self.target_bound, centred=self._centred, costs=self._of_costs)
+
+    @property
+    def _centred(self) -> bool:
+        """Whether the middle of the range is taken off the targets."""
+        return bool(self.fit_intercept) and not self._of_costs
 
     def _against_narrowing(self) -> str | None:
         """Why a range of a model like this one cannot be narrowed; None: it can."""
@@ -64,11 +76,16 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _taken_as_public(self, known: TargetRange) -> list[str]:
         """Lines on a range that was given."""
-        return [f"targets between {known.ends[0]:g} and {known.ends[1]:g}; others are truncated"]
+        low, high = self._ends(known)
+        return [f"targets between {low:g} and {high:g}; others are truncated"]
 
-    def _loss(self, known: TargetRange) -> LeastSquares:
-        """The loss on rows of norm at most 1."""
-        return LeastSquares(feature_norm=1.0, residual_bound=known.half)
+    def _residual_bound(self, known: TargetRange) -> float:
+        """Of the loss, in target units."""
+        return known.half
+
+    def _loss(self, known: TargetRange, unit: float) -> LinearLoss:
+        """The loss on rows of norm at most 1, of targets in this unit."""
+        return LeastSquares(feature_norm=1.0, residual_bound=self._residual_bound(known) / unit)
 
     def _limit(self, known: TargetRange) -> float:
         """At plus and minus which targets are truncated, once they are centred."""
@@ -82,6 +99,14 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """In what unit targets are trained on, and their bound in it: B itself where it was released, for plans must not depend on it."""
         return (1.0, known.half) if known.statement is None else (known.half, 1.0)
 
+    def _correction(self, records: int, budget: PrivacyBudget, users: Users) -> LevelRelease | None:
+        """What is released after the training, to correct it."""
+        return None
+
+    def _in_target_units(self, coefficients: Array, intercept: float, known: TargetRange, unit: float) -> tuple[Array, float]:
+        """Weights (d,) and intercept of the predictions, of those that were trained on targets in a unit."""
+        return unit * coefficients, unit * intercept + known.centre
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None, users: Any = None) -> Self:
         """Train on records X of shape (n, d), an array, a frame or a CSR table, with targets y of shape (n,).
 
@@ -92,24 +117,19 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        blocks, targets = table_in_blocks(X, y, beside=(sample_weight, users)), None
-        if blocks is None:
-            table, targets = read_table_and_targets(self, X, y, numeric=True, **SPARSE)
-        else:
-            table = examined(self, blocks, targets=True)
-        grouped, records, chance = self._grouped(users, table)
+        table, targets, grouped, records, chance = self._read(X, y, sample_weight, users)
         ridge, l1 = self._penalties(records)
         budget, known = self._budget(records), self._declared_range()
         if known is None and grouped is not None:
             raise row_by_row('target_bound = "auto"', "the range of the targets, a number or a pair")
         public = [] if known is None else self._taken_as_public(known)
         given, against, asked = known, self._against_narrowing(), options_of(self)
-        if blocks is not None:
+        if targets is None:
             against = "the table is in blocks"
         elif grouped is not None:
             against = "the moments are released from single rows, of which one user may have many"
         may_choose = asked.mechanism == "auto"
-        cost = narrowing_cost(asked.narrow_range, known, records, budget, may_choose=may_choose, against=against)
+        cost = narrowing_cost(asked.narrow_range, known, records, budget, may_choose=may_choose, against=against, costs=self._of_costs)
         narrows = cost is not None
         if narrows:
             known = None
@@ -118,13 +138,14 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
                 public.append(
                     f"that range is not narrowed, though asked for: {records} records tell nothing of it at this epsilon; it cost nothing"
                 )
-            cost = range_cost(records, budget) if known is None else None
+            cost = range_cost(records, budget, costs=self._of_costs) if known is None else None
         # A range that is to be released stands for itself by one of half width 1, in whose units the plan is the same for all.
         ahead = known or TargetRange(centre=0.0, half=1.0, statement=cost)
         unit, bound = self._unit(ahead)
+        correction = self._correction(records, budget, grouped)
         train = self._plan(
             table,
-            _in_units(self._loss(ahead), unit),
+            self._loss(ahead, unit),
             budget=budget,
             chance=chance,
             users=grouped,
@@ -132,39 +153,45 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             alpha=ridge,
             l1=l1 / unit,
             target_bound=bound,
-            range_cost=ahead.statement,
+            costs=[one for one in (ahead.statement, None if correction is None else correction.cost) if one is not None],
+            keeps_loss=self._keeps_loss or (self._of_costs and correction is None),
         )
-        settings: dict[str, Any] = {"centred": bool(self.fit_intercept), "generator": chance.norm}
+        settings: dict[str, Any] = {"centred": self._centred, "costs": self._of_costs, "generator": chance.norm}
         if narrows:
             assert targets is not None
             assert given is not None
             known = narrowed_range(targets, given, budget, **settings)
-            done = f"narrow that range to between {known.ends[0]:g} and {known.ends[1]:g}"
-            public.append(
-                f"NOT public, but released: the moments of the targets {'leave that range as it is' if known.half == given.half else done}"
-            )
+            low, high = self._ends(known)
+            done = "leave that range as it is" if known.half == given.half else f"narrow that range to between {low:g} and {high:g}"
+            public.append(f"NOT public, but released: the {'sizes' if self._of_costs else 'moments'} of the targets {done}")
         elif known is None:
             known = released_range(BlockColumns(table, targets_of) if targets is None else targets, budget, **settings)
         if known.statement is not None:
             budget = budget.with_spent(known.statement)
         unit, _ = self._unit(known)
         centred = Centred(centre=known.centre, limit=self._limit(known), unit=unit)
-        of_loss, loss = centred if targets is None else centred(targets), _in_units(self._loss(known), unit)
-        coefficients, intercepts = train(of_loss, loss, budget=budget, public=public, l1=l1 / unit)
+        of_loss = centred if targets is None else centred(targets)
+        corrected = None if correction is None else partial(correction, generator=chance.mechanism)
+        coefficients, intercepts = train(of_loss, self._loss(known, unit), budget=budget, public=public, l1=l1 / unit, corrected=corrected)
         self.target_range_ = self._ends(known)
         if narrows and given is not None:  # not beyond the given ends by rounding: what is above 0 stays so
             (low, high), (lowest, highest) = self.target_range_, self._ends(given)
             self.target_range_ = max(low, lowest), min(high, highest)
-        self._release(unit * coefficients[:, 0], unit * float(intercepts[0]) + known.centre)
+        self._release(*self._in_target_units(coefficients[:, 0], float(intercepts[0]), known, unit))
         return self
+
+    def _read(self, X: Any, y: Any, sample_weight: Any, users: Any) -> tuple[Any, Array | None, Users, int, RandomSources]:
+        """The table, its targets, None where it is in blocks, whose its rows are, how many records or users, and the randomness."""
+        blocks = table_in_blocks(X, y, beside=(sample_weight, users))
+        if blocks is not None:
+            table: Any = examined(self, blocks, targets=True)
+            return table, None, *self._grouped(users, table)
+        table, targets = read_table_and_targets(self, X, y, numeric=True, **SPARSE)
+        return table, targets, *self._grouped(users, table)
 
     def predict(self, X: Any) -> Array:
         """Predicted targets, shape (n,), within `target_range_`."""
         return np.clip(self._scores(X) + self.intercept_, *self.target_range_)
-
-
-def _in_units(loss: LeastSquares, unit: float) -> LeastSquares:
-    return LeastSquares(feature_norm=1.0, residual_bound=loss.residual_bound / unit)
 
 
 class LinearRegression(PrivateRegressor):
@@ -289,9 +316,9 @@ class HuberRegressor(_Penalised):
             return [f"targets between {known.ends[0]:g} and {known.ends[1]:g}, about"]
         return [f"residual_bound = {given:g}", *([] if self.target_bound is None else [f"targets around {known.centre:g}"])]
 
-    def _loss(self, known: TargetRange) -> LeastSquares:
+    def _residual_bound(self, known: TargetRange) -> float:
         given = self._bound()
-        return LeastSquares(feature_norm=1.0, residual_bound=_HUBER_SHARE * known.half if given is None else given)
+        return _HUBER_SHARE * known.half if given is None else given
 
     def _limit(self, known: TargetRange) -> float:
         return _FAR

@@ -9,21 +9,19 @@ from collections.abc import Iterator
 from types import FrameType
 
 from sklearn.base import BaseEstimator
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
-from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, TunedThresholdClassifierCV
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline
 
 from lethe.certificates.findings import OTHER_RELEASES, UNCOVERED, Finding, holds
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError, LetheWarning
-from lethe.estimators.pipelines.privacy import parts_of, release_mark
+from lethe.estimators.pipelines.privacy import LABEL_LEARNERS, LABELS_REMEDY, parts_of, release_mark
 from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of, wrapped_model
 from lethe.estimators.private_estimator import KNOWN_AT_FIT, PrivateEstimator
 
 _FITS = frozenset({"fit", "_fit", "fit_transform", "fit_predict", "partial_fit"})
 _FOLDS = frozenset({"_fit_and_score", "_fit_and_predict"})
-_INSTEAD = "Take LogisticRegression, which predicts true probabilities, and FixedThresholdClassifier with a public threshold."
 
 
 def known_at_fit(estimator: PrivateEstimator) -> tuple[Finding, ...]:
@@ -55,9 +53,9 @@ def _of_owner(owner: BaseEstimator, frame: FrameType, *, folds: bool) -> Iterato
         yield from _steps_before(owner, frame)
     if type(owner) in (Pipeline, ColumnTransformer, FeatureUnion) or learns_nothing(owner) or wrapped_model(owner):
         return
-    if isinstance(owner, CalibratedClassifierCV | TunedThresholdClassifierCV):
+    if isinstance(owner, LABEL_LEARNERS):
         words = f"{name} learned from the labels of these records too, without noise"
-        warnings.warn(f"{words}: it is NOT PRIVATE. {_INSTEAD}", LetheWarning, stacklevel=2)
+        warnings.warn(f"{words}: it is NOT PRIVATE. Do: {LABELS_REMEDY}.", LetheWarning, stacklevel=2)
         yield holds(UNCOVERED, words, evidence="declared")
     elif not isinstance(owner, GridSearchCV | RandomizedSearchCV) and not hasattr(owner, "cv_results_"):
         yield _besides(f"it was fitted within {name}, which may fit others, and learn by itself from these records")

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, TunedThresholdClassifierCV
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, SplineTransformer
 from sklearn.utils import get_tags
@@ -36,6 +37,8 @@ _COLUMNS = "its columns were chosen by a function, taken to look at their names 
 _NOT_FITTED = "it is not fitted; a clone is not either", "call fit first"
 _CONTAINERS = (Pipeline, ColumnTransformer, FeatureUnion)
 _DENSE = (OrdinalEncoder, PrivatePCA, PrivateStandardScaler, PrivateWhitening, *FEATURES)
+LABEL_LEARNERS = (CalibratedClassifierCV, TunedThresholdClassifierCV)
+LABELS_REMEDY = "take LogisticRegression, which predicts true probabilities, and FixedThresholdClassifier with a public threshold"
 
 Path = tuple[str, ...]
 """The names of the steps, from the outermost to the one spoken of."""
@@ -191,6 +194,8 @@ def _refused(part: Any, path: Path) -> InputError:
     if isinstance(part, GridSearchCV | RandomizedSearchCV) or hasattr(part, "cv_results_"):
         why = "every candidate saw the records again, in every fold, and which was best was chosen by them"
         return _refusal(part, path, why, "take PrivateSearch of lethe.estimators")
+    if isinstance(part, LABEL_LEARNERS):
+        return _refusal(part, path, "it learns from the labels of the records too, without noise", LABELS_REMEDY)
     if isinstance(part, _CONTAINERS):
         return _refusal(part, path, "it is a subclass, which may do anything with the records", "take scikit-learn's own class")
     if any(isinstance(value, PrivateEstimator) for value in part.get_params().values()):

@@ -6,7 +6,7 @@ from lethe.certificates.attack_rates import AttackRates
 from lethe.certificates.statement import Statement
 from lethe.report.model import COLOURS, Block, Facts, Panel, Picture, Series
 from lethe.report.sections.promise import protected
-from lethe.report.subject import Subject
+from lethe.report.subject import NOT_USED, Subject
 from lethe.report.wording import day, percent, times
 from lethe.run.participation import NOUNS
 
@@ -35,8 +35,8 @@ def opening(subject: Subject, rates: AttackRates) -> tuple[Block, ...]:
     believed = "what every report rests on (section 3)"
     if declared:
         believed = f"{times(len(declared), 'statement', 'statements')} of those who trained ({', '.join(declared)}), and {believed}"
-    if subject.columns:
-        believed += f"; the ranges and categories of {times(len(subject.columns), 'column', 'columns')} stand there in words"
+    if used := [name for name, words in subject.columns if words != NOT_USED]:
+        believed += f"; the ranges and categories of {times(len(used), 'column', 'columns')} stand there in words"
     right = 100.0 * min(rates.best_guess, 1.0)
     most = percent(rates.best_guess)
     bars = [Series([50, 100], [0, 0], {"color": COLOURS["grid"], **_BAR}), Series([50, right], [0, 0], {"color": COLOURS["main"], **_BAR})]

@@ -9,6 +9,7 @@ from lethe.run.losses.base import Convex, GeneralisedLinear, Holder, Loss, Smoot
 from lethe.run.losses.logistic import Logistic, TruncatedLogistic
 from lethe.run.losses.piecewise import Huber, LeastSquares, OneVersusRest, SmoothedHinge
 from lethe.run.losses.softmax import Softmax, TruncatedSoftmax
+from lethe.run.losses.tweedie import Tweedie
 
 __all__ = [
     "Convex",
@@ -24,6 +25,7 @@ __all__ = [
     "StronglyConvex",
     "TruncatedLogistic",
     "TruncatedSoftmax",
+    "Tweedie",
     "WeaklyConvex",
 ]
 
@@ -45,6 +47,7 @@ LOSSES: dict[str, type[Loss]] = {
         TruncatedSoftmax,
         SmoothedHinge,
         OneVersusRest,
+        Tweedie,
     )
 }
 

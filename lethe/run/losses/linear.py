@@ -54,7 +54,7 @@ def class_targets(values: Any, *, count: int, classes: int) -> np.ndarray[Any, n
 # One rounding up after a product and a square root: the derived constants stay upper bounds.
 _UP, _UP_TWICE = 1 + 2**-51, 1 + 2**-50
 # Between these squares and products neither vanish nor overflow.
-_SMALLEST, _LARGEST = 1e-100, 1e100
+SMALLEST, LARGEST = 1e-100, 1e100
 
 
 class LinearLoss(Loss):
@@ -249,6 +249,29 @@ class TwoClassLoss(LinearLoss):
         return (scores[:, 0] > 0.0).astype(np.int64)
 
 
+class NumericLoss(LinearLoss):
+    """A loss of one score and a number."""
+
+    scalar: ClassVar[bool] = True
+    one_sided: ClassVar[bool] = False
+    numeric_targets: ClassVar[bool] = True
+
+    @property
+    def target_classes(self) -> None:
+        """None: targets are numbers."""
+        return None
+
+    def for_classes(self, classes: int | None) -> Self:
+        """This loss itself, which has no classes."""
+        if classes is not None:
+            raise InputError(f"classes: got {classes!r}; {self.name} has none.", remedy="leave classes out, or choose softmax_regression.")
+        return self
+
+    def check_targets(self, values: Any, count: int) -> FloatArray:
+        """Any finite numbers."""
+        return real_targets(values, count=count)
+
+
 class ManyClassLoss(LinearLoss):
     """A loss of one score for each of K classes.
 
@@ -305,8 +328,8 @@ def row_norm(feature_norm: float, *, intercept: bool) -> float:
 
 def require_in_range(name: str, value: float) -> None:
     """Raise InputError unless squares and products of `value` neither vanish nor overflow."""
-    if not _SMALLEST <= value <= _LARGEST:
-        raise InputError(f"{name}: got {value:g}; it needs a number from {_SMALLEST:g} to {_LARGEST:g}.")
+    if not SMALLEST <= value <= LARGEST:
+        raise InputError(f"{name}: got {value:g}; it needs a number from {SMALLEST:g} to {LARGEST:g}.")
 
 
 def require_linear_loss(loss: object) -> LinearLoss:

@@ -8,9 +8,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from lethe.calculus.domains import FloatArray
-from lethe.errors import InputError
 from lethe.run.losses.curvatures import Curvatures
-from lethe.run.losses.linear import LinearLoss, ManyClassLoss, TwoClassLoss, real_targets, require_in_range
+from lethe.run.losses.linear import LinearLoss, ManyClassLoss, NumericLoss, TwoClassLoss, require_in_range
 
 
 class HingeLoss(LinearLoss):
@@ -135,7 +134,7 @@ class OneVersusRest(ManyClassLoss, HingeLoss):
         return np.where(targets[:, None] == np.arange(self.classes), 1.0, -1.0)
 
 
-class LeastSquares(LinearLoss):
+class LeastSquares(NumericLoss):
     r"""Squared error, $r^2/2$ for $r = \langle u, x\rangle - y$ within $\pm B$, its tangent outside: $\|\nabla f\| \le RB$, $M \le R^2$.
 
     In the score: $l'$ is the residual truncated at $\pm B$, $l''$ is 1 inside and 0 outside.
@@ -144,9 +143,6 @@ class LeastSquares(LinearLoss):
         residual_bound: B > 0, in target units.
     """
 
-    scalar: ClassVar[bool] = True
-    one_sided: ClassVar[bool] = False
-    numeric_targets: ClassVar[bool] = True
     quadratic_pieces: ClassVar[bool] = True
     summary: ClassVar[str] = "least squares, truncated residual"
     kind: ClassVar[str] = "least_squares"
@@ -162,23 +158,6 @@ class LeastSquares(LinearLoss):
     def curvature_bound(self) -> float:
         """1."""
         return 1.0
-
-    @property
-    def target_classes(self) -> None:
-        """None: targets are numbers."""
-        return None
-
-    def for_classes(self, classes: int | None) -> Self:
-        """This loss itself, which has no classes."""
-        if classes is not None:
-            raise InputError(
-                f"classes: got {classes!r}; least squares has none.", remedy="leave classes out, or choose softmax_regression."
-            )
-        return self
-
-    def check_targets(self, values: Any, count: int) -> FloatArray:
-        """Any finite numbers."""
-        return real_targets(values, count=count)
 
     def values(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         """The square inside, the tangent outside."""

@@ -40,6 +40,10 @@ KINDS: dict[str, tuple[type[Any], Any, dict[str, float]]] = {
         kind.__name__: (kind, VALUES, {"target_bound": 4.0})
         for kind in (private.LinearRegression, private.Ridge, private.Lasso, private.ElasticNet, private.HuberRegressor)
     },
+    **{
+        kind.__name__: (kind, VALUES, {"target_bound": 4.0})
+        for kind in (private.PoissonRegressor, private.GammaRegressor, private.TweedieRegressor)
+    },
 }
 
 

@@ -15,7 +15,7 @@ from scipy.special import log_ndtr
 from lethe.accounting.certify import certify
 from lethe.calculus.any_guarantee import joined as joined_guarantees
 from lethe.calculus.guarantees import GDP
-from lethe.estimators import HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, Ridge
+from lethe.estimators import GammaRegressor, HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, PoissonRegressor, Ridge
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice import perturbed
 from lethe.estimators.choice.choose import MECHANISMS
@@ -38,7 +38,7 @@ def fitted(make: type[Any], scale: float, target_scale: float, **parameters: Any
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((600, 3))
     values = rows @ np.array([1.0, -1.0, 0.5]) + 0.1 * rng.standard_normal(600)
-    numeric = issubclass(make, LinearRegression | Ridge | Lasso | HuberRegressor)
+    numeric = issubclass(make, LinearRegression | Ridge | Lasso | HuberRegressor | PoissonRegressor | GammaRegressor)
     return build(make, **SEEDED, **parameters).fit(scale * rows, target_scale * values if numeric else (values > 0).astype(int))
 
 
@@ -68,6 +68,8 @@ def sources() -> RandomSources:
         (Ridge, {"alpha": 300.0, "mechanism": "objective_perturbation"}),
         (Ridge, {"alpha": 300.0, "mechanism": "adassp"}),
         (Lasso, {"alpha": 0.1, "passes": 3}),
+        (PoissonRegressor, {"alpha": 0.1}),
+        (GammaRegressor, {}),
         (HuberRegressor, {"alpha": 30.0}),
         (HuberRegressor, {"alpha": 30.0, "residual_bound": 0.3}),
     ],

@@ -18,7 +18,7 @@ from lethe.mechanisms.minimisers.objective_perturbation import (
     minimiser_profile,
     ridge_for,
 )
-from lethe.run.losses import LeastSquares, Logistic, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import LeastSquares, Logistic, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax, Tweedie
 from lethe.run.losses.linear import LinearLoss
 
 LOSSES: dict[str, LinearLoss] = {
@@ -26,8 +26,11 @@ LOSSES: dict[str, LinearLoss] = {
     "hinge": SmoothedHinge(feature_norm=1.0, width=0.5),
     "huber": LeastSquares(feature_norm=1.0, residual_bound=1.0),
     "cut": TruncatedLogistic(feature_norm=1.0, cut=0.5),
+    "counts": Tweedie(feature_norm=1.0, power=1.0, target_bound=3.0, cut=1.0),
+    "costs": Tweedie(feature_norm=1.0, power=2.0, target_bound=3.0, cut=1.0),
 }
 TARGETS = {"logistic": (0.0, 1.0), "hinge": (0.0, 1.0), "huber": (-9.0, 0.0, 0.4, 9.0), "cut": (0.0, 1.0)}
+TARGETS |= {"counts": (1e-5, 1.0, 3.0), "costs": (1e-5, 1.0, 3.0)}
 OTHERS = ((), (0,), (0, 1))
 # A sum of 20000 cells is as exact as this.
 ROUNDING = 1e-11

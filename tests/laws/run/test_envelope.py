@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from lethe.errors import InputError, LetheError
-from lethe.run.losses import Huber, LeastSquares, Logistic, OneVersusRest, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import (
+    Huber,
+    LeastSquares,
+    Logistic,
+    OneVersusRest,
+    SmoothedHinge,
+    Softmax,
+    TruncatedLogistic,
+    TruncatedSoftmax,
+    Tweedie,
+)
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.losses.softmax_envelope import ERROR
 
@@ -26,6 +36,7 @@ KNOWN: tuple[LinearLoss, ...] = (
     SmoothedHinge(feature_norm=1.0, width=0.2),
     LeastSquares(feature_norm=1.0, residual_bound=0.9),
     Huber(feature_norm=1.0, residual_bound=0.9),
+    Tweedie(feature_norm=1.0, power=1.4, target_bound=2.0, cut=0.9),
 )
 SOFTMAX = Softmax(feature_norm=1.0, classes=4)
 

@@ -115,6 +115,7 @@ PUBLIC: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-4, "feature_norm": 1.0}
         private.LinearSVC(**PUBLIC, classes=[0, 1]),
         private.Ridge(**PUBLIC, target_bound=1.0, options=EstimatorOptions(mechanism="cyclic")),
         private.HuberRegressor(**PUBLIC, target_bound=1.0),
+        private.PoissonRegressor(**PUBLIC, target_bound=1.0),
     ],
 )
 def test_what_is_stated_is_about_users(model: Any, tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ LONG = [
     private.Lasso(options=PASSES, **SEEDED),
     private.ElasticNet(neighbours="zero_out", options=PASSES, **SEEDED),
     private.HuberRegressor(options=CYCLIC, **SEEDED),
+    private.PoissonRegressor(options=PASSES, **SEEDED),
+    private.GammaRegressor(**SEEDED),
     private.PrivateSearch(MODEL, {"C": [1.0]}, tries=1.5, **SEEDED),
     private.PrivateSearch(
         make_pipeline(private.PrivateStandardScaler(bounds=(-100.0, 100.0)), MODEL), {"logisticregression__C": [1.0]}, tries=1.5, **SEEDED

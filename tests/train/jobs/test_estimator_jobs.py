@@ -129,23 +129,25 @@ def _lines(file: Path) -> list[str]:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("target_range", [[0, 2], "auto"])
-def test_a_regression(tmp_path: Path, target_range: Any) -> None:
+@pytest.mark.parametrize(
+    ("estimator", "target_range", "name"), [("ridge", [0, 2], "R^2"), ("ridge", "auto", "R^2"), ("tweedie_regressor", [0, 2], "D^2")]
+)
+def test_a_regression(tmp_path: Path, estimator: str, target_range: Any, name: str) -> None:
     fields: dict[str, Any] = {
         "data": {"path": str(homes_table(tmp_path)), "target": "price", "target_range": target_range, "test_fraction": 0.2},
         "columns": {**HOMES, "kind": "drop"},
-        "model": {"estimator": "ridge", "feature_norm": 1.5},
+        "model": {"estimator": estimator, "feature_norm": 1.5},
         "privacy": {"epsilon": 20.0, "delta": 1e-5},
         "seed": 0,  # with fresh noise the range of the targets was lost in one of some 980 fits
     }
     outcome = Job(**fields).train(tmp_path / "out")
     assert outcome.test_score is not None
     assert outcome.test_score > 0.5
-    assert [score.name for score in outcome.scores] == ["R^2", "mean absolute error"]
+    assert [score.name for score in outcome.scores] == [name, "mean absolute error"]
     said = outcome.summary().splitlines()
     assert said[0].startswith("COVERED by the certificate: the weights")
     assert said[1].startswith("NOT COVERED, computed on the records themselves")
-    assert f"R^2                 train {outcome.train_score:.4f}, test {outcome.test_score:.4f}, a constant 0.0000" in said[2]
+    assert f"{name}                 train {outcome.train_score:.4f}, test {outcome.test_score:.4f}, a constant 0.0000" in said[2]
     model = SavedModel.load(tmp_path / "out")
     assert model.classes is None
     assert model.target_range == outcome.trained.target_range_

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import lethe
 from lethe.cli.app import app
+from lethe.cli.plans import public_run
 from lethe.documents.strict import write_document
 from lethe.jobs.training import Job
 
@@ -126,3 +127,14 @@ def test_the_studio_opens_the_run_that_an_estimator_would_choose(tmp_path: Path,
     fields["model"] = {**fields["model"], "mechanism": "objective_perturbation"}
     write_document(tmp_path / "train.yaml", fields)
     assert "objective_perturbation, which is no run" in str(opened(monkeypatch, tmp_path / "train.yaml"))
+
+
+def test_the_studio_shows_the_best_run_where_none_would_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = homes_fields(tmp_path)
+    fields["model"] = {**fields["model"], "whiten": False}
+    write_document(tmp_path / "train.yaml", fields)
+    found = public_run(tmp_path / "train.yaml")
+    assert found.note.startswith("model: it would be trained by objective_perturbation, which is no run; the page shows the best one, of ")
+    best = Job(**{**fields, "model": {**fields["model"], "mechanism": "sgd"}, "seed": 0}).train(tmp_path / "out").trained
+    assert found.run == best.certificate_.run.replace(seeded=False, precision=found.run.precision)
+    assert opened(monkeypatch, tmp_path / "train.yaml").question().run.noise_multiplier == found.run.noise_multiplier

@@ -99,7 +99,9 @@ def test_a_release_is_reserved_and_settled(file) -> None:
     ledger = ledger_of(file)
     ticket = ledger.reserve("patients", GDP(0.1), by="team A", why="a first model")
     assert ledger.show("patients").lines == (ticket,)
+    assert "broke off" not in ledger.show("patients").note
     ledger.start(ticket)
+    assert "broke off: it may have released something, and stays counted" in ledger.show("patients").explain()
     ledger.settle(ticket, GDP(0.1), artefact="a" * 64, by="team A")
     again = Ledger.open(file).show("patients")
     (line,) = again.lines

@@ -19,6 +19,7 @@ from torch import nn
 import lethe
 from lethe.estimators import (
     ElasticNet,
+    GammaRegressor,
     HeavyTailedLinearRegression,
     HeavyTailedLogisticRegression,
     HuberRegressor,
@@ -26,6 +27,7 @@ from lethe.estimators import (
     LinearRegression,
     LinearSVC,
     LogisticRegression,
+    PoissonRegressor,
     PrivateMean,
     PrivatePCA,
     PrivateQuantileClipper,
@@ -117,6 +119,8 @@ FITS: MADE = {
     "LinearSVC": (partial(model_of, LinearSVC, "output_perturbation", feature_norm=2.0), "label"),
     "LinearRegression": (partial(model_of, LinearRegression, "adassp", **BOUNDED), "amount"),
     "HuberRegressor": (partial(model_of, HuberRegressor, "objective_perturbation", **BOUNDED), "amount"),
+    "PoissonRegressor": (partial(model_of, PoissonRegressor, "objective_perturbation", **BOUNDED), "amount"),
+    "GammaRegressor, range released": (partial(model_of, GammaRegressor, "output_perturbation", feature_norm=2.0), "amount"),
     "Lasso": (partial(model_of, Lasso, "full_batch", passes=3, alpha=0.01, **BOUNDED), "amount"),
     "ElasticNet": (partial(model_of, ElasticNet, "full_batch", passes=3, alpha=0.01, **BOUNDED), "amount"),
 }

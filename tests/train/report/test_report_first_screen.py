@@ -73,4 +73,4 @@ def test_a_folder_says_its_purpose_its_data_and_what_is_taken_as_public(tmp_path
     section = document.section("hypotheses")
     assert section.data["columns"] == {"age: years": "0 to 120", "id": "not used"}
     assert "What is taken as public of each column" in str(section.blocks)
-    assert "the ranges and categories of 2 columns" in str(document.section("guarantee").blocks)
+    assert "the ranges and categories of 1 column stand" in str(document.section("guarantee").blocks)

@@ -132,6 +132,9 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "narrow_range": (lambda: regressor(narrow_range=3), "narrow_range = 3", ""),
     "narrow a released range": (lambda: regressor(target_bound="auto", narrow_range=True), "as narrow as it gets", "set it to False"),
     "narrow for users": (lambda: regressor(narrow_range=True, fit={"users": USERS}), "from single rows", "set it to False"),
+    "power of a loss that is not convex": (lambda: regressor(private.TweedieRegressor, power=0.0), "power", "from 1 to 2"),
+    "costs below 0": (lambda: regressor(private.GammaRegressor, target_bound=(-3.0, 0.0)), "target_bound", ""),
+    "squares for costs": (lambda: regressor(private.GammaRegressor, mechanism="adassp"), "it is for least squares", "auto"),
     # heavy tails
     "moment": (lambda: heavy(moment=0.0), "moment", ""),
     "smoothness": (lambda: heavy(smoothness="auto"), "smoothness", ""),

@@ -15,7 +15,7 @@ from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.models.whitened_rows import WhitenedRows
 from lethe.jobs.saved import SavedModel, SavedRule, weights_file
 from lethe.jobs.tables.columns import PublicColumns
-from lethe.run.losses import Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax, Tweedie
 from lethe.run.losses.linear import LinearLoss
 
 COLUMNS = {"size": {"range": [0, 10]}, "age": {"range": [0, 100]}, "id": "drop"}
@@ -121,3 +121,15 @@ def test_the_command_writes_ids_and_probabilities(tmp_path: Path) -> None:
     for name, message in (("kind", "the column of the predictions"), ("nobody", "none of the columns id, size, age, note")):
         with pytest.raises(lethe.InputError, match=message):
             read.encode(tmp_path / "table.csv", keep=[name])
+
+
+@pytest.mark.parametrize("whitened", [None, WHITENED])
+def test_means_of_counts_and_costs_are_those_of_the_estimator(tmp_path: Path, whitened: WhitenedRows | None) -> None:
+    model = fitted(private.GammaRegressor, Tweedie(feature_norm=1.0, power=2.0, target_bound=8.0, cut=2.0), 2, None, whitened)
+    model.coef_, model.intercept_, model.target_range_ = np.array([3.0, -1.0]), 4.0, (0.0, 150.0)
+    read = saved(tmp_path, model, classes=None, target_range=model.target_range_)
+    rows = RNG.normal(size=(200, 2))
+    assert read.predict(rows) == pytest.approx(model.predict(rows))
+    assert read.predict(rows).max() == pytest.approx(150.0)
+    alone = saved(tmp_path, model, classes=None, rule=SavedRule(loss=Tweedie(feature_norm=1.0, power=2.0, target_bound=8.0, cut=2.0)))
+    assert alone.predict(rows).max() == pytest.approx(8.0)  # of a run, at the bound of its loss

@@ -1,0 +1,109 @@
+r"""Counts and costs: Tweedie regression with a logarithmic link, of power p from 1 (Poisson) to 2 (gamma), its slope cut.
+
+With $\mu = e^s$ the mean, $v = s - \log y$, $a = \mu^{2-p}$ and $b = y\mu^{1-p}$ half the deviance is
+
+$$l(s) = y^{2-p}\Big(\frac{e^{(2-p)v} - 1}{2-p} + \frac{e^{-(p-1)v} - 1}{p-1}\Big),\qquad l' = a - b,\qquad l'' = (2-p)a + (p-1)b$$
+
+(of fractions over 0 the limit), convex for these p alone; cut, it has the slope $\max(-c, \min(c, l'))$.
+
+Lemma. Where $|l'| < c$ and $0 < y \le Y$, $l'' < M = \max(b_1 + (2-p)c,\ a_1 + (p-1)c)$, the least such bound, where
+$(b_1 + c)^{p-1}b_1^{2-p} = Y^{2-p} = a_1^{p-1}(a_1 + c)^{2-p}$ (0 without a solution); $M = Y + c$ for p = 1, 1 + c for p = 2.
+"""
+
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from lethe.calculus.domains import FloatArray
+from lethe.run.losses.curvatures import Curvatures
+from lethe.run.losses.linear import LARGEST, SMALLEST, NumericLoss
+
+
+class Tweedie(NumericLoss):
+    r"""Half the deviance of a count or a cost $0 \le y \le Y$ from the mean $e^s$, slope cut: $\|\nabla f\| \le cR$, $M \le
+    (Y^{2-p} + \max(2-p, p-1)\,c)R^2$, convex. Targets outside count as the nearer end, and those below $2^{-20}Y$ as that.
+
+    Args:
+        power: p in [1, 2]: the variance goes like $\mu^p$; 1 Poisson, 2 gamma, between them a compound of both, with zeros.
+        target_bound: Y > 0, in target units.
+        cut: c > 0, in loss per score: target units to the power 2 - p.
+    Reference: Jørgensen 1987, Exponential dispersion models, J. Royal Stat. Soc. B 49(2).
+    """
+
+    summary: ClassVar[str] = "Tweedie regression, slope cut"
+    kind: ClassVar[str] = "tweedie_regression"
+    name: ClassVar[str] = "Tweedie"
+    power: float = Field(ge=1, le=2)
+    target_bound: float = Field(ge=SMALLEST, le=LARGEST)
+    cut: float = Field(ge=SMALLEST, le=LARGEST)
+
+    @property
+    def slope_scale(self) -> float:
+        """c."""
+        return self.cut
+
+    @property
+    def curvature_bound(self) -> float:
+        """M of the lemma, rounded up."""
+        return _largest_curvature(self.power, self.cut, np.log(self.target_bound))
+
+    def values(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        """Half the deviance between the scores at which the slope is cut, tangents outside."""
+        p, logs = self.power, self._logs(targets)
+        most, least = (_smaller_term(weight, self.cut, (2.0 - p) * logs) for weight in (2.0 - p, p - 1.0))
+        # The ratio of the two terms is e^v.
+        high, low = np.logaddexp(most, np.log(self.cut)) - most, least - np.logaddexp(least, np.log(self.cut))
+        ratios = scores[:, 0] - logs
+        inside = np.clip(ratios, low, high)
+        grown, shrunk = (np.expm1(rate * inside) / rate if rate else inside for rate in (2.0 - p, 1.0 - p))
+        return np.exp((2.0 - p) * logs) * (grown - shrunk) + self.cut * np.abs(ratios - inside)
+
+    def slopes(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        """a - b, cut at plus and minus c."""
+        return np.clip(np.subtract(*self._terms(scores, targets)), -self.cut, self.cut)[:, None]
+
+    def curvatures(self, scores: FloatArray, targets: FloatArray) -> Curvatures:
+        """(2 - p) a + (p - 1) b, or 0 where the slope is cut."""
+        first, second = self._terms(scores, targets)
+        bent = (2.0 - self.power) * first + (self.power - 1.0) * second
+        return Curvatures(np.where(np.abs(first - second) < self.cut, bent, 0.0)[:, None])
+
+    def decide(self, scores: FloatArray) -> np.ndarray[Any, np.dtype[Any]]:
+        """The mean, at most Y."""
+        return np.exp(np.minimum(scores[:, 0], np.log(self.target_bound)))
+
+    def _logs(self, targets: FloatArray) -> FloatArray:
+        return np.log(np.clip(targets, 2.0**-20 * self.target_bound, self.target_bound))
+
+    def _terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """a and b, shape (n,); of scores far out infinite, one of them at most."""
+        p, logs = self.power, self._logs(targets)
+        with np.errstate(over="ignore"):
+            return np.exp((2.0 - p) * scores[:, 0]), np.exp(logs + (1.0 - p) * scores[:, 0])
+
+
+def _smaller_term(weight: float, cut: float, level: FloatArray) -> FloatArray:
+    r"""The logarithm x with $wx + (1-w)\log(e^x + c) = L$; -1e300 stands for no solution.
+
+    Newton's method from the right, on a function that is convex and rises: never below the solution but for rounding.
+    """
+    found: FloatArray = level.astype(np.float64)
+    log_cut = np.log(cut)
+    for _ in range(80):  # five or six, but for powers next to 1 or 2
+        larger = np.logaddexp(found, log_cut)
+        rest = weight * found + (1.0 - weight) * larger - level
+        steep = np.maximum(weight + (1.0 - weight) * np.exp(found - larger), 1e-300)
+        with np.errstate(over="ignore"):
+            nearer: FloatArray = np.maximum(found - np.maximum(rest, 0.0) / steep, -1e300)
+        if (found - nearer <= 1e-15 * (1.0 + np.abs(found))).all():
+            break
+        found = nearer
+    return found
+
+
+@lru_cache(maxsize=256)
+def _largest_curvature(power: float, cut: float, log_bound: float) -> float:
+    terms = ((one, _smaller_term(one, cut, np.array((2.0 - power) * log_bound))) for one in (2.0 - power, power - 1.0))
+    return (1.0 + 2.0**-40) * max(float(np.exp(term)) + weight * cut for weight, term in terms)
