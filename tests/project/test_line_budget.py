@@ -24,13 +24,13 @@ BUDGET = {
     "noise_allocation": 2_100,
     "partitions": 1_300,
     "report": 2_420,
-    "run": 3_900,
+    "run": 3_950,
     "studio": 1_120,
-    "theorems": 7_350,
+    "theorems": 7_400,
     "train": 13_600,
     "utility": 200,
 }
-LINES, FILES, TESTS = 69_900, 465, 60_400
+LINES, FILES, TESTS = 70_300, 465, 61_000
 
 
 def lines_of(folder: str) -> Counter[str]:
