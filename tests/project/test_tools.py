@@ -58,7 +58,8 @@ def test_it_says_what_it_needs(words: list[str], said: str, monkeypatch: pytest.
 def test_a_recipe_that_fails_or_takes_too_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cost = {"seconds_per_step": 0.25, "gibibytes": 1.5, "hours": 2.0, "epsilon": 3.0}
     scripts = {
-        "trains": f"import json, sys; json.dump({cost}, open(sys.argv[-1], 'w')); assert sys.argv[1:5] == '--size random --steps 4'.split()",
+        "trains": f"import json, sys; json.dump({cost}, open(sys.argv[-1], 'w')); "
+        "assert sys.argv[1:5] == '--size random --steps 4'.split()",
         "fails": "raise SystemExit('no such model')",
         "waits": "import time; time.sleep(60)",
     }

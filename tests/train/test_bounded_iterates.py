@@ -1,11 +1,14 @@
 """The norm that iterates are kept within, and the rounding of a linear model's gradients that its precision states."""
 
+import itertools
+import math
 from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import helpers
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -242,3 +245,40 @@ def test_a_gradient_is_off_by_no_more_than_is_stated(dtype: torch.dtype, width: 
     assert stated <= gradient_rounding(run, SQUARES, width, norm, in_blocks=False)
     coarse = rows.astype(np.float32) @ parameters.astype(np.float32)
     assert np.abs(coarse - rows @ parameters).max() > 10 * stated
+
+
+def test_a_slope_of_counts_and_costs_is_off_by_no_more_than_is_counted() -> None:
+    """One record with the feature 1, so that all else that is counted is a few roundings; against 50 digits, near targets of all sizes."""
+    rng, worst = np.random.default_rng(0), 0.0
+    for power, bound, cut in itertools.product((1.0, 1.3, 1.8, 2.0), (1e-4, 8.0, 1e5), (1e-3, 1.0, 1e3)):
+        cut *= bound ** (2.0 - power) * (1.0 + 1e-9)
+        loss = lethe.losses.Tweedie(feature_norm=1.0, power=power, target_bound=bound, cut=cut)
+        run = make_run(records=2, batches=lethe.batches.Full(), loss=loss)
+        targets = bound * np.exp(-rng.uniform(0.0, 13.0, 20))
+        for target, score in zip(targets, np.log(targets) + rng.normal(size=20) * 0.5, strict=True):
+            stated = run.batch_size / 2 * gradient_rounding(run, loss, 1, abs(score), in_blocks=True)
+            model = LinearModel(loss, torch.ones((1, 1), dtype=torch.float64), torch.tensor([[target]]), clip_norm=None)
+            computed = float(model.clipped_gradient_sum(torch.tensor([[score]]), slice(0, 1)))
+            with mpmath.workdps(50):
+                mean, p = mpmath.e ** mpmath.mpf(float(score)), mpmath.mpf(power)
+                exact = max(min(mean ** (2 - p) - mpmath.mpf(float(target)) * mean ** (1 - p), mpmath.mpf(cut)), -mpmath.mpf(cut))
+                off = abs(float(mpmath.mpf(computed) - exact))
+            assert off <= stated
+            worst = max(worst, off / stated)
+            of_terms = 2.0 * loss.curvature_bound
+            assert abs(computed) == cut or max(math.exp((2.0 - power) * score), target * math.exp((1.0 - power) * score)) <= of_terms
+    assert worst > 1e-3
+
+
+def test_what_a_slope_of_counts_and_costs_adds_is_the_formula_of_the_page() -> None:
+    loss = lethe.losses.Tweedie(feature_norm=2.0, power=1.0, target_bound=8.0, cut=3.0)
+    run = make_run(loss=loss, clip_norm=0.5)
+    smoothness, norm = 4.0 * 11.0, 30.0
+    bound = (
+        smoothness * (3 + 8 + 6) * norm
+        + 2.0 * (1 + 16)
+        + (3 + 2 + 32) * 0.5
+        + 2.0 * 0.5 * 8
+        + (160 + 10 * math.log(8.0)) * smoothness / 2.0
+    )
+    assert gradient_rounding(run, loss, 3, norm, in_blocks=False) == pytest.approx(2.0**-53 * bound, rel=1e-9, abs=0.0)

@@ -10,13 +10,16 @@ Lemma. Where $|l'| < c$ and $0 < y \le Y$, $l'' < M = \max(b_1 + (2-p)c,\ a_1 + 
 $(b_1 + c)^{p-1}b_1^{2-p} = Y^{2-p} = a_1^{p-1}(a_1 + c)^{2-p}$ (0 without a solution); $M = Y + c$ for p = 1, 1 + c for p = 2.
 """
 
+from __future__ import annotations
+
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lethe.calculus.domains import FloatArray
+from lethe.errors import InputError
 from lethe.run.losses.curvatures import Curvatures
 from lethe.run.losses.linear import LARGEST, SMALLEST, NumericLoss
 
@@ -28,7 +31,7 @@ class Tweedie(NumericLoss):
     Args:
         power: p in [1, 2]: the variance goes like $\mu^p$; 1 Poisson, 2 gamma, between them a compound of both, with zeros.
         target_bound: Y > 0, in target units.
-        cut: c > 0, in loss per score: target units to the power 2 - p.
+        cut: c of at least $Y^{2-p}/1000$, in loss per score: target units to the power 2 - p.
     Reference: Jørgensen 1987, Exponential dispersion models, J. Royal Stat. Soc. B 49(2).
     """
 
@@ -38,6 +41,16 @@ class Tweedie(NumericLoss):
     power: float = Field(ge=1, le=2)
     target_bound: float = Field(ge=SMALLEST, le=LARGEST)
     cut: float = Field(ge=SMALLEST, le=LARGEST)
+
+    @model_validator(mode="after")
+    def _above_rounding(self) -> Tweedie:
+        least = 1e-3 * self.target_bound ** (2.0 - self.power)
+        if self.cut < least:
+            what = (
+                f"cut: got {self.cut:g}; of targets up to {self.target_bound:g} it needs at least {least:.3g}, a thousandth of the slopes."
+            )
+            raise InputError(what, remedy="take a larger cut: beside longer exponentials the rounding of its slopes would not be small.")
+        return self
 
     @property
     def slope_scale(self) -> float:
@@ -89,18 +102,18 @@ def _smaller_term(weight: float, cut: float, level: FloatArray) -> FloatArray:
 
     Newton's method from the right, on a function that is convex and rises: never below the solution but for rounding.
     """
-    found: FloatArray = level.astype(np.float64)
+    term: FloatArray = level.astype(np.float64)
     log_cut = np.log(cut)
     for _ in range(80):  # five or six, but for powers next to 1 or 2
-        larger = np.logaddexp(found, log_cut)
-        rest = weight * found + (1.0 - weight) * larger - level
-        steep = np.maximum(weight + (1.0 - weight) * np.exp(found - larger), 1e-300)
+        larger = np.logaddexp(term, log_cut)
+        rest = weight * term + (1.0 - weight) * larger - level
+        steep = np.maximum(weight + (1.0 - weight) * np.exp(term - larger), 1e-300)
         with np.errstate(over="ignore"):
-            nearer: FloatArray = np.maximum(found - np.maximum(rest, 0.0) / steep, -1e300)
-        if (found - nearer <= 1e-15 * (1.0 + np.abs(found))).all():
+            nearer: FloatArray = np.maximum(term - np.maximum(rest, 0.0) / steep, -1e300)
+        if (term - nearer <= 1e-15 * (1.0 + np.abs(term))).all():
             break
-        found = nearer
-    return found
+        term = nearer
+    return term
 
 
 @lru_cache(maxsize=256)

@@ -14,7 +14,7 @@ from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.descended import descended_curvature
 from lethe.run.fields import SHORTENING, ClipMethod
-from lethe.run.losses import LeastSquares, Logistic, Softmax
+from lethe.run.losses import LeastSquares, Logistic, Softmax, Tweedie
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 from lethe.train.core.iterates import inward, most_records
@@ -63,6 +63,8 @@ def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: flo
 
     A score, p products added one to another, is off by $\gamma_p\|u_i\|\|x\|$, and moves the gradient by at most $M/R$ times that; then
     come the roundings of the residual, its norm, its factor and its product, and those of a sum over K records (Higham 2002, section 3.1).
+    A residual of counts and costs is the difference of two exponentials of at most $2M/R^2$, of $(2-p)s$ and $\log y + (1-p)s$, and adds
+    $6MN + (160 + 10|\log Y|)M/R$.
     K is `most_records`. K users may have $2^{24}$ rows together, which then stands for the K of the last term. D is `rows`, N
     `parameter_norm`; `in_blocks`: scores are added up as `LinearModel` does, $p = 256 + \lceil D/256\rceil$; else p = D.
     """
@@ -72,6 +74,8 @@ def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: flo
     added = min(rows, _BLOCK + math.ceil(rows / _BLOCK)) if in_blocks else rows
     of_scores = smoothness * (added + 8) * parameter_norm + loss.row_norm * (loss.outputs + 16)
     of_sums = (rows + 2 * loss.outputs + 32 + 2.0 * summands) * bound
+    if isinstance(loss, Tweedie):
+        of_scores += smoothness * (6.0 * parameter_norm + (160.0 + 10.0 * abs(math.log(loss.target_bound))) / loss.row_norm)
     return 2.0**-53 * (most / run.batch_size) * (of_scores + of_sums) * (1.0 + 2.0**-40)
 
 

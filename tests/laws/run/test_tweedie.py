@@ -57,7 +57,7 @@ def test_it_is_the_deviance_where_the_slope_is_short_and_its_tangent_elsewhere(p
 @given(power=POWERS, size=st.floats(-6.0, 6.0), cut=st.floats(-6.0, 6.0))
 def test_the_curvature_is_never_exceeded_and_reached_to_one_per_cent(power: float, size: float, cut: float) -> None:
     """Also by smaller targets; and it is no more than the closed form."""
-    loss = loss_of(power, math.exp(size), math.exp(cut))
+    loss = loss_of(power, math.exp(size), math.exp(cut + size * (2.0 - power)))
     closed = loss.target_bound ** (2.0 - power) + max(2.0 - power, power - 1.0) * loss.cut
     assert loss.curvature_bound <= closed * (1.0 + 1e-11)
     for share in (1.0, 0.999, 0.3, 1e-3, 0.0):
@@ -92,3 +92,9 @@ def test_targets_outside_count_as_the_ends_and_the_mean_ends_there() -> None:
 def test_losses_that_are_not_convex_are_refused(power: float) -> None:
     with pytest.raises(InputError, match="power"):
         loss_of(power)
+
+
+def test_slopes_that_are_cut_far_below_their_terms_are_refused() -> None:
+    assert loss_of(1.0, 1000.0, 1.0).cut == 1.0
+    with pytest.raises(InputError, match=r"it needs at least 1, a thousandth"):
+        loss_of(1.0, 1000.0, 0.99)

@@ -1,6 +1,7 @@
-"""A fit or training that counts as more than its epsilon says so before noise is drawn."""
+"""A fit that counts as more than its epsilon says so before noise is drawn, and none is chosen by itself."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from lethe.ledger import Budget, Ledger, Spending
 
 pytest.importorskip("sklearn")
 pytest.importorskip("torch")
+
+from sklearn.base import clone
 
 from lethe.estimators import EstimatorOptions, LogisticRegression
 
@@ -34,3 +37,17 @@ def test_a_fit_that_counts_as_more_than_its_epsilon_says_so_before_noise_is_draw
         _, line = ledger.show(name).lines
         counted = float(str(caught.value).split("counts as ")[1].split()[0])
         assert ledger.show(name).epsilon_alone(line) == pytest.approx(counted, rel=2e-3)  # four digits, rounded up
+
+
+def test_a_ledger_pays_for_no_perturbed_objective_unasked(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.sqlite", make=True)
+    ledger.create("patients", neighbours="zero_out", budget=Budget(epsilon=20, delta=1e-4), by="keeper")
+    own: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "feature_norm": 2.0, "classes": [0, 1]}
+    model = LogisticRegression(**own, options=EstimatorOptions(whiten=False))
+    assert model.fit(X, LABELS).mechanism_ == "objective_perturbation"
+    again: Any = clone(model)
+    fitted = again.set_params(ledger=Spending(ledger, "patients")).fit(X, LABELS)
+    assert fitted.mechanism_ != "objective_perturbation"
+    assert "objective_perturbation" in fitted.privacy_report_
+    (line,) = ledger.show("patients").lines
+    assert ledger.show("patients").epsilon_alone(line, 1e-5) <= 8.0 * (1 + 1e-6)
