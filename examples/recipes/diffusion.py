@@ -54,6 +54,20 @@ else:
     train, labels, test = pixels[:1400], numbers[:1400], (pixels[1400:], numbers[1400:])
 
 
+class Perceptron(nn.Module):
+    """For pictures of 8 x 8."""
+
+    def __init__(self, width: int = 96) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(64 + 18, width), nn.Linear(width, width), nn.Linear(width, 64)
+        nn.init.zeros_(self.last.weight)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """From pixels, and after them what is known (B, 64 + 18), to pixels."""
+        hidden = silu(self.first(inputs))
+        return self.last(hidden + silu(self.second(hidden)))
+
+
 class UNet(nn.Module):
     """For pictures of 28 x 28: three sizes, on the way down and up again; what else is known, 18 numbers, is added to every channel."""
 
@@ -121,9 +135,7 @@ class Views(torch.utils.data.Dataset):
         return {"normals": torch.randn(side**2 + 1), "pictures": self.pictures[index], "labels": self.labels[index]}
 
 
-perceptron = nn.Sequential(nn.Linear(64 + 18, 96), nn.SiLU(), nn.Linear(96, 96), nn.SiLU(), nn.Linear(96, 64))
-nn.init.zeros_(perceptron[-1].weight)
-model = Denoiser(perceptron if options.size == "small" else UNet()).to(device)
+model = Denoiser(Perceptron() if options.size == "small" else UNet()).to(device)
 run = lethe.Run(
     records=len(train),
     batches=lethe.batches.Full() if batch == len(train) else lethe.batches.Poisson(batch),
