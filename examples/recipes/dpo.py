@@ -45,9 +45,9 @@ if options.size == "real":
         data = load_dataset("trl-lib/ultrafeedback_binarized")
     train, public = data["train"], data["test"].select(range(1000))
 elif options.size == "small":
-    length, learning_rate, epochs, accumulated, physical = 32, 2e-2, 5, 1, 100
+    length, learning_rate, epochs, accumulated, physical = 32, 2e-2, 5, 1, 200
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
-    sizes["vocab_size"], train, public = 50, preferences(1000, 1), preferences(200, 2)
+    sizes["vocab_size"], train, public = 50, preferences(2000, 1), preferences(200, 2)
 else:
     sizes = {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2}
     sizes |= {"vocab_size": 151_936, "tie_word_embeddings": True}

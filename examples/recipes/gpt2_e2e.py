@@ -35,7 +35,7 @@ if options.size == "real":
 elif options.size == "small":
     length, learning_rate, epochs, accumulated, physical = 18, 2e-2, 5, 1, 200
     sizes = {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 50, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    pairs = [restaurants(4000, 1, PRIVATE), restaurants(100, 2, PRIVATE)]
+    pairs = [restaurants(4000, 1, PRIVATE), [pair for manner in PRIVATE for pair in restaurants(100, 2, (manner,))]]
 else:
     sizes, pairs = {}, [restaurants(42_061, 1, PRIVATE), restaurants(4_672, 2, PRIVATE)]
 if options.size != "real":

@@ -13,7 +13,7 @@ REVIEWS = ("a {} film with {} people and a {} end .", "what a {} , {} , {} story
 NAMES, FOODS = ["aroma", "bibi", "cotto", "lungo", "taste", "vaults"], ["english", "french", "indian", "italian"]
 AREAS, PRICES = ["centre", "riverside", "suburb"], ["cheap", "dear", "fair"]
 PUBLIC = ("{name} is in the {area} and {food} food there is {price} .",)
-PRIVATE = ("the {name} serves {price} {food} food in the {area} .",)
+PRIVATE = ("the {name} serves {price} {food} food in the {area} .", "in the {area} the {name} serves {price} {food} food .")
 
 
 def reviews(records: int, seed: int) -> tuple[list[str], list[int]]:
