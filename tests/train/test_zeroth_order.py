@@ -178,16 +178,32 @@ def test_a_float32_model_has_no_last_iterate() -> None:
 
 
 class Writing(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, seen: Tensor) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 3).double()
-        self.register_buffer("seen", torch.zeros(4, dtype=torch.float64))
+        if isinstance(seen, nn.Parameter):
+            self.seen = seen
+        else:
+            self.register_buffer("seen", seen)
 
     def forward(self, rows: Tensor) -> Tensor:
         self.seen += rows.sum(0)
         return self.linear(rows)
 
 
+class Looking(nn.Module):
+    """Reads a table whose rows PyTorch shortens as they are read, in eval mode too."""
+
+    def __init__(self, *, trained: bool) -> None:
+        super().__init__()
+        self.table, self.linear = nn.Embedding(20, 8, max_norm=1.0), nn.Linear(8, 2)
+        self.table.weight.requires_grad_(trained)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.linear(self.table(rows).mean(1))
+
+
+WORDS = (torch.zeros(RECORDS, 3, dtype=torch.int64), torch.zeros(RECORDS, dtype=torch.int64))
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "regulariser": ({"regulariser": {"kind": "ridge", "strength": 0.1}}, {}, "regulariser"),
     "other method": ({"clip_method": "normalise"}, {}, "clip_method: normalise"),
@@ -198,7 +214,10 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "not clipped": ({"clip_norm": None, "loss": {"kind": "unknown", "gradient_bound": 1.0}}, {}, "clip_norm"),
     "mixed": ({}, {"loss": lambda outputs, _: (outputs - outputs.mean(0)).sum(1)}, "alone"),
     "one number": ({}, {"loss": lambda outputs, _: outputs.sum()}, "one loss a record"),
-    "writes": ({}, {"model": Writing()}, "writes"),
+    "writes a buffer": ({}, {"model": Writing(torch.zeros(4, dtype=torch.float64))}, "writes"),
+    "writes a frozen parameter": ({}, {"model": Writing(nn.Parameter(torch.zeros(4, dtype=torch.float64), requires_grad=False))}, "writes"),
+    "trains a table with max_norm": ({}, {"model": Looking(trained=True), "data": WORDS}, "max_norm"),
+    "reads a table with max_norm": ({}, {"model": Looking(trained=False), "data": WORDS}, "max_norm"),
 }
 
 

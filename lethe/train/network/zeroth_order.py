@@ -17,7 +17,8 @@ from lethe.run.run import Run
 from lethe.train.callbacks.progress import progress_of
 from lethe.train.callbacks.telling import Telling
 from lethe.train.clip.isolated import records_of, rows_of
-from lethe.train.clip.kept_state import digests_of
+from lethe.train.clip.kept_state import digests
+from lethe.train.clip.rules.registry import refuse_model
 from lethe.train.core.comparison import ALLOWED, BATCH_STATISTICS, sample
 from lethe.train.core.generators import fresh_generator, seeded_generators
 from lethe.train.core.iterates import refuse_overflow
@@ -36,7 +37,7 @@ from lethe.train.options import TrainOptions
 from lethe.train.planning import TrainingPlan
 
 DIRECTIONAL = ("directional", "directional_isotropic")  # where all iterates are released, and where only the last is
-_PLACE = HypothesisClaim("rounding", "a record's loss is rounded alike wherever it stands in batches of one size")
+_PLACE = HypothesisClaim("rounding", "a record's loss is rounded alike wherever it stands in batches of one size and padded length")
 _EXACT = HypothesisClaim("slopes", "a difference of two float64 losses is their true one: what rounding adds to it is not counted")
 
 
@@ -63,8 +64,8 @@ class Direction:
 class Slopes:
     """The clipped slopes of records along a direction, by two forward passes without a graph, which differ by the direction alone."""
 
-    def __init__(self, losses: BatchLosses, run: Run, smoothing: float, parameter: nn.Parameter) -> None:
-        self._losses, self._smoothing, self._device = losses, smoothing, parameter.device
+    def __init__(self, model: nn.Module, losses: BatchLosses, run: Run, smoothing: float, parameter: nn.Parameter) -> None:
+        self._model, self._losses, self._smoothing, self._device = model, losses, smoothing, parameter.device
         self._bound, self._allowed = run.clip_bound * (1.0 - 2.0**-12), ALLOWED[parameter.dtype]  # room for a sum's roundings
 
     def total(self, batch: LoadedBatch, direction: Direction) -> Tensor:
@@ -79,7 +80,13 @@ class Slopes:
         return (clipped if batch.counted is None else clipped[batch.counted.to(self._device)]).sum().reshape(1)
 
     def _of(self, rows: Any) -> Tensor:
+        before = digests(self._model)
         losses, records = self._losses(rows), records_of(rows)
+        if digests(self._model) != before:
+            raise HypothesisError(
+                "the model writes its parameters or buffers in the forward pass, in eval mode too.",
+                remedy="take out running means and memories, and what changes weights as it reads them.",
+            )
         if losses.shape not in ((records,), (records, 1)):
             raise InputError(f"loss: got shape {tuple(losses.shape)}; it needs one loss a record.", remedy='set reduction="none".')
         return losses.double().reshape(records)
@@ -105,14 +112,15 @@ def train_along_directions(
     (batches, noise), sizes, stds = own_sources(run, device, options), run.step_sizes.tolist(), run.noise_stds.tolist()
     drawn = fresh_generator(batches.device) if options.seed is None else seeded_generators(options.seed, (batches.device,) * 3)[2]
     directions = torch.randint(2**62, (run.total_steps,), generator=drawn).tolist()
-    slopes, recorder = Slopes(losses, run, options.smoothing, next(iter(named.values()))), Recorder(run, seeded=options.seeded(run))
+    slopes, recorder = Slopes(model, losses, run, options.smoothing, next(iter(named.values()))), Recorder(run, seeded=options.seeded(run))
     update = Descent(named, run, TrainingNoise(noise)) if run.release == "last" else None
     stream = BatchStream(run, source, batches, physical_size=options.physical_size or run.batch_size)  # of one size
     told.begin(run.replace(precision=update and update.precision), seeded=recorder.seeded)
     finished = progress_of(options.progress)
-    modes, buffers = [(module, module.training) for module in model.modules()], digests_of(dict(model.named_buffers()))
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
+        refuse_model(model)
         moved = torch.zeros(1, dtype=torch.float64, device=device)
         for batch in stream:
             direction = Direction(named.values(), directions[batch.step - 1], unit=update is not None)
@@ -140,8 +148,6 @@ def train_along_directions(
         for module, training in modes:
             module.training = training
     refuse_overflow(list(named.values()), run)
-    if digests_of(dict(model.named_buffers())) != buffers:
-        raise HypothesisError("the model writes its buffers, in eval mode too.", remedy="take out running means and memories.")
     recorded = recorder.run(run, enforced=False).replace(precision=update and update.precision)
     said = claims(data=source, isolation=options.isolation, optimiser=False, users=False, private=told.private)
     record = network_record(recorded, model, (*said, _PLACE, *(() if update is None else (_EXACT,))), isolation=options.isolation)
