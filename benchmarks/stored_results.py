@@ -151,7 +151,7 @@ TYPED = {
     "solvers.md": ("heavy_tailed_models.py", "heavy_tailed_speed.py"),
     "speed.md": ("finetune_models.py", "finetune_speed.py", "step_cost.py", "training_speed.py"),
     "studio.md": ("studio_speed.py",),
-    "train.md": ("embedding_speed.py", "gpu_check.py", "shard_memory.py"),
+    "train.md": ("embedding_speed.py", "gpu_check.py", "shard_memory.py", "zeroth_order.py"),
     "tutorials/noise_placement.md": ("noise_schedules.py",),
 }
 """By page, the scripts and commands whose numbers are typed into it: no digest is kept of those."""
