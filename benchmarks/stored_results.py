@@ -146,14 +146,15 @@ TYPED = {
     "features.md": ("features_speed.py",),
     "partitions.md": ("head_memory.py", "partitioned_cluster.py"),
     "recipes/index.md": ("gpu_check.py",),
+    "reproduce.md": tuple(f"lethe reproduce {name}" for name in ("hong-figure-1", "liang-figure-1", "liang-figure-2", "matrix-mechanisms")),
     "schedules.md": ("noise_schedules.py",),
     "solvers.md": ("heavy_tailed_models.py", "heavy_tailed_speed.py"),
     "speed.md": ("finetune_models.py", "finetune_speed.py", "step_cost.py", "training_speed.py"),
     "studio.md": ("studio_speed.py",),
-    "train.md": ("embedding_speed.py", "gpu_check.py", "shard_memory.py"),
+    "train.md": ("embedding_speed.py", "gpu_check.py", "shard_memory.py", "zeroth_order.py"),
     "tutorials/noise_placement.md": ("noise_schedules.py",),
 }
-"""By page, the scripts whose numbers are typed into it: nothing compares those with the code."""
+"""By page, the scripts and commands whose numbers are typed into it: no digest is kept of those."""
 
 
 @cache

@@ -10,6 +10,8 @@ from repository import ROOT
 from resumable import read_lines
 from stored_results import RESULTS, STORED, TYPED, Stored, append, cell_of, changed_sources, differences, digest, made_by, recomputed
 
+from lethe_experiments import REPRODUCTIONS
+
 WITH_CELL = [stored for stored in STORED.values() if stored.cell]
 _NO_NUMBERS = {("records.md", "idx_files.py")}
 
@@ -35,7 +37,13 @@ def test_every_script_whose_numbers_a_page_shows_is_registered() -> None:
         for script in re.findall(r"benchmarks/(\w+\.py)", page.read_text())
     }
     stored = {(one.page, one.script) for one in STORED.values()}
-    assert named - stored - _NO_NUMBERS == {(page, script) for page, scripts in TYPED.items() for script in scripts}
+    typed = {(page, command) for page, commands in TYPED.items() for command in commands}
+    reproduced = {(page, command) for page, command in typed if command.startswith("lethe reproduce ")}
+    assert named - stored - _NO_NUMBERS == typed - reproduced
+    for page, command in reproduced:
+        name = command.removeprefix("lethe reproduce ")
+        assert name in REPRODUCTIONS
+        assert f"| `{name}`" in (docs / page).read_text()
 
 
 @pytest.mark.parametrize("stored", WITH_CELL, ids=lambda stored: stored.name)
