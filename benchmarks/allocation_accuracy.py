@@ -8,7 +8,6 @@ of a pair of trainings are the same. Every training adds a line to the file of r
 """
 
 import itertools
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -19,9 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from private_linear_summary import half_width
-from resumable import options, read_lines
+from resumable import options, read_lines, required
 from rich.progress import track
 from sklearn.datasets import load_digits
+from stored_results import append
 from torch import nn
 
 import lethe
@@ -78,7 +78,8 @@ def accuracy(task: str, run: lethe.Run, training: Records, tests: Records, seed:
         return float((model(tests[0]).argmax(1) == tests[1]).double().mean())
 
 
-def records(task: str, mnist: Path) -> tuple[Records, Records, Records]:
+@cache
+def records(task: str, mnist: Path | None) -> tuple[Records, Records, Records]:
     """Pictures and labels: to train on, held out, and to test."""
     of = TASKS[task]
     if task.startswith("digits"):
@@ -88,7 +89,7 @@ def records(task: str, mnist: Path) -> tuple[Records, Records, Records]:
         test = slice(of.records + of.held_out, None)
         tests = pictures[test], labels[test]
     else:
-        stored = np.load(mnist)
+        stored = np.load(required(mnist))
         pictures, labels = stored["x_train"].reshape(-1, 1, 28, 28) / 255.0, stored["y_train"]
         tests = stored["x_test"].reshape(-1, 1, 28, 28) / 255.0, stored["y_test"]
     held = slice(of.records, of.records + of.held_out)
@@ -139,30 +140,30 @@ def main() -> None:
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = read_lines(asked.results)
 
-    def carry_out(unit: dict[str, Any], training: Records, tests: Records) -> None:
+    def carry_out(unit: dict[str, Any]) -> None:
         if any(all(row[name] == value for name, value in unit.items()) for row in rows):
             return
+        training, held_out, tests = records(unit["task"], asked.data)
+        judged = held_out if unit["judged_on"] == "held out" else tests
         run = planned(unit["task"], unit["design"], unit["epsilon"]).replace(step_size=unit["step_size"])
         started = time.process_time()
-        reached = accuracy(unit["task"], run, training, tests, unit["seed"])
+        reached = accuracy(unit["task"], run, training, judged, unit["seed"])
         told = {
             "noise_multiplier": float(run.noise_multipliers.max()),
             "accuracy": round(reached, 6),
             "seconds": round(time.process_time() - started, 1),
         }
-        with asked.results.open("a") as file:
-            file.write(json.dumps(unit | told) + "\n")
+        append(asked.results, unit | told)
         rows.append(unit | told)
 
     for task, epsilon in track(list(itertools.product(TASKS, EPSILONS)), transient=True):
-        training, held_out, tests = records(task, asked.data)
         common = {"task": task, "epsilon": epsilon}
         for step in STEPS:
             unit = common | {"design": POISSON, "step_size": step, "seed": TUNING_SEED, "judged_on": "held out"}
-            carry_out(unit, training, held_out)
+            carry_out(unit)
         step = best_step(rows, task, epsilon)
         for seed, design in itertools.product(range(asked.seeds), (POISSON, ALLOCATION)):
-            carry_out(common | {"design": design, "step_size": step, "seed": seed, "judged_on": "test"}, training, tests)
+            carry_out(common | {"design": design, "step_size": step, "seed": seed, "judged_on": "test"})
     print(table(rows))
 
 

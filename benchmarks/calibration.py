@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import warnings
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from calibration_page import EDGES, EPSILONS, MECHANISMS, RESULTS, SETS
 from resumable import read_lines
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
+from stored_results import append
 
 import lethe.estimators as private
 
@@ -117,8 +117,7 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             row = trained(name, mechanism, epsilon, seed)
-        with asked.results.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        append(asked.results, row)
         print(name, mechanism, epsilon, seed, f"{row['log_loss']:.4f}", flush=True)
 
 

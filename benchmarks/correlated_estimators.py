@@ -12,7 +12,6 @@ Every fit adds a line to the file of results; a benchmark that was stopped goes 
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +24,8 @@ import torch
 from correlated_estimators_page import DELTA, EPSILONS, METHODS, RESULTS, RIVAL, SETS, table
 from correlated_noise import CLIPS, STEPS, accuracy, run_of, strategy_of
 from envelope_clipping import digits
-from resumable import options, read_lines
+from resumable import options, read_lines, required
+from stored_results import append
 
 import lethe
 from lethe.estimators import SoftmaxRegression
@@ -44,9 +44,10 @@ class Unit(NamedTuple):
     seed: int
 
 
-def mnist(path: Path) -> tuple[np.ndarray, ...]:
+@cache
+def mnist(path: Path | None) -> tuple[np.ndarray, ...]:
     """Rows to train and to test on, and their labels."""
-    with np.load(path, allow_pickle=False) as stored:
+    with np.load(required(path), allow_pickle=False) as stored:
         first = np.random.default_rng(0).permutation(len(stored["x_train"]))[:RECORDS]
         pictures = [stored["x_train"][first], stored["x_test"]]
         labels = [stored["y_train"][first], stored["y_test"]]
@@ -112,10 +113,9 @@ def main() -> None:
     """Fit what is missing, and print the table."""
     asked = options(__doc__, RESULTS)
     torch.set_num_threads(1)
-    pictures = mnist(asked.data)
 
     def data_of(name: str, seed: int) -> tuple[np.ndarray, ...]:
-        return digits(seed) if name == SETS[0] else pictures
+        return digits(seed) if name == SETS[0] else mnist(asked.data)
 
     rows: list[dict[str, Any]] = read_lines(asked.results)
     for unit in work(asked.seeds):
@@ -123,8 +123,7 @@ def main() -> None:
         if any(all(row[name] == value for name, value in told.items()) for row in rows):
             continue
         told |= rival_fitted(unit, data_of) if unit.method == RIVAL else fitted(unit, data_of(unit.data, unit.seed))
-        with asked.results.open("a") as file:
-            file.write(json.dumps(told) + "\n")
+        append(asked.results, told)
         rows.append(told)
     print(table(rows))
 

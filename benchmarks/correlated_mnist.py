@@ -13,7 +13,6 @@ where it was.
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -23,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from correlated_mnist_page import DECAYS, JUDGED, KINDS, RESULTS, best, table
-from resumable import options, read_lines
+from resumable import options, read_lines, required
+from stored_results import append
 from torch import nn
 
 import lethe
@@ -102,9 +102,9 @@ def accuracies(run: lethe.Run, data: tuple[torch.Tensor, ...], tests: tuple[torc
     return found
 
 
-def mnist(path: Path) -> list[tuple[torch.Tensor, ...]]:
+def mnist(path: Path | None) -> list[tuple[torch.Tensor, ...]]:
     """Pictures and labels: to train on, held out for tuning, and to test."""
-    stored = np.load(path)
+    stored = np.load(required(path))
     rows, labels = stored["x_train"], stored["y_train"]
     held = slice(RECORDS, RECORDS + HELD_OUT)
     parts = ((rows[:RECORDS], labels[:RECORDS]), (rows[held], labels[held]), (stored["x_test"], stored["y_test"]))
@@ -136,8 +136,7 @@ def main() -> None:
             "accuracies": accuracies(run, training, records, unit.seed),
         }
         told["seconds"] = round(time.process_time() - started, 1)
-        with asked.results.open("a") as file:
-            file.write(json.dumps(told) + "\n")
+        append(asked.results, told)
         rows.append(told)
 
     for unit in tuning():

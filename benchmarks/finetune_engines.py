@@ -1,7 +1,8 @@
-"""Who trains: plain PyTorch, Lethe, and Opacus two ways, each as a function that takes one step of AdamW."""
+"""Who trains: plain PyTorch, Lethe, Opacus two ways, and DPTrainer, each as a function that takes one step of AdamW."""
 
 from __future__ import annotations
 
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -134,6 +135,48 @@ def _opacus(mode: str) -> Callable[[str, Where, Ease], Step]:
     return build
 
 
+class _WithLoss(nn.Module):
+    """Of a model what a Trainer calls: its mean loss, which is given the labels too."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.loss = model, RecordLoss()
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Inputs and labels of a batch."""
+        return {"loss": self.loss(self.model(inputs), labels)}
+
+
+def dptrainer(name: str, where: Where, ease: Ease) -> Step:
+    """JetBrains' DPTrainer 0.1.2, of gradients by hooks: the calls that its loop makes for a batch."""
+    from dptrainer import DPTrainer, PrivacyArguments  # an optional rival  # pyright: ignore[reportMissingImports]
+    from transformers import TrainingArguments
+
+    model, inputs, targets = where.built(name, ease)
+    batch = {"inputs": inputs, "labels": targets}
+    many = [{key: value[0].cpu() for key, value in batch.items()}] * 1000 * len(inputs)
+    privacy = PrivacyArguments(noise_multiplier=NOISE_MULTIPLIER, per_sample_max_grad_norm=CLIP_NORM, poisson_sampling=False)
+    args = TrainingArguments(
+        tempfile.mkdtemp(),
+        use_cpu=where.device == "cpu",
+        bf16=where.bf16,
+        learning_rate=STEP_SIZE,
+        per_device_train_batch_size=len(inputs),
+        report_to="none",
+        save_strategy="no",
+        restore_callback_states_from_checkpoint=True,
+    )
+    trainer: Any = DPTrainer(model=_WithLoss(model).train(), args=args, train_dataset=many, privacy_args=privacy)
+    trainer.current_gradient_accumulation_steps = 1
+
+    def step() -> None:
+        trainer.training_step(trainer.model, batch)
+        trainer.optimizer.step()
+        trainer.optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
 _HOOKS, _GHOST = _opacus("hooks"), _opacus("ghost")
 
 ENGINES: dict[str, Callable[[str, Where], Step]] = {
@@ -142,7 +185,9 @@ ENGINES: dict[str, Callable[[str, Where], Step]] = {
     "lethe per layer": lambda name, where: by_lethe(name, where, clip_groups="per_layer"),
     "opacus hooks": lambda name, where: _HOOKS(name, where, AS_IT_IS),
     "opacus ghost": lambda name, where: _GHOST(name, where, AS_IT_IS),
+    "dptrainer": lambda name, where: dptrainer(name, where, AS_IT_IS),
     "opacus hooks (eased)": lambda name, where: _HOOKS(name, where, Ease(positions=True)),
     "opacus ghost (eased)": lambda name, where: _GHOST(name, where, Ease(positions=True, untied=True)),
+    "dptrainer (eased)": lambda name, where: dptrainer(name, where, Ease(positions=True)),
 }
 """Eased: see `Ease`; measured where the model as it is is refused."""

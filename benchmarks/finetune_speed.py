@@ -12,8 +12,9 @@ each; what is shown is the median of their steps' ratios to the plain step of th
 work on the machine meets all alike. First: the first step over the median one (processor time; on a GPU wall time), with everything that
 a first step does once. Memory: each engine in a process of its own, every allocation counted, see allocated.py; the peak of a step after
 the first four, over plain training's, and that of the first four, in which Lethe's self-check looks at batches. On a GPU: the most that
-PyTorch's allocator gave, all engines in this process, one after the other. Opacus is measured where it is installed, as the model is and,
-where it refuses that, on an easier one (`Ease`). transformers and peft are needed; without bitsandbytes QLoRA is left out.
+PyTorch's allocator gave, all engines in this process, one after the other. Opacus and DPTrainer (`pip install --no-deps dptrainer`, on
+Opacus 1.6) are measured where they are installed, as the model is and, where they refuse that, on an easier one (`Ease`). transformers and
+peft are needed; without bitsandbytes QLoRA is left out.
 """
 
 from __future__ import annotations
@@ -186,6 +187,8 @@ def main() -> int:
         return 2
     if importlib.util.find_spec("opacus") is None:
         engines = [name for name in engines if not name.startswith("opacus")]
+    if importlib.util.find_spec("dptrainer") is None:
+        engines = [name for name in engines if not name.startswith("dptrainer")]
     told: dict[str, Found] = {}
     for model in models:
         found = told[model] = times(model, engines, asked.rounds, where)

@@ -1,11 +1,12 @@
 """Tables in blocks of Parquet: time of a pass, against scikit-learn's partial_fit over the same blocks, and the peak of memory.
 
     python benchmarks/partitioned_tables.py                              # 2e6 records of 50 columns, 0.4 GB
-    python benchmarks/partitioned_tables.py --full --results FILE.json   # and 2e7, 4 GB; docs/partitions.md draws what is in FILE
+    python benchmarks/partitioned_tables.py --full     # and 2e7, 4 GB
 
 Each line is a process of its own, so that its peak of memory is its own. Seconds of a pass are the median over passes, reading included;
 CPU seconds are of all threads together, and of processes that it started, in user and system mode. The one that is not private reads the
-same row groups and calls SGDClassifier.partial_fit once for each. Files are made in a temporary folder and removed.
+same row groups and calls SGDClassifier.partial_fit once for each. Files are made in a temporary folder and removed. A line that is in the
+file of results, which docs/partitions.md draws, is not measured again.
 """
 
 from __future__ import annotations
@@ -24,8 +25,12 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from resumable import read_lines
+from stored_results import append
 
+RESULTS = Path(__file__).with_name("results") / "partitioned_tables.jsonl"
 COLUMNS, GROUP, FILES = 50, 131_072, 4
+METHODS = ("partial_fit", "objective_perturbation", "pass_ends", "adassp")
 MOST_MEMORY = 1.5  # GB a process
 MOST_RATIO = 1.5
 
@@ -131,7 +136,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="2e7 records too")
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--workers", type=int, default=2, help="threads")
-    parser.add_argument("--results", type=Path, help="write the numbers there as well")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -145,21 +150,22 @@ def main() -> None:
         print(json.dumps({**found, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}))
         return
     print(f"{'records':>10}  {'what':<24}{'passes':>7}{'s a pass':>10}{'ratio':>7}{'CPU s':>8}{'ratio':>7}{'peak GB':>9}")
-    kept: list[dict[str, Any]] = []
+    rows = {(row["records"], row["which"]): row for row in read_lines(options.results)}
     for records in [options.records, *([20_000_000] if options.full else [])]:
         with tempfile.TemporaryDirectory() as name:
-            written(Path(name), records)
-            base = measured(Path(name), "partial_fit", 1)
-            for which in ("partial_fit", "objective_perturbation", "pass_ends", "adassp"):
-                row = base if which == "partial_fit" else measured(Path(name), which, options.workers)
+            if missing := [which for which in METHODS if (records, which) not in rows]:
+                written(Path(name), records)
+            for which in missing:
+                row = measured(Path(name), which, 1 if which == METHODS[0] else options.workers)
+                facts = {"records": records, "columns": COLUMNS, "which": which, "cpus": os.cpu_count(), "load": os.getloadavg()[0]}
+                rows[records, which] = facts | row
+                append(options.results, facts | row)
+            base = rows[records, METHODS[0]]
+            for which in METHODS:
+                row = rows[records, which]
                 ratios = [row[part] / base[part] for part in ("wall", "cpu")]
                 timed = f"{row['passes']:>7.0f}{row['wall']:>10.2f}{ratios[0]:>7.2f}{row['cpu']:>8.2f}{ratios[1]:>7.2f}"
                 print(f"{records:>10}  {which:<24}{timed}{row['memory']:>9.2f}", flush=True)
-                kept.append(
-                    {"records": records, "columns": COLUMNS, "which": which, "cpus": os.cpu_count(), "load": os.getloadavg()[0]} | row
-                )
-                if options.results is not None:
-                    options.results.write_text("".join(json.dumps(one) + "\n" for one in kept))
     print(f"asked for: at most {MOST_RATIO} of partial_fit a pass, and at most {MOST_MEMORY} GB a process")
 
 

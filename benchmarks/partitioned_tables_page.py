@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from matplotlib.figure import Figure
+from partitioned_tables import RESULTS
 from resumable import read_lines
 
-RESULTS = Path(__file__).with_name("results") / "partitioned_tables.jsonl"
 _NAMES = {
     "partial_fit": "scikit-learn's `SGDClassifier.partial_fit`, not private",
     "objective_perturbation": "logistic regression, objective perturbation",

@@ -21,17 +21,22 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def options(description: str | None, results: Path) -> argparse.Namespace:
-    """What was asked for: data, an existing file; seeds; results, the file to go on from.
+    """What was asked for: data, an existing file or None; seeds; results, the file to go on from.
 
     Args:
         description: of the benchmark.
         results: the file, if none is given.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="mnist.npz")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--results", type=Path, default=results)
     asked = parser.parse_args()
-    if not asked.data.is_file():
+    if asked.data is not None and not asked.data.is_file():
         sys.exit(f"{asked.data}: there is no such file.")
     return asked
+
+
+def required(data: Path | None) -> Path:
+    """The file of data, or the end of the benchmark."""
+    return data or sys.exit("--data: what is missing of the results needs mnist.npz.")

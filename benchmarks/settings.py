@@ -12,7 +12,6 @@ found there. Every training adds a line to the file of results; one that was sto
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 from resumable import options, read_lines
 from settings_tasks import OTHERS, TASKS, Task
+from stored_results import append
 from torch import nn
 
 import lethe
@@ -146,11 +146,10 @@ def main() -> None:
         if any(line["unit"] == unit for line in done):
             continue
         if unit["task"] not in tasks:
-            tasks[unit["task"]] = (TASKS | OTHERS)[unit["task"]](asked.data.parent)
+            tasks[unit["task"]] = (TASKS | OTHERS)[unit["task"]](asked.data.parent if asked.data else Path())
         line = trained(unit, tasks[unit["task"]])
         done.append(line)
-        with asked.results.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        append(asked.results, line)
     print(table(done))
 
 

@@ -8,7 +8,6 @@ Every trained model adds a line to the file of results; a run that was stopped g
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from private_linear_data import Problem
 from resumable import read_lines
 from rich.console import Console
 from rich.progress import Progress
+from stored_results import append
 from utility_records_data import DATASETS
 from utility_records_methods import DELTA, model_of, whitened
 
@@ -78,7 +78,7 @@ def main() -> None:
     done = {(row["part"], row["seed"]) for row in read_lines(options.results)}
     known = DATASETS["mnist_scattering"]
     plain = known.load(options.data, options.cache, 0)
-    with Progress(console=Console(stderr=True), transient=True) as bar, options.results.open("a") as file:
+    with Progress(console=Console(stderr=True), transient=True) as bar:
         for seed in range(options.seeds):
             missing = [part for part in PARTS if (part, seed) not in done]
             if not missing:
@@ -86,8 +86,7 @@ def main() -> None:
             white, left = whitened(plain, known.channels or 1, EPSILON, seed)
             for part in bar.track(missing, description=f"seed {seed}"):
                 score, chosen = _score(part, plain, white, left, seed)
-                file.write(json.dumps({"part": part, "seed": seed, "score": score, "chosen": chosen}) + "\n")
-                file.flush()
+                append(options.results, {"part": part, "seed": seed, "score": score, "chosen": chosen})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from private_linear_rivals import NotPossible, score
 from resumable import read_lines
 from rich.console import Console
 from rich.progress import Progress
+from stored_results import append
 from utility_records_data import DATASETS
 from utility_records_methods import AUTO, METHODS, PLAIN, SEARCH, TUNED, WHITENED, Settings, grid, train, whitened
 from utility_records_summary import TUNING_SEED, best_settings, print_tables
@@ -56,13 +56,13 @@ def main() -> None:
     notes = Console(stderr=True)
     rows = read_lines(options.results)
     options.cache.mkdir(parents=True, exist_ok=True)
-    with Progress(console=notes, transient=True) as bar, options.results.open("a") as file:
+    with Progress(console=notes, transient=True) as bar:
         for name in options.datasets:
             missing = DATASETS[name].file
             if missing is not None and (options.data is None or not (options.data / missing).is_file()):
                 notes.print(f"{name}: left out, there is no {missing} in {options.data or 'any folder; give one with --data'}")
                 continue
-            _train(name, rows, file, options, bar)
+            _train(name, rows, options, bar)
     print_tables(rows, Console(width=170))
 
 
@@ -79,12 +79,12 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _train(name: str, rows: list[dict[str, Any]], file: Any, options: argparse.Namespace, bar: Progress) -> None:
+def _train(name: str, rows: list[dict[str, Any]], options: argparse.Namespace, bar: Progress) -> None:
     """What is missing of one data set: the grids first, one noise and split for all, then the methods."""
     tuning = [unit for unit in _grid(name, options) if unit.key not in _done(rows)]
-    _carry_out(tuning, rows, file, options, bar)
+    _carry_out(tuning, rows, options, bar)
     work = [unit for unit in _methods(name, rows, options) if unit.key not in _done(rows)]
-    _carry_out(work, rows, file, options, bar)
+    _carry_out(work, rows, options, bar)
 
 
 def _grid(name: str, options: argparse.Namespace) -> Iterator[Unit]:
@@ -114,7 +114,7 @@ def _done(rows: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
     return {Unit(r["dataset"], r["epsilon"], r["seed"], r["method"], r["settings"] and tuple(r["settings"])).key for r in rows}
 
 
-def _carry_out(work: list[Unit], rows: list[dict[str, Any]], file: Any, options: argparse.Namespace, bar: Progress) -> None:
+def _carry_out(work: list[Unit], rows: list[dict[str, Any]], options: argparse.Namespace, bar: Progress) -> None:
     loaded: tuple[int, Problem] | None = None
     white: tuple[tuple[float, int], tuple[Problem, float]] | None = None
     task = bar.add_task("training", total=len(work))
@@ -144,8 +144,7 @@ def _carry_out(work: list[Unit], rows: list[dict[str, Any]], file: Any, options:
         ended = time.process_time()
         row |= {"seconds": round(ended - prepared, 2), "whitening_seconds": round(prepared - started, 2)}
         if row["why"] != "not installed":  # it may be, next time
-            file.write(json.dumps(row) + "\n")
-            file.flush()
+            append(options.results, row)
         rows.append(row)
         bar.advance(task)
     bar.remove_task(task)

@@ -3,7 +3,7 @@
     python benchmarks/utility_records_memory.py --data FOLDER [--datasets digits adult] [--cache FOLDER]
 
 Each set in a process of its own, at epsilon 1, whitening included: resident memory at its highest during the fit, less what was resident
-when the fit began. Every set adds a line to the file of results.
+when the fit began. Every set that is not in the file of results adds a line to it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from resumable import read_lines
+from stored_results import append
 from utility_records_data import DATASETS
 from utility_records_methods import AUTO, train, whitened
 from utility_records_summary import MEMORY
@@ -25,20 +27,23 @@ EPSILON, SEED = 1.0, 0
 def main() -> None:
     """Measure each set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=Path(), help="folder of the .npz files")
     parser.add_argument("--cache", type=Path, default=Path("build/records"), help="folder of features that were computed once")
     parser.add_argument("--datasets", nargs="+", default=list(DATASETS), choices=list(DATASETS))
+    parser.add_argument("--results", type=Path, default=MEMORY)
     parser.add_argument("--here", action="store_true", help="measure one set in this process")
     options = parser.parse_args()
+    done = {row["dataset"] for row in read_lines(options.results)} if not options.here else set()
     for name in options.datasets:
+        if name in done:
+            continue
         if options.here:
             print(json.dumps(measured(name, options.data, options.cache)))
             continue
         command = [sys.executable, __file__, "--here", "--data", options.data, "--cache", options.cache, "--datasets", name]
         line = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
         print(line)
-        with MEMORY.open("a") as file:
-            file.write(line + "\n")
+        append(options.results, json.loads(line))
 
 
 def measured(name: str, folder: Path, cache: Path) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from private_linear_data import Problem
 from resumable import read_lines
 from rich.console import Console
 from rich.progress import track
+from stored_results import append
 from utility_records_data import DATASETS
 from utility_records_methods import poisson_run, whitened
 from utility_records_summary import SCREENING
@@ -99,14 +99,13 @@ def _screen(name: str, features: str, problem: Problem, budgets: dict[float, flo
         trained = train_together(problem, passes, batches, settings, share, f"{name}, {features}, {passes} x {batches}")
         scores, averaged = (_accuracies(problem, weights, len(settings)) for weights in trained)
         seconds = round((time.process_time() - started) / len(settings), 2)
-        with options.results.open("a") as file:
-            for setting, score, smooth in zip(settings, scores, averaged, strict=True):
-                row = {
-                    "dataset": name, "features": features, "passes": passes, "batches": batches, "epsilon": setting.epsilon,
-                    "clip": setting.clip, "length": setting.length, "momentum": setting.momentum, "share": share, "seed": _SEED,
-                    "score": score, "averaged": smooth, "seconds": seconds,
-                }  # fmt: skip
-                file.write(json.dumps(row) + "\n")
+        for setting, score, smooth in zip(settings, scores, averaged, strict=True):
+            row = {
+                "dataset": name, "features": features, "passes": passes, "batches": batches, "epsilon": setting.epsilon,
+                "clip": setting.clip, "length": setting.length, "momentum": setting.momentum, "share": share, "seed": _SEED,
+                "score": score, "averaged": smooth, "seconds": seconds,
+            }  # fmt: skip
+            append(options.results, row)
 
 
 _KEY = ("dataset", "features", "passes", "batches", "epsilon", "clip", "length", "momentum")

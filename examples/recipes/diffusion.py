@@ -2,10 +2,10 @@
 
     python examples/recipes/diffusion.py [--size real|random|small] [--steps N] [--epsilon E]
 
-Needs `pip install "lethe-dp[train]" datasets`; a U-Net of 1.1 million weights, 6 GB on a GPU for an estimated 10 hours: 32 noise levels of
+Needs `pip install "lethe-dp[train]" datasets`; a U-Net of 1.1 million weights, 6 GB on a GPU for an estimated 5 hours: 32 noise levels of
 each picture a step, one clip (Dockhorn et al. 2023, arXiv:2210.09929).
 Prints the accuracy on public digits of a classifier that was trained on 2000 drawn ones. Published, not ours: 98.1 % with a convolutional
-classifier (there), and .83 before.
+classifier, at epsilon = 10.
 """
 
 import math
@@ -37,7 +37,7 @@ if options.size == "real":
 
     with downloading("MNIST"):
         data = load_dataset("ylecun/mnist").with_format("torch")
-    (train, labels), test = ((data[part]["image"].reshape(-1, 784) / 127.5 - 1.0, data[part]["label"]) for part in ("train", "test"))
+    (train, labels), test = ((data[part]["image"][:].reshape(-1, 784) / 127.5 - 1.0, data[part]["label"][:]) for part in ("train", "test"))
 elif options.size == "random":
     train, labels, test = (
         torch.rand(60_000, 784) * 2 - 1,
@@ -47,11 +47,25 @@ elif options.size == "random":
 else:
     from sklearn.datasets import load_digits
 
-    side, steps, batch, rate, views, average, physical = 8, 150, 1400, 2e-2, 4, 0.8, 1400
+    side, steps, batch, rate, views, average, physical = 8, 200, 1400, 1e-2, 4, 0.8, 1400
     digits = load_digits()
     order = torch.randperm(len(digits.target))
     pixels, numbers = torch.tensor(digits.data / 8.0 - 1.0, dtype=torch.float32)[order], torch.tensor(digits.target)[order]
     train, labels, test = pixels[:1400], numbers[:1400], (pixels[1400:], numbers[1400:])
+
+
+class Perceptron(nn.Module):
+    """For pictures of 8 x 8."""
+
+    def __init__(self, width: int = 96) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(64 + 18, width), nn.Linear(width, width), nn.Linear(width, 64)
+        nn.init.zeros_(self.last.weight)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """From pixels, and after them what is known (B, 64 + 18), to pixels."""
+        hidden = silu(self.first(inputs))
+        return self.last(hidden + silu(self.second(hidden)))
 
 
 class UNet(nn.Module):
@@ -86,7 +100,7 @@ class Denoiser(nn.Module):
 
     def forward(self, normals: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
         """How far it is off where noise is added to pictures (B, d), in units of the loss; normals (B, d + 1): the noise and its level."""
-        sigma = torch.exp(normals[:, :1])
+        sigma = torch.exp(0.3 + 1.2 * normals[:, :1])
         noisy = pictures + sigma * normals[:, 1:]
         return (self.denoised(noisy, sigma, labels) - pictures) * (sigma**2 + spread**2).sqrt() / (sigma * spread)
 
@@ -121,14 +135,13 @@ class Views(torch.utils.data.Dataset):
         return {"normals": torch.randn(side**2 + 1), "pictures": self.pictures[index], "labels": self.labels[index]}
 
 
-perceptron = nn.Sequential(nn.Linear(64 + 18, 64), nn.SiLU(), nn.Linear(64, 64), nn.SiLU(), nn.Linear(64, 64))
-model = Denoiser(perceptron if options.size == "small" else UNet()).to(device)
+model = Denoiser(Perceptron() if options.size == "small" else UNet()).to(device)
 run = lethe.Run(
     records=len(train),
     batches=lethe.batches.Full() if batch == len(train) else lethe.batches.Poisson(batch),
     steps=options.steps or steps,
     step_size=rate,
-    clip_norm=0.5,
+    clip_norm=0.1,
     noise_multiplier=0.0,
     release="all",
     neighbours="zero_out",
@@ -137,7 +150,7 @@ if options.epsilon < math.inf:
     run = lethe.plan(run, epsilon=options.epsilon, delta=1e-5)
 meter = Meter(options, model)
 optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.99))
-choices = TrainOptions(views=views, ema=average, physical_size=physical, lr_scheduler="linear", progress=meter)
+choices = TrainOptions(views=views, ema=average, physical_size=physical, progress=meter)
 fitted = fit(model, lambda errors, batch: errors.square().mean(1), Views(), run, optimizer=optimizer, options=choices)
 certificate = lethe.certify(fitted, delta=1e-5) if options.epsilon < math.inf else None
 model.load_state_dict(fitted.averaged)

@@ -42,7 +42,7 @@ if options.size == "real":
 
     with downloading("FEMNIST"):
         data = load_dataset("flwrlabs/femnist", split="train").with_format("numpy")
-    writers = np.unique(data["writer_id"], return_inverse=True)[1]
+    writers = np.unique(data["writer_id"][:], return_inverse=True)[1]
     rows = [np.flatnonzero(writers == writer) for writer in range(clients + 500)]
 
     def pictures_of(client: int) -> tuple[Tensor, Tensor]:

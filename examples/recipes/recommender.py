@@ -2,8 +2,8 @@
 
     python examples/recipes/recommender.py [--size real|random|small] [--steps N] [--epsilon E]
 
-Needs `pip install "lethe-dp[train]" pandas` and 260 MB from GroupLens; 62 000 films of 64 numbers (16 MB), 4 GB for the rows, an estimated
-hour on a CPU or 15 minutes on a GPU.
+Needs `pip install "lethe-dp[train]" pandas` and 260 MB from GroupLens; 62 000 films of 64 numbers (16 MB), 6 GB for the rows, an estimated
+hour on a GPU or 10 on 8 cores.
 Prints how often a film that one of 2000 other people liked is among the ten that are put first, of all films, for what else they liked.
 No number is published for a person as the unit.
 
@@ -60,10 +60,13 @@ class Films(nn.Module):
         self.table = nn.Embedding(films, width, padding_idx=0)
         nn.init.normal_(self.table.weight, std=width**-0.25)
 
+    def people(self, before: Tensor) -> Tensor:
+        """Those who liked the films before (B, m; 0 is padding): (B, width)."""
+        return self.table(before).sum(1) / (before > 0).sum(1, keepdim=True).clamp(min=1)
+
     def forward(self, before: Tensor, candidates: Tensor) -> Tensor:
-        """Scores (B, k) of candidates (B, k) for those who liked the films before (B, m; 0 is padding)."""
-        person = self.table(before).sum(1) / (before > 0).sum(1, keepdim=True).clamp(min=1)
-        return torch.einsum("bd,bkd->bk", person, self.table(candidates))
+        """Scores (B, k) of candidates (B, k) for these people."""
+        return torch.einsum("bd,bkd->bk", self.people(before), self.table(candidates))
 
 
 whole = likings()
@@ -106,7 +109,7 @@ fitted = fit(model, loss, data, run, optimizer=optimizer, options=choices)
 certificate = lethe.certify(fitted, delta=delta) if options.epsilon < math.inf else None
 with torch.no_grad():
     before, ahead = public[:, 1:].to(device), public[:, :1].to(device)
-    scores = torch.cat([model(some, torch.arange(films, device=device).expand(len(some), -1)) for some in before.split(50)])
-    scores = scores.scatter(1, before, -math.inf)
-    hits = (scores.topk(10).indices == ahead).any(1)
+    scores = model.people(before) @ model.table.weight.T
+    scores[:, 0] = -math.inf
+    hits = (scores.scatter(1, before, -math.inf).topk(10).indices == ahead).any(1)[ahead[:, 0] > 0]
 meter.report(certificate, steps, hit_rate=float(hits.float().mean()))

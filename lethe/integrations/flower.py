@@ -74,7 +74,8 @@ class PrivateFedAvg(Strategy):
     One clip for all arrays together, in float64. The noise is `SecureNoise`; clipped updates are rounded to its grid one by one, so that
     their sum is exact. Weights are equal and b is the run's: how many examples a client has, and who failed, is private. A client that
     fails, or sends arrays that are not finite or of other names or shapes, adds nothing; a round without answers adds noise all the same.
-    Client i is the i-th node id that connected; a round draws from all `records`, connected or not. Clients evaluate nothing and their
+    A node that connects for the first time gets a free place among the `records` by chance, so that the others' places do not say who
+    stayed away; a round draws from all places, taken or not. Clients evaluate nothing and their
     metrics are dropped, since no noise covers them.
 
     Args:
@@ -91,7 +92,8 @@ class PrivateFedAvg(Strategy):
         self.min_available_nodes = min_available_nodes
         self._recorder, self._noise = Recorder(run, seeded=False), SecureNoise()
         self._batches = draw_batches(run, fresh_generator(torch.device("cpu")))
-        self._clients: dict[int, int] = {}  # by node id, in the order of their coming
+        self._clients: dict[int, int] = {}  # places by node id
+        self._free: list[int] = torch.randperm(run.records, generator=fresh_generator(torch.device("cpu"))).tolist()
         self._round: _Round | None = None
         self._released: Arrays = {}
 
@@ -102,11 +104,11 @@ class PrivateFedAvg(Strategy):
             raise InputError(f"round {server_round}: {what}.", remedy="num_rounds=run.total_steps, and one aggregate_train a round.")
         while len(nodes := sorted(grid.get_node_ids())) < self.min_available_nodes and not self._clients:
             time.sleep(1.0)
-        for node in nodes:
-            self._clients.setdefault(node, len(self._clients))
-        if len(self._clients) > self.run.records:
+        new = [node for node in nodes if node not in self._clients]
+        if len(new) > len(self._free):
             remedy = "plan for as many clients as may ever connect; one that comes again under another id counts twice."
-            raise InputError(f"clients: {len(self._clients)} have connected; the run has {self.run.records}.", remedy=remedy)
+            raise InputError(f"clients: {len(self._clients) + len(new)} have connected; the run has {self.run.records}.", remedy=remedy)
+        self._clients.update((node, self._free.pop()) for node in new)
         sent = {name: array.numpy() for name, array in arrays.items()}
         if strange := [name for name, array in sent.items() if array.dtype.kind != "f"]:
             remedy = "send parameters alone, and count batches elsewhere."

@@ -137,7 +137,8 @@ def subject_of(
     if isinstance(value, Comparison):
         value = value.certificate
     if type(value).__module__.startswith("sklearn."):
-        value = _of_pipeline(value)
+        stated = import_module("lethe.estimators.pipelines.stated_columns").stated_columns(value)
+        return with_extras(subject_of(_of_pipeline(value), weights=weights, **asked), columns=stated)
     if not hasattr(value, "certificate_") and isinstance(stated := getattr(value, "statement", None), Statement):
         value = stated  # of a training that is no run, and of a mechanism's weights
     if not isinstance(value, Run | Certificate | Statement | Total | Recorded) and hasattr(value, "certificate_"):

@@ -38,6 +38,6 @@ def clipped_along_a_line(run: Run) -> bool:
     r"""Whether the gradient of every unit keeps one direction wherever it is taken, so that clipping truncates a slope and turns nothing.
 
     $\nabla f_i(x) = \ell_i'(\langle u_i, x\rangle)\, u_i$ of one record of a scalar loss. The mean over a user's records has several $u_i$:
-    its direction changes, and a clipped step of it may expand as that of any other loss.
+    its direction changes, and a clipped step of it may expand as that of any other loss; so may its part along another direction.
     """
-    return run.loss.scalar and run.unit == "record"
+    return run.loss.scalar and run.unit == "record" and run.clip_method != "directional_isotropic"

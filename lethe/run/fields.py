@@ -31,12 +31,14 @@ RELEASE = Missing(
 )
 """What is said where it is left out."""
 
-ClipMethod = Literal["clip", "envelope", "normalise", "automatic", "adaptive"]
+ClipMethod = Literal["clip", "envelope", "normalise", "automatic", "adaptive", "directional", "directional_isotropic"]
 r"""`clip` $v\min(1, C/\|v\|)$, a projection; `envelope`: the gradient of the loss's Lipschitz envelope in the scores, see
 `lethe.losses.LinearLoss.envelope_slopes`; `normalise` $vC/\|v\|$ (0 stays 0); `automatic` $vC/(\|v\|+0.01)$;
-`adaptive`: `clip` with a norm that follows a private quantile of the gradients' norms."""
+`adaptive`: `clip` with a norm that follows a private quantile of the gradients' norms; `directional`: the loss's slope along a direction u
+that depends on no record, clipped to [-C, C], with noise along u alone; `directional_isotropic` the same of a unit vector u, a projection
+on the segment from -Cu to Cu, with noise in all directions."""
 
-SHORTENING: tuple[ClipMethod, ...] = ("clip", "envelope")
+SHORTENING: tuple[ClipMethod, ...] = ("clip", "envelope", "directional_isotropic")
 """The methods that make no gradient longer: what bounds the loss's own gradients bounds theirs."""
 
 COUNT_SHARE = 0.01

@@ -44,6 +44,7 @@ class Run(StoredSpecification):
             bring short gradients up to (nearly) C as well, and are no projections; "adaptive": the norm $C_t$ goes from C to where about
             a share `clip_quantile` of the gradients is shorter. A count of these, with noise, is part of each step's release: one Gaussian
             mechanism of noise multiplier $z_t$. That of the gradients is $z_t/\sqrt{0.99}$; they and their noise are in units of $C_t/C$.
+            "directional", "directional_isotropic": slopes along a public direction, with noise along it, or in all directions.
         clip_quantile: None, or in (0, 1), of the method "adaptive", such as 0.5.
         clip_groups: None, or $C_k > 0$ of groups of parameters that are clipped by themselves, $\sum_k C_k^2 \le C^2$.
         noise_multiplier: $z_t \ge 0$, noise relative to C on the *sum* of gradients: number, list, schedule, or None (still to be planned).
@@ -182,7 +183,7 @@ class Run(StoredSpecification):
     @property
     def clips(self) -> bool:
         """Whether clipping can act: a clip norm is set and the loss may exceed it, or that of a group, or short gradients are changed."""
-        if self.clip_norm is None or self.clip_method not in SHORTENING:
+        if self.clip_norm is None or self.clip_method not in ("clip", "envelope"):
             return self.clip_norm is not None
         return self._impossible_bound or self.loss.may_exceed(min(self.clip_groups or (self.clip_norm,)))
 

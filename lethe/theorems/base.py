@@ -111,12 +111,20 @@ def _clipping(run: Run, allowed: Clipping) -> Iterator[Finding]:
             remedy="use one of Lethe's own theorems, or clip_method: clip, in the training too.",
         )
     if run.clip_method not in SHORTENING and allowed != "any":
+        why = "it can bring two gradients further apart, and a step then has no Lipschitz constant"
+        why = "its noise hides what lies along one direction alone" if run.clip_method == "directional" else why
         yield fails(
             "clip method",
-            f"it needs clipping by projection; {run.clip_method} is none: it can bring two gradients further apart, and a step then "
-            "has no Lipschitz constant",
+            f"it needs clipping by projection; {run.clip_method} is none: {why}",
             source=f"clip_method = {run.clip_method}",
             remedy="use composition, which needs the bound on the norm only, or clip_method: clip, in the training too.",
+        )
+    if run.clip_method == "directional_isotropic" and allowed == "one norm":
+        yield fails(
+            "clip method",
+            "it is stated for gradients clipped to one norm; these are projected on a direction, which turns them",
+            source=f"clip_method = {run.clip_method}",
+            remedy="use one of Lethe's own theorems, or clip_method: clip, in the training too.",
         )
     if run.clips and run.clips_in_groups and allowed == "one norm":
         assert run.clip_groups is not None

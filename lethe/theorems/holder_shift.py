@@ -56,7 +56,7 @@ def _first_tangents(path: HolderPath) -> list[float]:
 
 def _near(path: HolderPath, starts: list[Array], touched: Touched) -> float:
     """The smallest mu from tangents that were good for another place of the record."""
-    nearest = min((path.follow(at, touched) for at in starts), key=lambda followed: followed.mu)
+    nearest = min((path.at_once(touched), *(path.follow(at, touched) for at in starts)), key=lambda followed: followed.mu)
     return _descended(path, nearest, touched, _DESCENTS)[0]
 
 

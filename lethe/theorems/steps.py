@@ -62,7 +62,7 @@ def step_constants(run: Run) -> Steps | None:
     elif clipped_along_a_line(run) and not run.clips_in_groups:
         raw, why = generalised_linear_step(sizes, weak_convexity, smoothness), "clipping keeps its curvature"
     else:
-        where = " in groups" if run.clips_in_groups else ""
+        where = " in groups" if run.clips_in_groups else " along a direction" if run.clip_method == "directional_isotropic" else ""
         raw, why = clipped_step(sizes, weak_convexity, smoothness), f"clipped{where}, by projection"
     raw = raw.max(axis=0)  # convex in the size, so that the ends decide
     errors = _errors(run, largest, raw)

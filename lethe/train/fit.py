@@ -23,6 +23,7 @@ from lethe.train.linear.models import Linear, LinearPredictor
 from lethe.train.network.batch_losses import LossFunction
 from lethe.train.network.optimizers import optimizer_of
 from lethe.train.network.trainer import train_network
+from lethe.train.network.zeroth_order import DIRECTIONAL, train_along_directions
 from lethe.train.options import TrainOptions, in_options
 from lethe.train.planning import Words, planned
 from lethe.train.settings import weight_scale
@@ -127,8 +128,11 @@ def fit(
     """
     options = TrainOptions.of(options)
     words, linear = Words(epsilon, delta, epochs, batch_size, clip_norm), isinstance(model, Linear | Head)
-    chooses = not linear and run is None and optimizer is None and lr is None
-    made = None if linear or chooses else optimizer_of(model, optimizer, lr, default=None if run is not None else "adamw")
+    along = not linear and not {options.method, getattr(run, "clip_method", None)}.isdisjoint(DIRECTIONAL)
+    if along and run is None and lr is None:
+        raise InputError("lr: none was given; the method directional has no usual one.", remedy="give lr=1e-3, or less.")
+    chooses = not linear and not along and run is None and optimizer is None and lr is None
+    made = None if linear or chooses or along else optimizer_of(model, optimizer, lr, default=None if run is not None else "adamw")
     rate = made.param_groups[0]["lr"] if isinstance(made, torch.optim.Optimizer) else lr
     fixed = _linear_loss(model, loss, run, optimizer, lr) if linear else None
     large, weights = options.allow_large_delta, weight_scale(model) if chooses else None
@@ -146,6 +150,8 @@ def fit(
             case Head():
                 options.refuse_for("a Head", "physical_size")
                 fitted = train_head(model, plan.data, plan.run, options, told)
+            case _ if along:
+                fitted = train_along_directions(cast(Any, model), cast(Any, loss), plan, options, told, optimizer)
             case _:  # what is no module is refused there
                 fitted = train_network(cast(Any, model), cast(Any, loss), plan, options, made, told)
     fitted = replace(fitted, delta=plan.delta, settings=plan.settings)

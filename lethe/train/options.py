@@ -56,6 +56,8 @@ class TrainOptions:
             run.release = all.
         method: "clip", or another of the run's clip_method; None: the run's. "adaptive": clip_norm is the first norm, and the next follow
             the median of the gradients' norms, by a count with noise that the certificate covers (Andrew et al. 2019, arXiv:1905.03871).
+            "directional", of `fit`: slopes along random directions, by two forward passes (Zhang et al. 2024, arXiv:2310.09639).
+        smoothing: of the method "directional" the step h of its differences.
         clip_groups: parameter groups with norms of their own, whose squares sum to at most clip_norm^2: those of run.clip_groups, if it
             names some; or "per_layer", equal norms of all layers.
         sparse_selection: of a run with sparse_selection, the tables of which only selected rows get noise and a step, in one process: takes
@@ -90,6 +92,7 @@ class TrainOptions:
     views: int = 1
     ema: float | None = None
     method: str | None = None
+    smoothing: float = 1e-3
     clip_groups: Sequence[Group] | str | None = None
     sparse_selection: SparseSelection | None = None
     proximal_groups: Sequence[ProximalGroup] | None = None

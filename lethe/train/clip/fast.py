@@ -19,7 +19,7 @@ from lethe.train.clip.parts.outer_products import Memory, together
 from lethe.train.clip.parts.part import Grouping, ParameterGradients
 from lethe.train.clip.rules.registry import Layer
 from lethe.train.clip.rules.rule import Call, Parts
-from lethe.train.clip.rules.simple_layers import any_layer, tensors_of
+from lethe.train.clip.rules.simple_layers import any_layer, no_parameter, tensors_of
 from lethe.train.clip.shared import Shared
 from lethe.train.clip.sums import Arriving
 from lethe.train.core.comparison import coarser
@@ -166,6 +166,8 @@ class Recording:
             self.precision = coarser(self.precision, output.dtype)
         if output.is_nested:
             raise NotImplementedError("nested tensors, whose rows are no records")
+        if not of and layer.rule.parts is any_layer:
+            output = no_parameter(output, layer.parameters.values())
         choice = self._choice(output, inputs, self._known.get(self.next_call(layer.module), ("", of))[0], turnable)
         self.note(layer.module, choice, of or _with_rows(layer, inputs, len(output)))
         if of and choice in ("one", "all"):
@@ -227,7 +229,8 @@ class Recording:
     def _several(self, layer: Layer, output: Any, inputs: Sequence[Tensor], call: Callable[..., Parts]) -> Any:
         """Of a layer with several outputs the gradients are collected first."""
         leaves, spec = tree_flatten(output)
-        outputs = tensors_of(output)
+        leaves = [no_parameter(leaf, layer.parameters.values()) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        outputs = tensors_of(leaves)
         if any(len(tensor) != self.records for tensor in outputs):
             raise ValueError("several outputs whose first dimension is not the records'")
         self.note(layer.module, "rows", _with_rows(layer, inputs, self.records))

@@ -83,8 +83,9 @@ def refuse_other_clipping(run: Run) -> None:
     """Raise InputError for other clipping than `LinearModel` does: all parameters together, by projection or of the loss's envelope."""
     if run.sparse_selection is not None:
         raise InputError("sparse_selection: a linear model looks up no rows of a table.", remedy="drop sparse_selection.")
-    if run.clip_method not in SHORTENING or run.clip_groups is not None:
-        name, got = ("clip_method", run.clip_method) if run.clip_method not in SHORTENING else ("clip_groups", run.clip_groups)
+    other = run.clip_method not in ("clip", "envelope")
+    if other or run.clip_groups is not None:
+        name, got = ("clip_method", run.clip_method) if other else ("clip_groups", run.clip_groups)
         raise InputError(
             f"{name}: got {got}; linear models are clipped by projection or envelope, all their parameters together.",
             source=f"run.{name}",

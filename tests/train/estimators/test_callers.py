@@ -167,6 +167,7 @@ def test_a_report_of_what_wraps_a_private_model_is_that_of_the_model(tmp_path: P
     lethe.report.write(wrapped, tmp_path / "report.json", purpose="Who comes back")
     found = json.loads((tmp_path / "report.json").read_text())
     assert (found["title"], found["private"]) == ("Who comes back", True)
+    assert found["sections"]["hypotheses"]["columns"] == {f"column {place}": "-1 to 1" for place in range(3)}
     assert found["sections"]["guarantee"]["epsilon"] == privacy_of(wrapped).epsilon(1e-5)
     with pytest.raises(lethe.InputError, match="CalibratedClassifierCV"), pytest.warns(LetheWarning):
         lethe.report.write(CalibratedClassifierCV(a_model(), cv=2).fit(ROWS, LABELS), tmp_path / "report.json")

@@ -173,6 +173,26 @@ def test_clients_are_drawn_as_the_run_says() -> None:
     assert strategy.record().run == run
 
 
+def test_a_client_that_stays_away_leaves_the_law_of_the_others_places() -> None:
+    """Of 300 trainings in a public order each client is in each round as often, within 5 deviations, whoever else connected."""
+    run = run_of(4, batches=lethe.batches.Cyclic(1), steps=4)
+
+    def rounds_of(nodes: Iterable[int]) -> Counter[int]:
+        """In which rounds client 12 is asked, who connects between the others."""
+        grid, asked = Grid({node: sends(moved(0.0)) for node in sorted({12, *nodes})}), Counter[int]()
+        for _ in range(300):
+            strategy = PrivateFedAvg(run, min_available_nodes=0)
+            arrays = ArrayRecord({name: Array(array) for name, array in START.items()})
+            for server_round in range(4):
+                messages = list(strategy.configure_train(server_round, arrays, ConfigRecord({}), grid))
+                asked[server_round] += sum(message.metadata.dst_node_id == 12 for message in messages)
+                strategy.aggregate_train(server_round, grid.send_and_receive(messages))
+        return asked
+
+    for nodes in ((10, 11, 13), (11, 13), ()):
+        assert max(abs(count - 75) for count in rounds_of(nodes).values()) <= 5 * math.sqrt(300 * 0.25 * 0.75)
+
+
 def test_every_epoch_asks_each_client_once() -> None:
     _, _, grid = trained(
         run_of(6, batches=lethe.batches.RandomAllocation(2), steps=6), {node: sends(moved(0.0)) for node in range(6)}, rounds=6

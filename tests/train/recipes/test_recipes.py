@@ -24,8 +24,18 @@ import lethe
 # What transformers, peft and TRL say is theirs; what Lethe says is an error.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.filterwarnings("error::lethe.errors.LetheWarning")]
 STEPS = 3
-LEARNT = {"dpo": ("preferred", 0.75), "gpt2_e2e": ("bleu", 25.0), "qlora_7b_sst2": ("accuracy", 0.8), "roberta_sst2": ("accuracy", 0.8)}
-"""A score, and what it is above after the small training at epsilon 8; it begins with a half, or 5 BLEU."""
+LEARNT = {
+    "dpo": ("preferred", 0.75),
+    "gpt2_e2e": ("bleu", 25.0),
+    "qlora_7b_sst2": ("accuracy", 0.8),
+    "roberta_sst2": ("accuracy", 0.8),
+    "vit_cifar10": ("accuracy", 0.5),
+    "diffusion": ("accuracy", 0.6),
+    "recommender": ("hit_rate", 0.12),
+    "graph_network": ("accuracy", 0.8),
+    "federated_averaging": ("accuracy", 0.8),
+}
+"""A score, and what it is above after the small training at epsilon 8. It begins with a half or a tenth, 5 BLEU or a hit rate of .01."""
 
 
 @pytest.fixture(autouse=True)

@@ -129,6 +129,7 @@ OF_NETWORKS: dict[str, Any] = {
     "validation_data": [1],
     "patience": 2,
     "method": "clip",
+    "smoothing": 0.01,
     "users": [1, 2],
     "records_per_user": 2,
     "views": 2,

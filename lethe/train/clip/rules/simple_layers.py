@@ -1,7 +1,7 @@
 r"""Affine maps, tables, normalisations, and layers that no rule knows."""
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -167,3 +167,10 @@ def any_layer(call: Call) -> Parts:
 def tensors_of(output: Any) -> list[Tensor]:
     """The tensors with gradients of what a layer gave, in order."""
     return [leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex())]
+
+
+def no_parameter(output: Tensor, parameters: Iterable[nn.Parameter]) -> Tensor:
+    """A copy where a layer gives a parameter of its own, or a view of one, which no history may be written into."""
+    with torch._C.DisableTorchFunction():  # a mode would take it for a use of the parameter
+        memory = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+        return output.clone() if output.untyped_storage().data_ptr() in memory else output

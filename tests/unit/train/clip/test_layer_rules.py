@@ -1,13 +1,30 @@
 """Every layer with a rule, and some without, in every situation that a rule may meet; and what a single rule has beside."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from layer_cases import CASES, F64, Scaled, case, check, fast_parts, folded, losses_of, output_of
+from layer_cases import (
+    CASES,
+    CLIP,
+    F64,
+    Scaled,
+    added,
+    case,
+    check,
+    clipped,
+    fast_parts,
+    folded,
+    losses_of,
+    near,
+    output_of,
+    truth,
+)
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules import convolution
 from lethe.train.clip.rules.convolution import Correlations, Use
@@ -178,3 +195,41 @@ def test_convolutions_that_are_used_twice_or_share_a_weight(memory: int) -> None
     check(model[:3], lambda batch: [layer(batch) for layer in layers[:3]], batch, memory=memory)
     pair = nn.ModuleList([layers[0], layers[3]])
     check(pair, lambda batch: [layers[0](batch), layers[3](torch.cat([batch, batch], 1))], batch, memory=memory)
+
+
+class Holder(nn.Module):
+    """Gives its own parameter, or a view of it."""
+
+    def __init__(self, view: Callable[[Tensor, int], Tensor]) -> None:
+        super().__init__()
+        self.weight, self.view = nn.Parameter(torch.randn(1, 4, dtype=F64)), view
+
+    def forward(self, records: int) -> Tensor:
+        return self.view(self.weight, records)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda weight, records: weight,
+        lambda weight, records: weight.expand(records, -1),
+        lambda weight, records: weight[0],
+        lambda weight, records: (weight, 2 * weight),
+    ],
+    ids=["itself", "expanded", "a row", "with another"],
+)
+def test_a_layer_that_gives_its_own_parameter(view: Callable[[Tensor, int], Tensor]) -> None:
+    """Whose parameter stays one: no history is written into it, nor is it counted as written."""
+    torch.manual_seed(0)
+    model = nn.ModuleList([Holder(view), nn.Linear(4, 2, dtype=F64)])
+    holder, head = model
+    version = holder.weight._version
+
+    def losses(batch: Tensor) -> Tensor:
+        held = holder(len(batch))
+        return head((batch + (sum(held) if isinstance(held, tuple) else held)).tanh()).square().sum(1)
+
+    batch = torch.randn(5, 4, dtype=F64)
+    near(added(model, batch, clipper=Clipper(model, losses, CLIP)), clipped(truth(model, batch, losses=losses)))
+    assert holder.weight.is_leaf
+    assert holder.weight._version == version

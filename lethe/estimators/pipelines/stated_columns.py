@@ -1,0 +1,64 @@
+"""stated_columns: what a fitted pipeline takes as public of the columns that it was given: ranges, and the answers that could occur."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
+
+from lethe.estimators.preprocessing.data_free import PublicScaler, learns_nothing, wrapped_model
+
+
+def stated_columns(fitted: Any) -> list[tuple[str, str]]:
+    """(column, what was stated of it), of steps that see columns as they came: behind an encoder or a private step there are others."""
+    return list(_of(fitted, None, "")[0])
+
+
+def _of(step: Any, names: Sequence[str] | None, function: str) -> tuple[Iterator[tuple[str, str]], Sequence[str] | None, str]:
+    """What is stated; the names of the columns that come out, None where they are others; and the function that was applied to them."""
+    names = _names(step) if names is None else names
+    if (attribute := wrapped_model(step)) is not None:
+        return _of(getattr(step, attribute, None), names, function)
+    if type(step) is Pipeline:
+        rows: list[tuple[str, str]] = []
+        for _, one in step.steps:
+            found, left, function = _of(one, names, function)
+            rows += found
+            if left is None:
+                return iter(rows), None, function
+            names = left
+        return iter(rows), names, function
+    if type(step) is FeatureUnion:
+        return (row for _, one in step.transformer_list for row in _of(one, names, function)[0]), None, function
+    if type(step) is ColumnTransformer and names is not None:
+        return (row for _, one, kept in step.transformers_ for row in _of(one, _taken(names, kept), function)[0]), None, function
+    of = f", {function} of it" if function else ""
+    if type(step) is PublicScaler and names is not None:
+        ends = (np.broadcast_to(np.asarray(end, dtype=np.float64), len(names)) for end in (step.low, step.high))
+        return ((name, f"{low:g} to {high:g}{of}") for name, low, high in zip(names, *ends, strict=True)), names, function
+    if isinstance(step, OneHotEncoder | OrdinalEncoder) and names is not None and learns_nothing(step):
+        return ((name, ", ".join(map(str, listed))) for name, listed in zip(names, step.categories, strict=True)), None, function
+    if type(step) is FunctionTransformer and learns_nothing(step):
+        return (
+            iter(()),
+            names,
+            f"{step.func.__name__} of the {function}" if function and step.func else getattr(step.func, "__name__", function),
+        )
+    # Free steps that treat each entry by itself leave columns where they were; of others nothing is known.
+    return iter(()), names if learns_nothing(step) and getattr(step, "strategy", "") == "constant" else None, function
+
+
+def _names(step: Any) -> Sequence[str] | None:
+    count = getattr(step, "n_features_in_", None)
+    return getattr(step, "feature_names_in_", None if count is None else [f"column {place}" for place in range(count)])
+
+
+def _taken(names: Sequence[str], kept: Any) -> Sequence[str]:
+    """Of all columns those of a branch, by names, places, a slice or a mask."""
+    if isinstance(kept, str):
+        return [kept]
+    if not isinstance(kept, slice) and all(isinstance(one, str) for one in kept):
+        return list(kept)
+    return np.asarray(names)[kept if isinstance(kept, slice) else np.asarray(kept)].reshape(-1).tolist()
