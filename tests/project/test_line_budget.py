@@ -30,7 +30,7 @@ BUDGET = {
     "train": 13_700,
     "utility": 200,
 }
-LINES, FILES, TESTS = 70_300, 465, 61_000
+LINES, FILES, TESTS = 70_300, 465, 61_200
 
 
 def lines_of(folder: str) -> Counter[str]:
