@@ -63,6 +63,8 @@ class Meter:
     def __init__(self, options: argparse.Namespace, model: torch.nn.Module) -> None:
         self.options, self.model = options, model
         self.start, self.times = self._sums(), list[float]()
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()  # of training, not of making the model
 
     def __call__(self, step: int, steps: int) -> None:
         """A step was taken."""

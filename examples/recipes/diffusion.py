@@ -2,7 +2,7 @@
 
     python examples/recipes/diffusion.py [--size real|random|small] [--steps N] [--epsilon E]
 
-Needs `pip install "lethe-dp[train]" datasets`; a U-Net of 1.1 million weights, 6 GB on a GPU for an estimated 5 hours: 32 noise levels of
+Needs `pip install "lethe-dp[train]" datasets`; a U-Net of 0.7 million weights, 6 GB on a GPU for an estimated 5 hours: 32 noise levels of
 each picture a step, one clip (Dockhorn et al. 2023, arXiv:2210.09929).
 Prints the accuracy on public digits of a classifier that was trained on 2000 drawn ones. Published, not ours: 98.1 % with a convolutional
 classifier, at epsilon = 10.

@@ -2,7 +2,7 @@
 
     python examples/recipes/graph_network.py [--size real|random|small] [--steps N] [--epsilon E]
 
-Needs `pip install "lethe-dp[train]"`, and for the real data `torch_geometric`, which only reads them; 40 000 weights, 1 GB, an estimated
+Needs `pip install "lethe-dp[train]"`, and for the real data `torch_geometric`, which only reads them; 36 000 weights, 1 GB, an estimated
 20 minutes on a CPU or 5 on a GPU.
 Prints the accuracy on a tenth of the graphs, taken as public. Published without privacy, not ours: 82.7 % (Xu et al., arXiv:1810.00826).
 

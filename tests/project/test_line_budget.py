@@ -27,10 +27,10 @@ BUDGET = {
     "run": 3_950,
     "studio": 1_120,
     "theorems": 7_400,
-    "train": 13_600,
+    "train": 13_700,
     "utility": 200,
 }
-LINES, FILES, TESTS = 70_300, 465, 61_000
+LINES, FILES, TESTS = 70_300, 465, 61_200
 
 
 def lines_of(folder: str) -> Counter[str]:

@@ -36,6 +36,7 @@ from lethe.estimators import (
     PrivateWhitening,
     Ridge,
     SoftmaxRegression,
+    TweedieRegressor,
 )
 from lethe.estimators.options import EstimatorOptions
 from lethe.partitions import array_table
@@ -121,6 +122,7 @@ FITS: MADE = {
     "HuberRegressor": (partial(model_of, HuberRegressor, "objective_perturbation", **BOUNDED), "amount"),
     "PoissonRegressor": (partial(model_of, PoissonRegressor, "objective_perturbation", **BOUNDED), "amount"),
     "GammaRegressor, range released": (partial(model_of, GammaRegressor, "output_perturbation", feature_norm=2.0), "amount"),
+    "TweedieRegressor": (partial(model_of, TweedieRegressor, "full_batch", passes=3, **BOUNDED), "amount"),
     "Lasso": (partial(model_of, Lasso, "full_batch", passes=3, alpha=0.01, **BOUNDED), "amount"),
     "ElasticNet": (partial(model_of, ElasticNet, "full_batch", passes=3, alpha=0.01, **BOUNDED), "amount"),
 }
