@@ -33,7 +33,7 @@ from lethe.heavy_tailed.solution import Solution
 from lethe.mechanisms.adassp import adassp
 from lethe.mechanisms.base import gaussian_guarantee, joint, require_swap, target_mu
 from lethe.mechanisms.bounded_range import range_delta, range_guarantee, range_mu, range_of_mu, range_of_target, range_renyi
-from lethe.mechanisms.bounded_sums import noisy_sums
+from lethe.mechanisms.bounded_sums import noisy_sums, with_noise
 from lethe.mechanisms.minimisers.objective_perturbation import minimiser_profile, objective_noise_std, objective_perturbation
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
 from lethe.mechanisms.moments import channel_moments, second_moment
@@ -61,6 +61,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         noisy_counts,
         {"counts": np.ones((3, 4)), "noise_std": 1.0, "neighbours": "replace_one", "records": 4, "name": "counts"},
     ),
+    "with_noise": (with_noise, {"sums": np.ones(2), "records": 3, "noise_std": 1.0, "neighbours": "zero_out", "name": "sums"}),
     "noisy_sums": (noisy_sums, {"values": np.ones((3, 2)), "noise_std": 1.0, "neighbours": "zero_out", "name": "sums"}),
     "rank_counts": (rank_counts, {"scores": FOUR, "positive": FOUR > 1.0, "noise_std": 1.0, "neighbours": "replace_one"}),
     "second_moment": (second_moment, {"rows": np.zeros((3, 2)), "norm": 1.0, "target": GDP(1.0)}),
