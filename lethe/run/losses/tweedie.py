@@ -81,7 +81,7 @@ class Tweedie(NumericLoss):
         """(2 - p) a + (p - 1) b, or 0 where the slope is cut."""
         first, second = self._terms(scores, targets)
         bent = (2.0 - self.power) * first + (self.power - 1.0) * second
-        return Curvatures(np.where(np.abs(first - second) < self.cut, bent, 0.0)[:, None])
+        return Curvatures(np.where(np.abs(first - second) >= self.cut, 0.0, bent)[:, None])
 
     def decide(self, scores: FloatArray) -> np.ndarray[Any, np.dtype[Any]]:
         """The mean, at most Y."""

@@ -31,7 +31,7 @@ class ConvexGrowth:
         else:
             with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
                 turn, turn_above = _power(growth / 2.0, 1.0 / (1.0 - exponent))
-                bounded = np.where(growth > 0.0, _power(flat / growth, 1.0 / exponent)[1], 0.0)
+                bounded = np.where(growth == 0.0, 0.0, _power(flat / growth, 1.0 / exponent)[1])
                 rises_to = np.minimum(turn, bounded)
                 at_turn = 2.0 * sqrt((1.0 - exponent) / (1.0 + exponent)) * turn_above
                 largest = np.minimum(np.where(bounded < turn, self._root(growth, bounded), at_turn), flat)

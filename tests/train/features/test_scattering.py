@@ -59,7 +59,7 @@ def test_channels_are_counted_and_ordered_as_the_page_says() -> None:
     colours = pictures(6, 12, 13).reshape(2, 3, 12, 13).numpy()
     table = ScatteringFeatures().fit_transform(colours)
     each = [ScatteringFeatures().fit_transform(colours[:, channel]) for channel in range(3)]
-    np.testing.assert_array_equal(table, np.hstack(each))
+    np.testing.assert_allclose(table, np.hstack(each), rtol=1e-5)  # kernels of some processors round otherwise in other batches
     module = Scattering2d((12, 13))
     np.testing.assert_allclose(table.reshape(2, 3, 81, 3, 3), module(torch.tensor(colours, dtype=torch.float32)), atol=1e-6)
 
