@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
@@ -159,7 +160,7 @@ def _line(detail: ErrorDetails, owner: type[Specification]) -> tuple[str, str | 
 
 
 def _need(message: str) -> str:
-    text = message[0].lower() + message[1:]
+    text = re.sub(r"\d+\.\d{9,}", lambda number: f"{float(number[0]):g}", message[0].lower() + message[1:])
     text = text.replace("input should be", "it needs").replace("a valid integer", "an integer").replace("a valid", "a")
     return text.replace("needs greater", "needs a number greater").replace("needs less", "needs a number less")
 

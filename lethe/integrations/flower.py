@@ -30,6 +30,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
+from lethe.calculus.domains import require_count
 from lethe.certificates.findings import TRAIN
 from lethe.certificates.records import HypothesisClaim, Released, TrainingRecord
 from lethe.certificates.weights import tensors_digest
@@ -89,7 +90,7 @@ class PrivateFedAvg(Strategy):
 
     def __init__(self, run: Run, *, min_available_nodes: int = 2) -> None:
         self.run = _carried_out(run)
-        self.min_available_nodes = min_available_nodes
+        self.min_available_nodes = require_count("min_available_nodes", min_available_nodes, low=0)
         self._recorder, self._noise = Recorder(run, seeded=False), SecureNoise()
         self._batches = draw_batches(run, fresh_generator(torch.device("cpu")))
         self._clients: dict[int, int] = {}  # places by node id

@@ -49,6 +49,7 @@ _NEEDED = (
     '"auto", a number B > 0 for targets within -B and B, or a pair (low, high) of numbers from -1e100 to 1e100, low the smaller one by '
     "at least 1e-300"
 )
+_NEEDED_OF_COSTS = '"auto", a number B > 0 for targets up to B, or a pair (low, high) of numbers up to 1e100, high > 0'
 
 NARROWING_SHARE = 0.01  # of the total squared mu
 _MOMENTS = "moments of the targets (their mean and second moment), by which the given range is narrowed"
@@ -90,19 +91,20 @@ class Centred:
 
 def declared_range(target_bound: Any, *, centred: bool, costs: bool = False) -> TargetRange | None:
     """The range given as public, "auto" (None), B or (low, high); not centred it is symmetric about 0, and of costs no part is below."""
+    needed = _NEEDED_OF_COSTS if costs else _NEEDED
     if isinstance(target_bound, str):
         if target_bound != "auto":
-            raise outside("target_bound", target_bound, _NEEDED)
+            raise outside("target_bound", target_bound, needed)
         return None
     pair = tuple(target_bound) if isinstance(target_bound, tuple | list | np.ndarray) else (target_bound,)
     if not 1 <= len(pair) <= 2:
-        raise outside("target_bound", target_bound, _NEEDED)
-    numbers = [as_number("target_bound", number, _NEEDED) for number in pair]
+        raise outside("target_bound", target_bound, needed)
+    numbers = [as_number("target_bound", number, needed) for number in pair]
     low, high = (-numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[-1])
     if costs:
         low = max(low, 0.0)
     if not (-_WIDEST <= low <= high <= _WIDEST and high - low >= _NARROWEST):
-        raise outside("target_bound", target_bound, _NEEDED)
+        raise outside("target_bound", target_bound, needed)
     return _around(low, high, centred=centred)
 
 

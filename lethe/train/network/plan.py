@@ -100,7 +100,9 @@ def _as_selected(run: Run, options: TrainOptions) -> Run:
 def _as_clipped(run: Run, groups: Any, method: Any) -> Run:
     """The run with these groups and this method; an error where it says others."""
     if any(name not in (None, "envelope", "adaptive", *METHODS) for name in (method, run.clip_method)):
-        raise InputError(f"method: got {method!r}, clip_method {run.clip_method}; it needs {', '.join(METHODS)}, adaptive, or None.")
+        raise InputError(
+            f"method: got {method!r}, clip_method {run.clip_method}; it needs {', '.join(METHODS)}, adaptive, of fit directional, or None."
+        )
     if "envelope" in (method, run.clip_method):
         raise InputError(
             "clip_method: got envelope; it is known of linear models only, and a network's would cost a minimisation a record.",

@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lethe.calculus.domains import require_positive
 from lethe.certificates.records import HypothesisClaim
 from lethe.errors import HypothesisError, InputError
 from lethe.run.known_fields import refuse_users, require_run
 from lethe.run.run import Run
 from lethe.train.callbacks.progress import progress_of
 from lethe.train.callbacks.telling import Telling
+from lethe.train.clip.clipper import ISOLATIONS
 from lethe.train.clip.isolated import records_of, rows_of
 from lethe.train.clip.kept_state import digests
 from lethe.train.clip.rules.registry import refuse_model
@@ -106,8 +108,22 @@ def train_along_directions(
     model: Module, loss: LossFunction, plan: TrainingPlan, options: TrainOptions, told: Telling, optimizer: object
 ) -> Fitted[Module]:
     """Train a module in place without gradients, as `lethe.train.fit` says of the method "directional"."""
-    source, named = as_source(plan.data), trained_parameters(model)
-    run, losses = _checked(plan.run, options, optimizer, named), BatchLosses(model, loss, source)
+    losses = BatchLosses(model, loss, source := as_source(plan.data))
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        refuse_model(model)
+        return _trained(model, losses, source, plan, options, told, optimizer)
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _trained(
+    model: Module, losses: BatchLosses, source: Any, plan: TrainingPlan, options: TrainOptions, told: Telling, optimizer: object
+) -> Fitted[Module]:
+    named = trained_parameters(model)
+    run = _checked(plan.run, options, optimizer, named)
     device = next(iter(named.values())).device
     (batches, noise), sizes, stds = own_sources(run, device, options), run.step_sizes.tolist(), run.noise_stds.tolist()
     drawn = fresh_generator(batches.device) if options.seed is None else seeded_generators(options.seed, (batches.device,) * 3)[2]
@@ -117,10 +133,7 @@ def train_along_directions(
     stream = BatchStream(run, source, batches, physical_size=options.physical_size or run.batch_size)  # of one size
     told.begin(run.replace(precision=update and update.precision), seeded=recorder.seeded)
     finished = progress_of(options.progress)
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     try:
-        refuse_model(model)
         moved = torch.zeros(1, dtype=torch.float64, device=device)
         for batch in stream:
             direction = Direction(named.values(), directions[batch.step - 1], unit=update is not None)
@@ -145,8 +158,6 @@ def train_along_directions(
                 told.step(recorder)
     finally:
         stream.close()
-        for module, training in modes:
-            module.training = training
     refuse_overflow(list(named.values()), run)
     recorded = recorder.run(run, enforced=False).replace(precision=update and update.precision)
     said = claims(data=source, isolation=options.isolation, optimiser=False, users=False, private=told.private)
@@ -159,6 +170,9 @@ def _checked(run: Run, options: TrainOptions, optimizer: object, named: Mapping[
     """The run of this clip method; an error where it, or an option, asks for what this training does not do."""
     refuse_users(require_run(run), "training along directions")
     options.refuse_for("training along directions", "method", "physical_size", "isolation", "smoothing")
+    require_positive("smoothing", options.smoothing)
+    if options.isolation not in ISOLATIONS:
+        raise InputError(f"isolation: got {options.isolation!r}; it needs checked or declared.")
     method, float64 = DIRECTIONAL[run.release == "last"], all(parameter.dtype == torch.float64 for parameter in named.values())
     asked = {name: getattr(run, name) is not None for name in ("clip_groups", "pass_weights", "noise_budget", "sparse_selection")} | {
         "clip_norm: null": run.clip_norm is None,
@@ -166,7 +180,7 @@ def _checked(run: Run, options: TrainOptions, optimizer: object, named: Mapping[
         "release: last of a model that is not float64": run.release == "last" and not float64,
         "regulariser": bool(run.regularisers) and run.release == "all",
         "isolation: enforced": options.isolation == "enforced",
-        f"smoothing: {options.smoothing}": not 0.0 < options.smoothing < float("inf"),
+        "noise_policy": options.noise_policy is not None,
         "optimizer": optimizer is not None,
         "several processes": Workers.current().several,
     }

@@ -266,6 +266,12 @@ def test_rounds_are_configured_and_aggregated_in_turn() -> None:
         strategy.configure_train(2, start, ConfigRecord(), grid)
 
 
+@pytest.mark.parametrize("nodes", [-1, math.nan, "two", None])
+def test_a_number_of_nodes_is_asked_for(nodes: object) -> None:
+    with pytest.raises(InputError, match="min_available_nodes"):
+        PrivateFedAvg(run_of(2), min_available_nodes=nodes)  # pyright: ignore[reportArgumentType]
+
+
 def test_more_clients_than_the_run_has_are_refused() -> None:
     with pytest.raises(InputError, match="clients: 3 have connected; the run has 2"):
         trained(run_of(2), {node: sends(moved(0.1)) for node in range(3)})
