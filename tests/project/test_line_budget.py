@@ -6,31 +6,31 @@ from repository import ROOT
 
 # Of lethe/, in lines; in all they are fewer than the sum.
 BUDGET = {
-    "accounting": 2_300,
+    "accounting": 2_350,
     "audit": 3_000,
-    "calculus": 5_600,
-    "certificates": 2_480,
-    "cli": 1_430,
+    "calculus": 5_650,
+    "certificates": 2_550,
+    "cli": 1_500,
     "documents": 650,
     "errors": 350,
-    "estimators": 8_400,
+    "estimators": 8_600,
     "features": 50,
-    "heavy_tailed": 3_000,
+    "heavy_tailed": 3_900,
     "influence": 800,
     "integrations": 3_600,
-    "jobs": 2_440,
-    "ledger": 2_100,
-    "mechanisms": 2_900,
-    "noise_allocation": 2_100,
-    "partitions": 1_300,
-    "report": 2_420,
-    "run": 3_950,
-    "studio": 1_120,
+    "jobs": 2_550,
+    "ledger": 2_150,
+    "mechanisms": 2_950,
+    "noise_allocation": 2_350,
+    "partitions": 1_330,
+    "report": 2_550,
+    "run": 4_050,
+    "studio": 1_350,
     "theorems": 7_400,
-    "train": 13_700,
+    "train": 13_900,
     "utility": 200,
 }
-LINES, FILES, TESTS = 70_300, 465, 61_200
+LINES, FILES, TESTS = 72_400, 480, 62_800
 
 
 def lines_of(folder: str) -> Counter[str]:

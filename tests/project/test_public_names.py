@@ -13,7 +13,7 @@ import lethe
 from lethe.errors import names as error_names
 
 TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in sorted(ROOT.glob("lethe/**/*.py"))}
-MOST_NAMES, MOST_PARAMETERS = 164, 14
+MOST_NAMES, MOST_PARAMETERS = 172, 14
 # Named in a document by their kind, or parts of a list that would have a hole without them.
 ON_NO_PAGE = frozenset(
     [
