@@ -70,7 +70,7 @@ class Game:
 def _trainer(subject: RunTraining, noise: float, data: Data, kind: CanaryKind, threat: Any, place: int | None = None) -> Game:
     """A run is certified, and carried out with that fraction of its noise; the canary is in the last place that is used."""
     stated = subject.run
-    where = subject.places(1, stated.records)[0] if place is None else place
+    where = subject.canary_positions(1, stated.records)[0] if place is None else place
     (canary,) = subject.canaries(kind, data, [where], seed=0)
     trained = replace(subject, run=stated.with_noise_scaled(noise))  # pyright: ignore[reportArgumentType, reportCallIssue]
     return Game(

@@ -15,7 +15,7 @@ from lethe.calculus.rounding import as_bound
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
-from lethe.certificates.parts import Other, OtherStatus
+from lethe.certificates.parts import OtherTheorem, OtherStatus
 from lethe.certificates.records import Recorded, TrainingRecord
 from lethe.documents.shortened import MOST_LINES, thinned
 from lethe.errors import HypothesisError, InputError, LetheError, quoted
@@ -59,7 +59,7 @@ def evaluate_theorems(run: Run, theorems: Sequence[Theorem | str] = OURS) -> tup
         return tuple(_without_release(verdict) for verdict in evaluate_theorems(run.replace(seeded=False), theorems))
     run = run.in_full_batches()
     verdicts: list[Verdict] = []
-    for theorem in _known(theorems):
+    for theorem in _resolved_theorems(theorems):
         findings = theorem.examine(run)
         failure = first_failure(findings)
         bound = None if failure else theorem.bound(run, findings)
@@ -76,22 +76,22 @@ def _without_release(fresh: Verdict) -> Verdict:
     return replace(fresh, findings=(*fresh.findings, not_fresh()), bound=Bound(guarantee=NotPrivate()), with_fresh_noise=fresh.bound)
 
 
-def _known(theorems: Sequence[Theorem | str]) -> list[Theorem]:
+def _resolved_theorems(theorems: Sequence[Theorem | str]) -> list[Theorem]:
     """The theorems themselves; names are looked up."""
     named = {theorem.name: theorem for theorem in ALL}
-    found: list[Theorem] = []
-    for one in theorems if isinstance(theorems, Sequence) and not isinstance(theorems, str) else [theorems]:
-        theorem = named.get(one) if isinstance(one, str) else one
+    resolved: list[Theorem] = []
+    for name_or_theorem in theorems if isinstance(theorems, Sequence) and not isinstance(theorems, str) else [theorems]:
+        theorem = named.get(name_or_theorem) if isinstance(name_or_theorem, str) else name_or_theorem
         if not isinstance(theorem, Theorem):
-            close = difflib.get_close_matches(one if isinstance(one, str) else "", named, n=3, cutoff=0.4)
+            close = difflib.get_close_matches(name_or_theorem if isinstance(name_or_theorem, str) else "", named, n=3, cutoff=0.4)
             raise InputError(
-                f"theorems: got {quoted(one)}; it needs names of theorems, such as {', '.join(close or list(named)[:3])}.",
+                f"theorems: got {quoted(name_or_theorem)}; it needs names of theorems, such as {', '.join(close or list(named)[:3])}.",
                 remedy="`lethe compare` and docs/theorems.md list them all.",
             )
-        if any(theorem.name == other.name for other in found):
+        if any(theorem.name == earlier.name for earlier in resolved):
             raise InputError(f"theorems: {theorem.name} is there twice; each name may stand for one theorem only.")
-        found.append(theorem)
-    return found
+        resolved.append(theorem)
+    return resolved
 
 
 @in_other_words
@@ -141,15 +141,15 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
         )
     # The first of the smallest; one of Lethe's own where a published formula differs by its roundings only.
     best = min(usable, key=lambda verdict: ranks[verdict.theorem.name])
-    own = min((verdict for verdict in usable if verdict.theorem in OURS), key=lambda verdict: ranks[verdict.theorem.name], default=best)
-    if ranks[own.theorem.name] <= ranks[best.theorem.name] * (1 + _TIE):
-        best = own
+    ours = min((verdict for verdict in usable if verdict.theorem in OURS), key=lambda verdict: ranks[verdict.theorem.name], default=best)
+    if ranks[ours.theorem.name] <= ranks[best.theorem.name] * (1 + _TIE):
+        best = ours
     assert best.bound is not None
     name, findings = best.theorem.name, best.findings
     if best.with_fresh_noise is not None:
         hypothetical = not_fresh(f"with fresh noise: epsilon = {shown(ranks[name])} by {name}")
         findings = tuple(hypothetical if finding.name == FRESH_NOISE else finding for finding in findings)
-    others = (_other(verdict, epsilons.get(verdict.theorem.name), epsilons[name]) for verdict in verdicts if verdict is not best)
+    alternatives = (_alternative(verdict, epsilons.get(verdict.theorem.name), epsilons[name]) for verdict in verdicts if verdict is not best)
     return Certificate(
         run=run,
         delta=delta,
@@ -158,7 +158,7 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
         guarantee=best.bound.guarantee,
         lipschitz=best.bound.lipschitz,
         findings=findings,
-        others=tuple(others),
+        others=tuple(alternatives),
         citations=best.theorem.citations,
         under_replace_one=_under_replace_one,
     )
@@ -181,7 +181,7 @@ def reasons_of(verdicts: Sequence[Verdict]) -> str:
     return "; ".join(f"{reason} ({', '.join(names)})" for reason, names in reasons.items()) + "."
 
 
-def _other(verdict: Verdict, epsilon: float | None, best: float) -> Other:
+def _alternative(verdict: Verdict, epsilon: float | None, best: float) -> OtherTheorem:
     status: OtherStatus = "looser"
     why = "applies, and says the same"
     if epsilon is None:
@@ -190,7 +190,7 @@ def _other(verdict: Verdict, epsilon: float | None, best: float) -> Other:
         status, why = verdict.standing.soundness, verdict.standing.why
     elif epsilon > best or epsilon == math.inf:
         why = "applies, but looser" if epsilon < math.inf else "applies, but gives no bound"
-    return Other(theorem=verdict.theorem.name, status=status, epsilon=epsilon, why=why)
+    return OtherTheorem(theorem=verdict.theorem.name, status=status, epsilon=epsilon, why=why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -209,15 +209,15 @@ class Cumulative:
         """Epsilon of all iterates, and of the last one where that is another, after some of the steps."""
         both = self.every_iterate != self.last_iterate
         rows = [f"{'steps':>10}  every iterate{'  last iterate' if both else ''}"]
-        for place in thinned(len(self.steps), MOST_LINES - 1):
-            every, last = shown(self.every_iterate[place]), shown(self.last_iterate[place])
-            rows.append(f"{self.steps[place]:>10}  {every:>13}{f'  {last:>12}' if both else ''}")
+        for index in thinned(len(self.steps), MOST_LINES - 1):
+            every, last = shown(self.every_iterate[index]), shown(self.last_iterate[index])
+            rows.append(f"{self.steps[index]:>10}  {every:>13}{f'  {last:>12}' if both else ''}")
         return "\n".join(rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; infinity is the text "inf"."""
-        told = [["inf" if value == float("inf") else value for value in values] for values in (self.every_iterate, self.last_iterate)]
-        return {"delta": self.delta, "steps": list(self.steps), "every_iterate": told[0], "last_iterate": told[1]}
+        columns = [["inf" if value == float("inf") else value for value in values] for values in (self.every_iterate, self.last_iterate)]
+        return {"delta": self.delta, "steps": list(self.steps), "every_iterate": columns[0], "last_iterate": columns[1]}
 
 
 @in_other_words
@@ -248,8 +248,8 @@ def cumulative_privacy(
             remedy="use lethe.calculus.filters.Odometer.",
         )
     unit = run.steps_per_pass if run.noise_at == "pass_ends" else 1
-    most = -(-run.total_steps // unit)
-    counts = np.unique(np.linspace(1, most, min(max(2, points), most)).round().astype(np.int64))
+    most_points = -(-run.total_steps // unit)
+    counts = np.unique(np.linspace(1, most_points, min(max(2, points), most_points)).round().astype(np.int64))
     steps = [min(int(count) * unit, run.total_steps) for count in counts]
     every, last = list[float](), list[float]()
     for count in steps:  # of as many records each, for which the delta has been looked at

@@ -9,7 +9,7 @@ from lethe.accounting.certify import certificate_of, evaluate_theorems
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, ComparisonRow
-from lethe.certificates.parts import Other
+from lethe.certificates.parts import OtherTheorem
 from lethe.certificates.sweep import OVERS, WHOLE, Over, Sweep, changes_length, moved, own_value
 from lethe.errors import InputError, require_finite
 from lethe.errors.names import in_other_words
@@ -95,8 +95,8 @@ def compare(
     for value in grid:
         _run_at(run, over, value)
     points: list[tuple[ComparisonRow, ...]] = []
-    for value, asked in zip(grid, deltas, strict=True):
-        points.append(_answers(_run_at(run, over, value), asked, theorems)[1])
+    for value, value_delta in zip(grid, deltas, strict=True):
+        points.append(_answers(_run_at(run, over, value), value_delta, theorems)[1])
         if progress is not None:
             progress(len(points), len(grid))
     return Sweep(run=run, delta=delta, over=over, values=grid, lines=tuple(zip(*points, strict=True)))
@@ -105,45 +105,45 @@ def compare(
 def _answers(run: Run, delta: float, theorems: Sequence[Theorem | str]) -> tuple[Certificate, tuple[ComparisonRow, ...]]:
     verdicts = evaluate_theorems(run, theorems)
     certificate = certificate_of(run, delta, verdicts)
-    others = {other.theorem: other for other in certificate.others}
+    alternatives = {alternative.theorem: alternative for alternative in certificate.others}
     rows: list[ComparisonRow] = []
     for verdict in verdicts:
-        theorem, other = verdict.theorem, others.get(verdict.theorem.name)  # None: the one that was used
+        theorem, named = verdict.theorem, alternatives.get(verdict.theorem.name)  # None: the one that was used
         first, *rest = [finding.name for finding in verdict.findings if finding.status == "fails"] or [None]
         row = ComparisonRow(
             theorem=theorem.name,
-            status="used" if other is None else other.status,
-            epsilon=certificate.epsilon if other is None else other.epsilon,
+            status="used" if named is None else named.status,
+            epsilon=certificate.epsilon if named is None else named.epsilon,
             hypothesis=first,
-            why=_why(other, certificate.epsilon, seeded=verdict.with_fresh_noise is not None),
+            why=_why(named, certificate.epsilon, seeded=verdict.with_fresh_noise is not None),
             also=tuple(dict.fromkeys(name for name in rest if name is not None and name != first)),
             covers=theorem.covers,
             citations=tuple(citation.key for citation in theorem.citations),
-            ours=theorem.name in {one.name for one in OURS},
+            ours=theorem.name in {ours.name for ours in OURS},
         )
         rows.append(row)
     return certificate, tuple(rows)
 
 
-def _why(other: Other | None, best: float, *, seeded: bool) -> str:
-    if seeded and (other is None or other.status in ("looser", "dominated")):
+def _why(alternative: OtherTheorem | None, best: float, *, seeded: bool) -> str:
+    if seeded and (alternative is None or alternative.status in ("looser", "dominated")):
         return "it is about noise that nobody can make again; this run's came from a chosen seed or generator"
-    if other is None:
+    if alternative is None:
         proved = best < float("inf")
         return "the smallest epsilon that is proved" if proved else "NOT PRIVATE: nothing is proved; it gives no bound, nor does any other"
-    if other.status not in ("looser", "dominated") or other.epsilon is None:
-        return other.why
-    if other.epsilon == float("inf"):
+    if alternative.status not in ("looser", "dominated") or alternative.epsilon is None:
+        return alternative.why
+    if alternative.epsilon == float("inf"):
         against = "no bound"
-    elif other.epsilon <= best * (1 + _SAME):
+    elif alternative.epsilon <= best * (1 + _SAME):
         against = "the same epsilon"
-    elif other.epsilon < 1.1 * best:
-        against = f"{100 * (other.epsilon / best - 1):.2g}% larger"
+    elif alternative.epsilon < 1.1 * best:
+        against = f"{100 * (alternative.epsilon / best - 1):.2g}% larger"
     else:
-        against = f"{other.epsilon / best:.3g} times as large" if best > 0 else "larger than 0"
-    if other.status == "dominated":
-        return f"{other.why}; here {against}"
-    return {"no bound": other.why, "the same epsilon": "applies, and says the same"}.get(against, f"applies, but looser: {against}")
+        against = f"{alternative.epsilon / best:.3g} times as large" if best > 0 else "larger than 0"
+    if alternative.status == "dominated":
+        return f"{alternative.why}; here {against}"
+    return {"no bound": alternative.why, "the same epsilon": "applies, and says the same"}.get(against, f"applies, but looser: {against}")
 
 
 def _rank(row: ComparisonRow) -> tuple[int, float, str, str]:
@@ -203,35 +203,35 @@ def _require_value(over: Over, value: float) -> float:
 def _grid(run: Run, over: Over, delta: float) -> tuple[float, ...]:
     if over in ("steps", "passes"):
         return _length_grid(run, over)
-    moved(run, over, own := own_value(run, over, delta) or 0.0)  # a run without the quantity is refused, in words
-    if over == "noise" and (not own or run.uncorrelated.noise_multipliers.max() == 0):
+    moved(run, over, current := own_value(run, over, delta) or 0.0)  # a run without the quantity is refused, in words
+    if over == "noise" and (not current or run.uncorrelated.noise_multipliers.max() == 0):
         raise InputError(
             "over='noise': the run has no noise to vary.", source="noise_multiplier", remedy="say which noises: values=[5, 10, 20]."
         )
     if over == "batch_size":
-        sizes = np.geomspace(max(1.0, own / 10), min(10 * own, run.records), _POINTS)
-        fitting = {round(size) for size in sizes} | {int(own)}
+        sizes = np.geomspace(max(1.0, current / 10), min(10 * current, run.records), _POINTS)
+        fitting = {round(size) for size in sizes} | {int(current)}
         groups = run.batches.groups_of_records
         if groups > 1:  # the sizes next to them of whose passes each group of records gets as many steps
             fitting = {max(1, run.records // (groups * max(1, round(run.records / (size * groups))))) for size in fitting}
         return tuple(sorted(size for size in fitting | {run.batch_size} if run.records // size % groups == 0))
     if over == "delta":
-        most = max(own, min(own * 1e3, 0.1 / run.records))
-        deltas = {float(f"{value:.4g}") for value in np.geomspace(own * 1e-3, most, _POINTS)}
-        return tuple(sorted({value for value in deltas if value <= most} | {own}))
-    if own == 0:
-        most = own_value(run, "smoothness", delta) or 1.0
-        return tuple(float(value) for value in np.linspace(0.0, most, _POINTS))
+        largest = max(current, min(current * 1e3, 0.1 / run.records))
+        deltas = {float(f"{value:.4g}") for value in np.geomspace(current * 1e-3, largest, _POINTS)}
+        return tuple(sorted({value for value in deltas if value <= largest} | {current}))
+    if current == 0:
+        largest = own_value(run, "smoothness", delta) or 1.0
+        return tuple(float(value) for value in np.linspace(0.0, largest, _POINTS))
     factors = 3.0 ** np.linspace(-1, 1, _POINTS)
-    return tuple(own if factor == 1 else float(f"{own * factor:.4g}") for factor in factors)
+    return tuple(current if factor == 1 else float(f"{current * factor:.4g}") for factor in factors)
 
 
 def _length_grid(run: Run, over: Over) -> tuple[float, ...]:
     """Whole passes, which many theorems need; single steps for a run shorter than a pass."""
     length, total = run.steps_per_pass, run.total_steps
     unit = length if over == "passes" or total >= length else 1
-    most = max(1.0, min(10 * total, MOST_STEPS) // unit)
-    counts = {round(count) for count in np.geomspace(1, most, _POINTS)}
+    longest = max(1.0, min(10 * total, MOST_STEPS) // unit)
+    counts = {round(count) for count in np.geomspace(1, longest, _POINTS)}
     if over == "passes":
         return tuple(sorted(counts | ({total // length} if total % length == 0 else set())))
     return tuple(sorted({count * unit for count in counts} | {total}))

@@ -16,7 +16,7 @@ from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import above, round_up, square_above
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.heavy_tailed.solution import beside
+from lethe.heavy_tailed.solution import parallel
 from lethe.mechanisms.adassp import moments_sensitivity
 from lethe.mechanisms.base import gaussian_guarantee, require_swap
 from lethe.mechanisms.bounded_range import guarantee_for
@@ -47,29 +47,29 @@ class Computed:
 
 def computed(stated: Statement) -> Computed:
     """What a statement costs with fresh noise, as its derivation says, or what it says itself if none is known here."""
-    known = stated.derivation
-    if known is None or known.kind not in (*_GAUSSIAN, *_RULES, *_JOINING):
+    derivation = stated.derivation
+    if derivation is None or derivation.kind not in (*_GAUSSIAN, *_RULES, *_JOINING):
         return Computed(guarantee=stated.planned, stated=(stated.name,))
-    parameters = known.parameters
-    if known.kind in _JOINING:
-        return _joined(stated, known.kind, known.parts, parameters)
-    unit = parameters["run"].get("unit", "record") if known.kind == "run" and isinstance(parameters.get("run"), dict) else "record"
-    if stated.unit != unit and known.kind != "no data":
-        raise InputError(f"derivation: the numbers of {known.kind} are about a {unit}, and {stated.name} about a {stated.unit}.")
-    if known.parts:
-        raise InputError(f"derivation: {known.kind} is of one release, and came with {len(known.parts)} parts.")
+    parameters = derivation.parameters
+    if derivation.kind in _JOINING:
+        return _joined(stated, derivation.kind, derivation.parts, parameters)
+    unit = parameters["run"].get("unit", "record") if derivation.kind == "run" and isinstance(parameters.get("run"), dict) else "record"
+    if stated.unit != unit and derivation.kind != "no data":
+        raise InputError(f"derivation: the numbers of {derivation.kind} are about a {unit}, and {stated.name} about a {stated.unit}.")
+    if derivation.parts:
+        raise InputError(f"derivation: {derivation.kind} is of one release, and came with {len(derivation.parts)} parts.")
     try:
-        guarantee = _once(known.kind, known.text, stated.neighbours)
+        guarantee = _once(derivation.kind, derivation.text, stated.neighbours)
     except InputError:
         raise
     except (TypeError, KeyError, AttributeError, ValueError, ArithmeticError) as error:
-        raise InputError(f"derivation: {known.kind} does not take these numbers: {str(error).splitlines()[0]}.") from error
+        raise InputError(f"derivation: {derivation.kind} does not take these numbers: {str(error).splitlines()[0]}.") from error
     # What a file calls checked or enforced was read as declared.
     unseen = () if any(finding.evidence != "declared" for finding in stated.findings) else (stated.name,)
-    if known.kind == "private selection":
-        one = guarantee_from_dict(parameters["one_try"])
-        return Computed(guarantee=guarantee, assumed=(f"one try of {stated.name}: {one.describe()}",), unseen=unseen)
-    written = known.kind == "phases" and any("whole" in phase or "each" in phase for phase in parameters["phases"])
+    if derivation.kind == "private selection":
+        attempt = guarantee_from_dict(parameters["one_try"])
+        return Computed(guarantee=guarantee, assumed=(f"one try of {stated.name}: {attempt.describe()}",), unseen=unseen)
+    written = derivation.kind == "phases" and any("whole" in phase or "each" in phase for phase in parameters["phases"])
     return Computed(guarantee=guarantee, stated=(stated.name,) if written else (), unseen=unseen)
 
 
@@ -84,14 +84,14 @@ def _joined(stated: Statement, kind: str, parts: Sequence[Statement], parameters
         raise InputError(f"derivation: the parts of {stated.name} are not all about a {stated.unit}.")
     if any(part.seeded for part in parts) and not stated.seeded:
         raise InputError(f"derivation: a part of {stated.name} is seeded, and so is the whole.")
-    found = [computed(part) for part in parts]
-    pairs = [(one.guarantee, require_count("counts", count)) for one, count in zip(found, counts, strict=True)]
+    computed_parts = [computed(part) for part in parts]
+    pairs = [(each.guarantee, require_count("counts", count)) for each, count in zip(computed_parts, counts, strict=True)]
     return Computed(
         guarantee=_JOINING[kind](pairs),
-        stated=_each_once(one.stated for one in found),
-        assumed=_each_once(one.assumed for one in found),
-        unseen=_each_once(one.unseen for one in found),
-        apart=_each_once([(stated.name,) if kind == "disjoint parts" else (), *(one.apart for one in found)]),
+        stated=_each_once(each.stated for each in computed_parts),
+        assumed=_each_once(each.assumed for each in computed_parts),
+        unseen=_each_once(each.unseen for each in computed_parts),
+        apart=_each_once([(stated.name,) if kind == "disjoint parts" else (), *(each.apart for each in computed_parts)]),
     )
 
 
@@ -101,7 +101,7 @@ def _each_once(listed: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 _JOINING: dict[str, Callable[[Sequence[tuple[Guarantee, int]]], Guarantee]] = {
     "composition": joined,
-    "disjoint parts": lambda pairs: beside([guarantee for guarantee, _ in pairs]),
+    "disjoint parts": lambda pairs: parallel([guarantee for guarantee, _ in pairs]),
 }
 
 

@@ -52,12 +52,12 @@ class SolutionCertificate:
             why = not_fresh(f"with fresh noise: {self.with_fresh_noise.explain()}").detail
             return f"({self.epsilon:.6g}, {self.delta:g})-DP. NOT PRIVATE: {why}"
         used = f"by phases: epsilon = {self.phases.epsilon(self.delta):.6g}, all iterates released"
-        other, rest = "not one noisy recursion of many passes", large_delta_note(self.delta, self.records)
+        alternative, rest = "not one noisy recursion of many passes", large_delta_note(self.delta, self.records)
         if self.certificate is not None:
-            other = f"by {self.certificate.theorem}: epsilon = {max(self.certificate.epsilon, self.beside):.6g}, last iterate only"
+            alternative = f"by {self.certificate.theorem}: epsilon = {max(self.certificate.epsilon, self.beside):.6g}, last iterate only"
             if self.basis != "phases":
-                used, other, rest = other, used, self.certificate.explain()
-        line = f"({self.epsilon:.6g}, {self.delta:g})-DP, replace one record, {used}; {other}"
+                used, alternative, rest = alternative, used, self.certificate.explain()
+        line = f"({self.epsilon:.6g}, {self.delta:g})-DP, replace one record, {used}; {alternative}"
         return line if rest is None else f"{line}\n{rest}"
 
 
@@ -89,10 +89,10 @@ def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = No
         fresh = certify_solution(solution.fresh, delta, loss=loss, allow_large_delta=allow_large_delta)
         run = None if fresh.certificate is None else fresh.certificate.run.replace(seeded=True)
         certificate = None if run is None else certify(run, fresh.delta, allow_large_delta=True)
-        held: dict[str, Any] = {"epsilon": math.inf, "beside": math.inf, "phases": solution.guarantee, "certificate": certificate}
-        return replace(fresh, with_fresh_noise=fresh, **held)
-    known = Unknown() if loss is None else loss
-    if not isinstance(known, Loss):  # pyright: ignore[reportUnnecessaryIsInstance]
+        fields: dict[str, Any] = {"epsilon": math.inf, "beside": math.inf, "phases": solution.guarantee, "certificate": certificate}
+        return replace(fresh, with_fresh_noise=fresh, **fields)
+    loss_class = Unknown() if loss is None else loss
+    if not isinstance(loss_class, Loss):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"loss = {loss!r}; it needs a loss of lethe.run.losses.", source="the argument loss")
     records = max(phase.stop for phase in solution.phases)
     target = delta_for(records, delta, allow_large_delta=allow_large_delta)
@@ -101,7 +101,7 @@ def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = No
     if solution.run is not None:
         disjoint(list(solution.phases))
         aside = max((phase.guarantee.epsilon(target) for phase in solution.phases[:-1]), default=0.0)
-        certificate = certify(solution.run.replace(loss=known), target, allow_large_delta=True)  # looked at above
+        certificate = certify(solution.run.replace(loss=loss_class), target, allow_large_delta=True)  # looked at above
     basis, release, epsilon = "phases", "all", by_phases
     if certificate is not None and (last := max(certificate.epsilon, aside)) < by_phases * (1.0 - _ROUNDING):
         basis, release, epsilon = certificate.theorem, certificate.run.release, last

@@ -36,18 +36,18 @@ def last_iterate_heuristic(run: Run, delta: float) -> float | None:
     Raises:
         InputError: delta is outside (0, 1).
     """
-    target, held = open_delta(delta), None if run.noise is not None or run.noise_multiplier is None else _held(run)
+    target, law = open_delta(delta), None if run.noise is not None or run.noise_multiplier is None else _participation_law(run)
     plain = run.release == "last" and not run.seeded and not run.regularisers and run.pass_weights is None and run.batches.cap is None
-    if held is None or not plain or np.ptp(run.step_sizes) > 0.0:
+    if law is None or not plain or np.ptp(run.step_sizes) > 0.0:
         return None
     noise = math.sqrt(float(np.square(run.record_noise).sum()))
     if noise == 0.0:
         return math.inf
-    counts, chances = held
+    counts, chances = law
     return profile_epsilon(_profile(counts / noise, chances, run.neighbours == "replace_one"), target)
 
 
-def _held(run: Run) -> tuple[FloatArray, FloatArray] | None:
+def _participation_law(run: Run) -> tuple[FloatArray, FloatArray] | None:
     """How many batches may hold a record, and the chances of these numbers; None where that is no matter of the record alone."""
     steps, size, design = run.total_steps, run.steps_per_pass, run.batches
     if design.sizes not in KNOWN_SIZES:
@@ -76,11 +76,11 @@ def _profile(moves: FloatArray, chances: FloatArray, replaced: bool) -> Callable
     points = np.linspace(-_FAR - replaced * moves.max(), _FAR + moves.max(), int(np.clip(_EVALUATIONS // moves.size, 2_001, 20_001)))
     shifts = moves - points[:, None]
     beyond, before = (logsumexp(log_ndtr(sign * shifts), axis=1, b=chances) for sign in (1.0, -1.0))
-    others = (before[::-1], beyond[::-1]) if replaced else (log_ndtr(-points), log_ndtr(points))
+    without_record = (before[::-1], beyond[::-1]) if replaced else (log_ndtr(-points), log_ndtr(points))
 
     def delta(epsilon: float) -> float:
         with np.errstate(over="ignore"):
-            ways = np.exp((beyond, others[1])) - np.exp(np.add((others[0], before), epsilon))
+            ways = np.exp((beyond, without_record[1])) - np.exp(np.add((without_record[0], before), epsilon))
         return min(max(float(ways.max()), 0.0), 1.0)
 
     return delta

@@ -64,11 +64,11 @@ def part_of(
         if isinstance(item, Statement):
             return _of_statement(item.trusting(key), name or item.name, count), item.neighbours
         if isinstance(item, Guarantee):
-            said = _require_relation(neighbours, item.describe())
-            return _of_guarantee(item, name or item.describe(), count, said, unit or "record", one_release=one_release), said
+            relation = _require_relation(neighbours, item.describe())
+            return _of_guarantee(item, name or item.describe(), count, relation, unit or "record", one_release=one_release), relation
         if type(item).__module__.split(".")[0] == "dp_accounting":
-            said = _require_relation(neighbours, type(item).__name__)
-            return _of_event(item, name or type(item).__name__, count, said, unit or "record"), said
+            relation = _require_relation(neighbours, type(item).__name__)
+            return _of_event(item, name or type(item).__name__, count, relation, unit or "record"), relation
     except LetheError as error:
         raise InputError(f"{name}: {error.what}" if name else error.what, source=error.source, remedy=error.remedy) from error
     remedy = "give for instance [certificate, 'other.json', (third, 2)]."
@@ -90,20 +90,20 @@ def _require_relation(neighbours: Neighbours | None, what: str) -> Neighbours:
 
 
 def _of_certificate(certificate: Certificate, name: str, count: int) -> Part:
-    again = recheck(certificate)
+    rechecked = recheck(certificate)
     seal = certificate.seal
     if seal is not None and seal.record is not None and seal.record.released:
-        releases = frozenset(one.sha256 for one in seal.record.released)
+        releases = frozenset(release.sha256 for release in seal.record.released)
     else:
         releases = frozenset([digest(certificate.run.to_document())])
     return Part(
         name=name,
         kind="certificate",
         count=count,
-        guarantee=again.guarantee,
+        guarantee=rechecked.guarantee,
         computed=True,
-        declared=_declared(again.findings),
-        not_private=again.not_private,
+        declared=_declared(rechecked.findings),
+        not_private=rechecked.not_private,
         releases=releases,
         records=certificate.run.records,
         sealed=seal is not None and seal.holds,
@@ -113,19 +113,19 @@ def _of_certificate(certificate: Certificate, name: str, count: int) -> Part:
 
 
 def _of_statement(statement: Statement, name: str, count: int) -> Part:
-    again = recheck_statement(statement)
+    rechecked = recheck_statement(statement)
     return Part(
         name=name,
         kind="statement",
         count=count,
-        guarantee=again.statement.guarantee,
-        computed=not again.computed.stated,
-        declared=_declared(again.declared),
-        not_private=again.statement.not_private,
+        guarantee=rechecked.statement.guarantee,
+        computed=not rechecked.computed.stated,
+        declared=_declared(rechecked.declared),
+        not_private=rechecked.statement.not_private,
         releases=statement.releases,
-        records=again.statement.records,
+        records=rechecked.statement.records,
         sealed=statement.seal is not None and statement.seal.holds,
-        unit=again.statement.unit,
+        unit=rechecked.statement.unit,
         content=statement.to_dict(),
     )
 
@@ -164,10 +164,10 @@ def _of_event(event: Any, name: str, count: int, neighbours: Neighbours, unit: U
 
 def _declared(findings: Iterable[Finding]) -> tuple[str, ...]:
     """What nothing proves: in full what somebody declares, and by name what a file says that code enforced or checked."""
-    declared = [one for one in findings if one.evidence == "declared"]
-    said = ", ".join(dict.fromkeys(one.name for one in declared if one.said))
-    listed = tuple(f"{one.name}: {one.detail}" for one in declared if not one.said)
-    return (*listed, f"by the word of the file that code saw to it: {said}") if said else listed
+    declared = [finding for finding in findings if finding.evidence == "declared"]
+    by_word = ", ".join(dict.fromkeys(finding.name for finding in declared if finding.said))
+    listed = tuple(f"{finding.name}: {finding.detail}" for finding in declared if not finding.said)
+    return (*listed, f"by the word of the file that code saw to it: {by_word}") if by_word else listed
 
 
 def digest(content: object) -> str:
@@ -193,14 +193,14 @@ def _read_saved(content: dict[str, Any], *, source: str, key: PublicKey | None) 
 
 def refuse_repeated(parts: Iterable[Part]) -> None:
     """Refuse a release that is in two parts: a copy of it costs nothing, and another one like it costs again."""
-    seen: dict[str, Part] = {}
+    part_of_release: dict[str, Part] = {}
     for part in parts:
         for release in sorted(part.releases):
-            if (before := seen.get(release)) is not None:
+            if (before := part_of_release.get(release)) is not None:
                 both = f"{part.name} is there twice" if part.name == before.name else f"{before.name} and {part.name} hold the same release"
                 raise InputError(
                     f"{both}: a copy of a release costs nothing, and a second release like it costs again.",
                     source=f"release {release[:16]}",
                     remedy="leave the copy out; or say how many releases there were: [(certificate, N)], --count N.",
                 )
-            seen[release] = part
+            part_of_release[release] = part

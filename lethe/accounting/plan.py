@@ -51,8 +51,8 @@ def plan(
 def plan_with_certificate(run: Run, epsilon: float, delta: float, *, allow_large_delta: bool = False) -> tuple[Run, Certificate]:
     """As `plan`, with the certificate of the planned run."""
     target = as_target(run, epsilon, delta, None, allow_large_delta=allow_large_delta)
-    found, verdicts = planned(run, target)
-    return found, certificate_of(found, float(delta), verdicts)
+    planned_run, verdicts = planned(run, target)
+    return planned_run, certificate_of(planned_run, float(delta), verdicts)
 
 
 def as_target(
@@ -61,10 +61,10 @@ def as_target(
     """The one target that was given for `run`; InputError where none or two were, or a delta that is too large for so many records."""
     records = require_run(run, correlated=True).records
     if target is not None and epsilon is None and delta is None:
-        wanted = require_target(target)
-        if isinstance(wanted, ApproxDP) and wanted.delta_bound > 0.0:
-            delta_for(records, wanted.delta_bound, allow_large_delta=allow_large_delta)
-        return wanted
+        guarantee = require_target(target)
+        if isinstance(guarantee, ApproxDP) and guarantee.delta_bound > 0.0:
+            delta_for(records, guarantee.delta_bound, allow_large_delta=allow_large_delta)
+        return guarantee
     if target is None and epsilon is not None and delta is not None:
         return ApproxDP(require_positive("epsilon", epsilon), delta_for(records, delta, allow_large_delta=allow_large_delta))
     raise InputError(
@@ -108,9 +108,9 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
         factor *= 1 + _ROOM_FOR_ROUNDING
     growth = _TOLERANCE
     while True:
-        verdicts = evaluate_theorems(found := shape.with_noise_scaled(factor))
+        verdicts = evaluate_theorems(scaled := shape.with_noise_scaled(factor))
         if any(verdict.usable and verdict.bound and overshoot(verdict.bound.guarantee, target) <= 1.0 for verdict in verdicts):
-            return found, verdicts
+            return scaled, verdicts
         factor *= 1 + growth  # the scaled run's own rounding, or another choice of windows, can cost the last digits
         growth *= 2
 
@@ -126,22 +126,22 @@ def refuse_seeded(run: Run) -> Run:
     return run
 
 
-def _smaller_factor(guarantee: Guarantee, target: Guarantee, known: float | None) -> float | None:
+def _smaller_factor(guarantee: Guarantee, target: Guarantee, known_factor: float | None) -> float | None:
     """The smallest factor with which this guarantee meets the target, if it is smaller than the one known; else the one known."""
     # One look spares the search where another theorem needs less noise already.
-    if known is not None and not _meets(noise_scaled(guarantee, known * (1 - _TOLERANCE)), target):
-        return known
+    if known_factor is not None and not _meets(noise_scaled(guarantee, known_factor * (1 - _TOLERANCE)), target):
+        return known_factor
 
-    def found(one: Guarantee, start: float, tolerance: float) -> float:
-        return smallest(lambda factor: overshoot(noise_scaled(one, factor), target), 1.0, start=start, tolerance=tolerance)
+    def smallest_factor(shape: Guarantee, start: float, tolerance: float) -> float:
+        return smallest(lambda factor: overshoot(noise_scaled(shape, factor), target), 1.0, start=start, tolerance=tolerance)
 
-    start, quicker = known or 1.0, drawn_afresh(guarantee)
+    start, quicker = known_factor or 1.0, drawn_afresh(guarantee)
     try:
         if quicker == guarantee:
-            return found(guarantee, start, _TOLERANCE)
-        return found(guarantee, found(quicker, start, _ROUGHLY), _TOLERANCE_IF_SLOW)
+            return smallest_factor(guarantee, start, _TOLERANCE)
+        return smallest_factor(guarantee, smallest_factor(quicker, start, _ROUGHLY), _TOLERANCE_IF_SLOW)
     except CalibrationError:
-        return known
+        return known_factor
 
 
 def _meets(guarantee: Guarantee, target: Guarantee) -> bool:

@@ -50,16 +50,16 @@ def recheck(certificate: Certificate) -> Certificate:
     return replace(fresh, findings=tuple(replace(new, said=old.said) if _by_the_file(certificate, old) else new for old, new in pairs))
 
 
-def words_differ(certificate: Certificate, again: Certificate) -> str:
+def words_differ(certificate: Certificate, recomputed: Certificate) -> str:
     """A line on a certificate of another version whose words are not this one's; empty where there is nothing to say."""
-    differing = _differing_words(certificate, again)
-    other = f"written by lethe {certificate.version}, with the same numbers but other {differing}"
-    return f"{other}: shown are the words of lethe {__version__}, those of the file cannot be checked." if differing else ""
+    differing = _differing_words(certificate, recomputed)
+    note = f"written by lethe {certificate.version}, with the same numbers but other {differing}"
+    return f"{note}: shown are the words of lethe {__version__}, those of the file cannot be checked." if differing else ""
 
 
 def _certified_again(certificate: Certificate) -> Certificate:
     """By the theorems that it names; what it is sealed with is part of it."""
-    names = [certificate.theorem, *(other.theorem for other in certificate.others)]
+    names = [certificate.theorem, *(alternative.theorem for alternative in certificate.others)]
     try:
         fresh = certificate_of(certificate.run, certificate.delta, evaluate_theorems(certificate.run, names))
     except LetheError as error:
@@ -68,8 +68,8 @@ def _certified_again(certificate: Certificate) -> Certificate:
     if seal is None:
         return fresh
     assert seal.record is not None
-    found = seal.record.findings(fresh.findings)
-    return replace(fresh, findings=found if seal.holds else tuple(map(as_said, found)), seal=seal)
+    findings = seal.record.findings(fresh.findings)
+    return replace(fresh, findings=findings if seal.holds else tuple(map(as_said, findings)), seal=seal)
 
 
 def _compare_numbers(certificate: Certificate, fresh: Certificate) -> None:
@@ -84,22 +84,22 @@ def _compare_numbers(certificate: Certificate, fresh: Certificate) -> None:
         raise _refused(certificate, f"the parts of its guarantee are not those of {fresh.theorem} on its run")
     old, new = certificate.lipschitz, fresh.lipschitz
     if (old is None) != (new is None) or (old is not None and new is not None and not _close(old.constant, new.constant)):
-        said, needed = ("none" if one is None else f"{one.constant:.7g}" for one in (old, new))
-        raise _refused(certificate, f"it says {said} for the Lipschitz constant of a step; from its run follows {needed}")
-    for other, again in zip(certificate.others, fresh.others, strict=True):
-        same = (other.status, other.epsilon is None) == (again.status, again.epsilon is None)
-        if not same or not _close(other.epsilon or 0.0, again.epsilon or 0.0):
-            told = f"{other.status}, {other.epsilon}; from its run follows {again.status}, {again.epsilon}"
-            raise _refused(certificate, f"it says of {other.theorem}: {told}")
+        recorded, needed = ("none" if lipschitz is None else f"{lipschitz.constant:.7g}" for lipschitz in (old, new))
+        raise _refused(certificate, f"it says {recorded} for the Lipschitz constant of a step; from its run follows {needed}")
+    for claimed_other, recomputed in zip(certificate.others, fresh.others, strict=True):
+        same = (claimed_other.status, claimed_other.epsilon is None) == (recomputed.status, recomputed.epsilon is None)
+        if not same or not _close(claimed_other.epsilon or 0.0, recomputed.epsilon or 0.0):
+            told = f"{claimed_other.status}, {claimed_other.epsilon}; from its run follows {recomputed.status}, {recomputed.epsilon}"
+            raise _refused(certificate, f"it says of {claimed_other.theorem}: {told}")
 
 
 def _compare_findings(certificate: Certificate, fresh: Certificate) -> None:
     """The same hypotheses in the same order. What a file without a seal calls enforced is declared by now, as it is of the run."""
-    stated, needed = (tuple(map(_essence, one.findings)) for one in (certificate, fresh))
+    stated, needed = (tuple(map(_essence, cert.findings)) for cert in (certificate, fresh))
     if stated == needed:
         return
-    differing = [f"it has {one.name!r} ({one.evidence})" for one in certificate.findings if _essence(one) not in needed]
-    differing += [f"it lacks {one.name!r} ({one.evidence})" for one in fresh.findings if _essence(one) not in stated]
+    differing = [f"it has {finding.name!r} ({finding.evidence})" for finding in certificate.findings if _essence(finding) not in needed]
+    differing += [f"it lacks {finding.name!r} ({finding.evidence})" for finding in fresh.findings if _essence(finding) not in stated]
     why = "; ".join(differing) or "their order or number differs"
     unsealed = "" if certificate.seal is not None else ", and no seal says that the code that trained adds any"
     raise _refused(certificate, f"its hypotheses are not those of {certificate.theorem} on its run: {why}{unsealed}")
@@ -108,11 +108,11 @@ def _compare_findings(certificate: Certificate, fresh: Certificate) -> None:
 def _differing_words(certificate: Certificate, fresh: Certificate) -> str:
     """What of everything that only a person reads is not as this version writes it; empty where all is."""
     pairs = zip(certificate.findings, fresh.findings, strict=True)
-    steps = ["" if one.lipschitz is None else one.lipschitz.certificate for one in (certificate, fresh)]
+    steps = ["" if cert.lipschitz is None else cert.lipschitz.certificate for cert in (certificate, fresh)]
     same = {
         "reasons": all((old.detail, old.said) == (new.detail, new.said) for old, new in pairs if not _by_the_file(certificate, old)),
         "words on the Lipschitz constant": steps[0] == steps[1],
-        "reasons against other theorems": [other.why for other in certificate.others] == [other.why for other in fresh.others],
+        "reasons against other theorems": [alternative.why for alternative in certificate.others] == [other.why for other in fresh.others],
         "citations": certificate.citations == fresh.citations,
     }
     return ", ".join(what for what, agree in same.items() if not agree)
@@ -164,39 +164,39 @@ def recheck_statement(statement: Statement) -> RecheckedStatement:
         raise _refused(statement, f"its seal is {statement.seal.flaw}", what="is not to be relied on")
     try:
         require_relation(statement.planned, statement.neighbours)
-        found = computed(statement)
+        recomputed = computed(statement)
     except LetheError as error:
         raise _refused(statement, error.what.rstrip(".")) from error
     inner = _known_records(statement.derivation)
     if inner is not None and statement.records is not None and statement.records < inner:
         raise _refused(statement, f"it says {statement.records} records, and a release in it is of {inner}")
-    claimed, proved = statement.planned, found.guarantee
+    claimed, proved = statement.planned, recomputed.guarantee
     same = _same_content(claimed.to_dict(), proved.to_dict())
     for delta in _DELTAS if statement.target_delta is None else (statement.target_delta, *_DELTAS):
-        one, other = claimed.epsilon(delta), proved.epsilon(delta)
-        if not _close(one, other) and not (same and math.isclose(one, other, rel_tol=_CONVOLVED)):
-            raise _refused(statement, f"it claims epsilon = {one:g} at delta = {delta:g}; from its numbers follows {other:g}")
+        claimed_epsilon, proved_epsilon = claimed.epsilon(delta), proved.epsilon(delta)
+        if not _close(claimed_epsilon, proved_epsilon) and not (same and math.isclose(claimed_epsilon, proved_epsilon, rel_tol=_CONVOLVED)):
+            raise _refused(statement, f"it claims epsilon = {claimed_epsilon:g} at delta = {delta:g}; from its numbers follows {proved_epsilon:g}")
     if not same:
         raise _refused(statement, "the parts of its guarantee are not those that its mechanism has")
     records = inner if statement.records is None else statement.records
-    again = replace(statement, records=records, seal=None, **{"with_fresh_noise" if statement.seeded else "guarantee": proved})
+    rechecked = replace(statement, records=records, seal=None, **{"with_fresh_noise" if statement.seeded else "guarantee": proved})
     # What was sealed elsewhere may be rounded in other digits, and is whole as it was signed; of a stranger's nothing counts.
-    sealed = statement.seal is not None and (statement.seal.holds or again.to_dict() == replace(statement, seal=None).to_dict())
-    return RecheckedStatement(statement=statement if sealed else again, computed=found)
+    sealed = statement.seal is not None and (statement.seal.holds or rechecked.to_dict() == replace(statement, seal=None).to_dict())
+    return RecheckedStatement(statement=statement if sealed else rechecked, computed=recomputed)
 
 
-def _known_records(known: Derivation | None) -> int | None:
+def _known_records(derivation: Derivation | None) -> int | None:
     """The largest number of records that the numbers of a mechanism, or of a part, are about; None where none says it."""
-    if known is None:
+    if derivation is None:
         return None
-    numbers = known.parameters
+    numbers = derivation.parameters
     run = numbers.get("run")
-    said = [numbers.get("records"), run.get("records") if isinstance(run, dict) else None]
+    counts = [numbers.get("records"), run.get("records") if isinstance(run, dict) else None]
     phases = numbers.get("phases")
-    said += [phase.get("stop") for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
-    said += [part.records for part in known.parts]
-    said += [_known_records(part.derivation) for part in known.parts]
-    return max((one for one in said if isinstance(one, int)), default=None)
+    counts += [phase.get("stop") for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
+    counts += [part.records for part in derivation.parts]
+    counts += [_known_records(part.derivation) for part in derivation.parts]
+    return max((count for count in counts if isinstance(count, int)), default=None)
 
 
 def _refused(stated: Certificate | Statement, why: str, *, what: str = "") -> InputError:
@@ -212,17 +212,17 @@ def _refused(stated: Certificate | Statement, why: str, *, what: str = "") -> In
     )
 
 
-def _close(one: float, two: float) -> bool:
+def _close(first: float, two: float) -> bool:
     """Whether two numbers are one but for rounding."""
-    return math.isclose(one, two, rel_tol=_SAME, abs_tol=_TINY)
+    return math.isclose(first, two, rel_tol=_SAME, abs_tol=_TINY)
 
 
-def _same_content(one: Any, two: Any) -> bool:
+def _same_content(first: Any, two: Any) -> bool:
     """Two guarantees as plain data: the same kinds, and the same numbers but for rounding."""
-    if isinstance(one, dict) and isinstance(two, dict):
-        return one.keys() == two.keys() and all(_same_content(value, two[key]) for key, value in one.items())
-    if isinstance(one, list | tuple) and isinstance(two, list | tuple):
-        return len(one) == len(two) and all(map(_same_content, one, two))
-    if isinstance(one, int | float) and isinstance(two, int | float) and not isinstance(one, bool):
-        return _close(one, two)
-    return one == two
+    if isinstance(first, dict) and isinstance(two, dict):
+        return first.keys() == two.keys() and all(_same_content(value, two[key]) for key, value in first.items())
+    if isinstance(first, list | tuple) and isinstance(two, list | tuple):
+        return len(first) == len(two) and all(map(_same_content, first, two))
+    if isinstance(first, int | float) and isinstance(two, int | float) and not isinstance(first, bool):
+        return _close(first, two)
+    return first == two

@@ -113,8 +113,8 @@ class Total(Claims):
         for part in self.parts:
             for line in part.declared:
                 by.setdefault(line, []).append(part.name)
-        one, many = NOUNS[self.unit]
-        same = f"the same {many}: one person is one {one}, the same in every part, and nothing else about these {many} was released"
+        unit_noun, many = NOUNS[self.unit]
+        same = f"the same {many}: one person is one {unit_noun}, the same in every part, and nothing else about these {many} was released"
         return (same, *(f"{', '.join(names)}: {line}" for line, names in by.items()))
 
     @property
@@ -129,14 +129,14 @@ class Total(Claims):
             (
                 part.name,
                 str(part.count),
-                shown(self._alone(part)),
+                shown(self._row(part)),
                 part.guarantee.describe(),
                 "computed" if part.computed else "as written",
             )
             for part in self.parts
         )
 
-    def _alone(self, part: Part) -> float:
+    def _row(self, part: Part) -> float:
         return part.guarantee.epsilon(self.delta) if self.delta < 1.0 else 0.0
 
     @property
@@ -152,8 +152,8 @@ class Total(Claims):
         lines = [f"{self.title:<72}lethe {self.version}"]
         widths = [max(map(len, column)) for column in zip(*self.rows, strict=True)]
         for name, count, epsilon, guarantee, how in self.rows:
-            counted, alone = f"{count:>{widths[1]}} x", f"epsilon {epsilon:>{widths[2]}} alone"
-            lines.append(f"    {name:<{widths[0]}}   {counted}   {alone}   {how:<{widths[4]}}   {guarantee}")
+            counted, epsilon_column = f"{count:>{widths[1]}} x", f"epsilon {epsilon:>{widths[2]}} alone"
+            lines.append(f"    {name:<{widths[0]}}   {counted}   {epsilon_column}   {how:<{widths[4]}}   {guarantee}")
         lines += self.notes
         lines += [f"    declared   {line}" for line in self.declared]
         return "\n".join(lines)
@@ -172,7 +172,7 @@ class Total(Claims):
                 {
                     "name": part.name,
                     "count": part.count,
-                    "epsilon": _plain(self._alone(part)),
+                    "epsilon": _plain(self._row(part)),
                     "computed": part.computed,
                     "document": part.content,
                 }
@@ -195,11 +195,11 @@ class Total(Claims):
             exactly(
                 content, "kind", "epsilon", "delta", "asked", "neighbours", "parts", "declared", "lethe", besides=("large_delta", "unit")
             )
-            asked, neighbours, unit = content["asked"], content["neighbours"], content.get("unit", "record")
-            known = neighbours in get_args(Neighbours) and unit in get_args(Unit)
-            if content["kind"] != TOTAL or asked not in ("delta", "epsilon") or not known:
+            target_name, neighbours, unit = content["asked"], content["neighbours"], content.get("unit", "record")
+            is_known = neighbours in get_args(Neighbours) and unit in get_args(Unit)
+            if content["kind"] != TOTAL or target_name not in ("delta", "epsilon") or not is_known:
                 raise ValueError("its kind, its relation, its unit or what was asked for is none that is known")
-            version, said = read_text(content["lethe"]), {name: float(content[name]) for name in ("epsilon", "delta")}
+            version, claimed = read_text(content["lethe"]), {name: float(content[name]) for name in ("epsilon", "delta")}
             if not isinstance(content["parts"], list) or not content["parts"]:
                 raise ValueError("it has no parts")
             listed = [_read(part, neighbours, unit, key) for part in content["parts"]]
@@ -208,16 +208,16 @@ class Total(Claims):
         except UNREADABLE as error:
             remedy = "give a file written by `lethe total -o` or Total.save."
             raise no_such_document(TOTAL, error, source, remedy) from error
-        found = _composed(listed, neighbours, {asked: said[asked]}, unit=unit, allow_large_delta=True)
+        recomposed = _composed(listed, neighbours, {target_name: claimed[target_name]}, unit=unit, allow_large_delta=True)
         for name in ("epsilon", "delta"):
-            proved = float(getattr(found, name))
-            if not math.isclose(proved, said[name], rel_tol=1e-6, abs_tol=1e-15):
+            proved = float(getattr(recomposed, name))
+            if not math.isclose(proved, claimed[name], rel_tol=1e-6, abs_tol=1e-15):
                 raise InputError(
-                    f"this total does not follow from its parts: it claims {name} = {said[name]:g}; together they have {proved:g}.",
+                    f"this total does not follow from its parts: it claims {name} = {claimed[name]:g}; together they have {proved:g}.",
                     source=source or f"written by lethe {version}, read by lethe {__version__}",
                     remedy="do not rely on it; add the parts again.",
                 )
-        return found
+        return recomposed
 
 
 @in_other_words
@@ -259,9 +259,9 @@ def total(
         if word is not None and word not in words:
             raise outside(name, word, "one of " + ", ".join(words))
     believed = key if key is None or isinstance(key, PublicKey) else PublicKey.load(key)
-    listed = [found for item in parts for found in _parts_of(item, neighbours, unit, believed)]
-    wanted = {"delta": delta} if epsilon is None else {"epsilon": epsilon}
-    return _composed(listed, neighbours, wanted, unit=unit, allow_large_delta=allow_large_delta)
+    listed = [part for item in parts for part in _parts_of(item, neighbours, unit, believed)]
+    target = {"delta": delta} if epsilon is None else {"epsilon": epsilon}
+    return _composed(listed, neighbours, target, unit=unit, allow_large_delta=allow_large_delta)
 
 
 def _parts_of(item: object, neighbours: Neighbours | None, unit: Unit | None, key: PublicKey | None) -> list[tuple[Part, Neighbours]]:
@@ -279,14 +279,14 @@ def _parts_of(item: object, neighbours: Neighbours | None, unit: Unit | None, ke
         item = Total.from_dict(content, source=name, key=key)
     if isinstance(item, Total):
         # What was written into the object may not be what its parts have.
-        again = Total.from_dict(item.to_dict(), source=name or None, key=key)
-        parts = [replace(part, count=part.count * count) for part in again.parts]
+        read_total = Total.from_dict(item.to_dict(), source=name or None, key=key)
+        parts = [replace(part, count=part.count * count) for part in read_total.parts]
         if name:  # a number of no particular release is one of the file that it is in
             parts = [
-                replace(part, name=f"{name}: {part.name}", releases=part.releases or frozenset([digest([name, place])]))
-                for place, part in enumerate(parts)
+                replace(part, name=f"{name}: {part.name}", releases=part.releases or frozenset([digest([name, index])]))
+                for index, part in enumerate(parts)
             ]
-        return [(part, again.neighbours) for part in parts]
+        return [(part, read_total.neighbours) for part in parts]
     return [part_of(item, name=name, count=count, neighbours=neighbours, unit=unit, key=key)]
 
 
@@ -301,7 +301,7 @@ def _read(part: dict[str, Any], neighbours: Neighbours, unit: Unit, key: PublicK
 def _composed(
     listed: Sequence[tuple[Part, Neighbours]],
     neighbours: Neighbours | None,
-    wanted: dict[str, Any],
+    target: dict[str, Any],
     *,
     unit: Unit | None = None,
     allow_large_delta: bool,
@@ -320,23 +320,23 @@ def _composed(
     # One order, so that rounding does not depend on how they were listed.
     ordered = sorted(((part.guarantee, part.count) for part in parts), key=lambda pair: (digest(pair[0].to_dict()), pair[1]))
     guarantee = joined(ordered)
-    if "delta" in wanted:
-        known = wanted["delta"]
-        level = open_delta(known) if records is None else delta_for(records, known, allow_large_delta=allow_large_delta)
-        found, asked = guarantee.epsilon(level), "delta"
+    if "delta" in target:
+        target_delta = target["delta"]
+        level = open_delta(target_delta) if records is None else delta_for(records, target_delta, allow_large_delta=allow_large_delta)
+        reached, target_name = guarantee.epsilon(level), "delta"
     else:
-        found, asked = require_nonnegative("epsilon", wanted["epsilon"], allow_infinity=False), "epsilon"
-        level = guarantee.delta(found)
-    return Total(parts=tuple(parts), delta=level, epsilon=found, neighbours=relation, unit=about_one, guarantee=guarantee, asked=asked)
+        reached, target_name = require_nonnegative("epsilon", target["epsilon"], allow_infinity=False), "epsilon"
+        level = guarantee.delta(reached)
+    return Total(parts=tuple(parts), delta=level, epsilon=reached, neighbours=relation, unit=about_one, guarantee=guarantee, asked=target_name)
 
 
-def _only(by: dict[Any, list[str]], wanted: str | None, what: str, noun: Callable[[Any], str], remedy: str) -> Any:
+def _only(by: dict[Any, list[str]], required: str | None, what: str, noun: Callable[[Any], str], remedy: str) -> Any:
     """The one word that all parts are about, and what was asked for."""
-    if wanted is not None:
-        by = {wanted: ["what was asked for", *by.pop(wanted, [])], **by}
+    if required is not None:
+        by = {required: ["what was asked for", *by.pop(required, [])], **by}
     if len(by) > 1:
-        said = "; ".join(f"{', '.join(names)}: {noun(word)}" for word, names in by.items())
-        raise InputError(f"the parts are about different {what}, and such epsilons do not add up ({said}).", remedy=remedy)
+        groups = "; ".join(f"{', '.join(names)}: {noun(word)}" for word, names in by.items())
+        raise InputError(f"the parts are about different {what}, and such epsilons do not add up ({groups}).", remedy=remedy)
     return next(iter(by))
 
 

@@ -64,8 +64,8 @@ class Verification:
     note: str = ""
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{answer.question}: {'yes' if answer.yes else 'NO'}" for answer in self.answers)
-        return f"Verification({said}; {len(self.declared)} declared)"
+        answers = ", ".join(f"{answer.question}: {'yes' if answer.yes else 'NO'}" for answer in self.answers)
+        return f"Verification({answers}; {len(self.declared)} declared)"
 
     def __str__(self) -> str:
         """The answers, a line each, and what is declared."""
@@ -87,7 +87,7 @@ class Verification:
     def to_dict(self) -> dict[str, Any]:
         """As plain data: yes, the answers by name (null where not asked), and what is declared; `large_delta` is there if true."""
         named = {name: getattr(self, name) for name in ("follows", "private", "sealed", "belongs", "within")}
-        answers = {name: None if one is None else {"yes": one.yes, "why": one.why} for name, one in named.items()}
+        answers = {name: None if answer is None else {"yes": answer.yes, "why": answer.why} for name, answer in named.items()}
         large = {"large_delta": True} if self.large_delta else {}
         return {"yes": self.yes, **large, **answers, "declared": list(self.declared), "note": self.note}
 
@@ -97,12 +97,12 @@ def _belongs_to(seal: Seal[Any] | None, digest: str, named: str) -> Answer:
     question, record = f"belongs to {named}", None if seal is None else seal.record
     if seal is None or record is None or not record.released:
         return Answer(question=question, yes=False, why="no seal says to which weights it belongs")
-    found = next((one.name for one in record.released if one.sha256 == digest), None)
-    if found is None:
+    name = next((release.name for release in record.released if release.sha256 == digest), None)
+    if name is None:
         return Answer(question=question, yes=False, why=f"it is of weights with SHA-256 {record.released[0].sha256}; these have {digest}")
     if not seal.holds:
         return Answer(question=question, yes=False, why="its seal names them, but by no key that is known: anybody could have written that")
-    return Answer(question=question, yes=True, why=f"{found}, SHA-256 {digest}")
+    return Answer(question=question, yes=True, why=f"{name}, SHA-256 {digest}")
 
 
 def load(path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Document:
@@ -147,10 +147,10 @@ def verify(
     if not isinstance(stated, Certificate | Statement | Total):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"certificate: got {type(stated).__name__}; it needs a Certificate or the file of one, a Statement or a Total.")
     stated = stated if isinstance(stated, Total) else stated.trusting(believed)
-    follows, again, declared = _computed_again(stated, believed)
+    follows, recomputed, declared = _computed_again(stated, believed)
     seal = None if isinstance(stated, Total) else stated.seal
     leaks = uncovered(holds("", line, evidence="declared") for line in declared)
-    epsilon, delta, records = _numbers(stated, again)
+    epsilon, delta, records = _numbers(stated, recomputed)
     # Of an unknown number of records nobody can tell whether delta is small.
     large = records is None or is_large(delta, records)
     why = "; ".join((*leaks, f"epsilon = {shown(epsilon)} at delta = {delta:g}"))
@@ -170,13 +170,13 @@ def verify(
     return Verification(
         follows=follows,
         private=Answer(question="private", yes=private and not leaks and (allowed or not large), why=why),
-        sealed=_sealed(stated, again),
+        sealed=_sealed(stated, recomputed),
         belongs=belongs,
         within=within,
         declared=declared,
-        certificate=again,
+        certificate=recomputed,
         large_delta=large,
-        note=words_differ(stated, again) if isinstance(stated, Certificate) and isinstance(again, Certificate) else "",
+        note=words_differ(stated, recomputed) if isinstance(stated, Certificate) and isinstance(recomputed, Certificate) else "",
     )
 
 
@@ -192,39 +192,39 @@ def _computed_again(stated: Document, key: PublicKey | None) -> tuple[Answer, Do
     """Whether its numbers follow; what they follow as, None where they do not; and what it rests on that nothing proves."""
     question, why = _FOLLOWS[type(stated)]
     declared, written = stated.declared if isinstance(stated, Total) else _declared(stated.findings), ()
-    again: Document | None = None
+    recomputed: Document | None = None
     try:
         if isinstance(stated, Total):
-            again = Total.from_dict(stated.to_dict(), key=key)
-            declared, written = again.declared, again.written
+            recomputed = Total.from_dict(stated.to_dict(), key=key)
+            declared, written = recomputed.declared, recomputed.written
         elif isinstance(stated, Statement):
-            found = recheck_statement(stated)
-            again, declared, written = found.statement, _declared(found.declared), found.computed.stated
+            rechecked = recheck_statement(stated)
+            recomputed, declared, written = rechecked.statement, _declared(rechecked.declared), rechecked.computed.stated
         else:
-            again = recheck(stated)
-            declared = _declared(again.findings)
+            recomputed = recheck(stated)
+            declared = _declared(recomputed.findings)
     except InputError as error:
         why = error.what
     if written:
         why = f"nothing computes the guarantee of {', '.join(written)}: it is taken as it is written"
-    return Answer(question=question, yes=again is not None and not written, why=why), again, declared
+    return Answer(question=question, yes=recomputed is not None and not written, why=why), recomputed, declared
 
 
-def _numbers(stated: Document, again: Document | None) -> tuple[float, float, int | None]:
+def _numbers(stated: Document, recomputed: Document | None) -> tuple[float, float, int | None]:
     """The epsilon that holds, its delta, and of how many records."""
     if isinstance(stated, Certificate):
         return stated.epsilon, stated.delta, stated.run.records
     if isinstance(stated, Total):
-        return again.epsilon if isinstance(again, Total) else stated.epsilon, stated.delta, stated.records
-    held, delta = again if isinstance(again, Statement) else stated, stated.target_delta
+        return recomputed.epsilon if isinstance(recomputed, Total) else stated.epsilon, stated.delta, stated.records
+    statement, delta = recomputed if isinstance(recomputed, Statement) else stated, stated.target_delta
     if delta is None:
-        delta = _SOME_DELTA if held.records is None else usual_delta(held.records)
-    return held.epsilon(delta), delta, held.records
+        delta = _SOME_DELTA if statement.records is None else usual_delta(statement.records)
+    return statement.epsilon(delta), delta, statement.records
 
 
-def _sealed(stated: Document, again: Document | None) -> Answer:
+def _sealed(stated: Document, recomputed: Document | None) -> Answer:
     if isinstance(stated, Total):
-        unsealed = [part.name for part in (again if isinstance(again, Total) else stated).parts if not part.sealed]
+        unsealed = [part.name for part in (recomputed if isinstance(recomputed, Total) else stated).parts if not part.sealed]
         words = f"not {', '.join(unsealed)}" if unsealed else "every part by a key that is known"
         return Answer(question="sealed", yes=not unsealed, why=words)
     if stated.seal is None:
@@ -233,4 +233,4 @@ def _sealed(stated: Document, again: Document | None) -> Answer:
 
 
 def _declared(findings: Iterable[Finding]) -> tuple[str, ...]:
-    return tuple(f"{one.name}: {one.words}" for one in findings if one.evidence == "declared")
+    return tuple(f"{finding.name}: {finding.words}" for finding in findings if finding.evidence == "declared")

@@ -44,8 +44,8 @@ class Claim(Specification):
 
     def covers(self, result: AuditResult) -> bool:
         """Whether the claim says anything about what was audited: the same relation, an adversary that it covers, and its delta or more."""
-        seen = self.release == "all" or result.threat != "white_box"
-        return seen and result.neighbours == self.neighbours and result.delta >= self.delta
+        visible = self.release == "all" or result.threat != "white_box"
+        return visible and result.neighbours == self.neighbours and result.delta >= self.delta
 
     def refuted_by(self, result: AuditResult) -> bool:
         """Whether it covers a certified lower bound that is above it."""
@@ -119,9 +119,9 @@ class AuditPage(StoredSpecification):
         about = [result for result in self.certified if claim is None or claim.covers(result)]
         if not about or self.failed or (claim is not None and claim.epsilon == math.inf):
             return ""
-        most = max((result.at_best for result in about if result.at_best is not None), default=None)
-        reach = "" if most is None else f"so many trials can show epsilon >= {rounded_down(most)} at best"
-        if most is not None and claim is not None and most <= claim.epsilon:
+        provable = max((result.at_best for result in about if result.at_best is not None), default=None)
+        reach = "" if provable is None else f"so many trials can show epsilon >= {rounded_down(provable)} at best"
+        if provable is not None and claim is not None and provable <= claim.epsilon:
             return f"no evidence: {reach}, which could not have refuted the claim whatever the mechanism reveals; run more"
         nothing = all(result.epsilon < _NOTHING for result in about)
         return "no evidence: nothing was found" + (f"; {reach}" if reach else "") if nothing else ""
@@ -142,8 +142,8 @@ class AuditPage(StoredSpecification):
 
     def explain(self) -> str:
         """The page as text for a person: the claim, the audits, the verdict."""
-        found = [result.describe() for result in self.audits] + ([] if self.refused is None else [self.refused])
-        return "\n".join([*self.stated, *(f"audited  {each}" for each in found), self.says])
+        results = [result.describe() for result in self.audits] + ([] if self.refused is None else [self.refused])
+        return "\n".join([*self.stated, *(f"audited  {each}" for each in results), self.says])
 
     def to_document(self) -> dict[str, Any]:
         """The page as plain data; `verdict` is written for readers."""

@@ -57,8 +57,8 @@ class Composition(Guarantee):
     def __post_init__(self) -> None:
         listed = list(self.parts)
         for part in listed:
-            known = isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], Guarantee)  # pyright: ignore[reportUnnecessaryIsInstance]
-            if not known or type(part[1]) is not int or not 1 <= part[1] <= _MOST_OF_ONE:
+            is_pair = isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], Guarantee)  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not is_pair or type(part[1]) is not int or not 1 <= part[1] <= _MOST_OF_ONE:
                 raise outside("parts", part, "pairs of a guarantee and a whole number from 1 to 1e15")
         freeze(self, parts=tuple(_flat(listed)))
 
@@ -88,8 +88,8 @@ def _flat(parts: Sequence[tuple[Guarantee, int]]) -> Iterator[tuple[Guarantee, i
 def joined(parts: Sequence[tuple[Guarantee, int]]) -> Guarantee:
     """`together`, as one guarantee of its parts' kind where there is one, and otherwise as a `Composition`, which a file can hold."""
     flat = tuple(_flat(parts))
-    found = _together_once(flat)
-    return Composition(flat) if _has_losses(found) else found
+    composed = _together_once(flat)
+    return Composition(flat) if _has_losses(composed) else composed
 
 
 def _has_losses(guarantee: Guarantee) -> bool:
@@ -117,9 +117,9 @@ def together(parts: Sequence[tuple[Guarantee, int]]) -> Guarantee:
     if not merged:
         return GDP(0.0)
     if len(merged) == 1:
-        (alone,) = merged
-        if merged[alone] == 1:
-            return alone
+        (only,) = merged
+        if merged[only] == 1:
+            return only
     if (closed := _minimiser_beside_gaussian(merged)) is not None:
         return closed
     bounds = [bound for bound in (renyi_curve(merged), convolved(merged), _added_up(merged)) if bound is not None]
@@ -174,9 +174,9 @@ def _merged(parts: Sequence[tuple[Guarantee, int]]) -> dict[Guarantee, int]:
     for family, levels in sampled.items():
         # Counts as floats, because a whole number may be too large for numpy.
         noise, counts = np.array(list(levels)), np.array([float(count) for count in levels.values()])
-        kept, steps = round_levels_down(noise, counts, _MOST_LEVELS)
-        rounded = noise.size if kept.size < noise.size else 0
-        merged_fields = {"noise": tuple(kept.tolist()), "counts": tuple(steps.tolist()), "levels_before_rounding": rounded}
+        rounded_noise, steps = round_levels_down(noise, counts, _MOST_LEVELS)
+        rounded = noise.size if rounded_noise.size < noise.size else 0
+        merged_fields = {"noise": tuple(rounded_noise.tolist()), "counts": tuple(steps.tolist()), "levels_before_rounding": rounded}
         # A sampled Gaussian composes with a Gaussian mechanism by itself; one of them takes it.
         merged[replace(family, **merged_fields, gaussian_mu=mu)] += 1
         mu = 0.0
@@ -225,10 +225,10 @@ def guarantee_from_dict(data: Mapping[str, object]) -> Guarantee:
         got = data.get("kind") if isinstance(data, Mapping) else data  # pyright: ignore[reportUnnecessaryIsInstance]
         raise outside("kind", got, "one of " + ", ".join(_KINDS))
     kind = _KINDS[str(data["kind"])]
-    given, wanted = set(data) - {"kind"}, set(stored_fields(kind))
-    if given != wanted:
-        raise outside(f"the fields of a {kind.kind} guarantee", sorted(given), f"{sorted(wanted)}, as to_dict wrote them")
-    return cast("Callable[..., Guarantee]", kind)(**{name: _decode(data[name]) for name in wanted})
+    present, expected = set(data) - {"kind"}, set(stored_fields(kind))
+    if present != expected:
+        raise outside(f"the fields of a {kind.kind} guarantee", sorted(present), f"{sorted(expected)}, as to_dict wrote them")
+    return cast("Callable[..., Guarantee]", kind)(**{name: _decode(data[name]) for name in expected})
 
 
 def _decode(value: object) -> object:

@@ -88,8 +88,8 @@ def renyi_at(guarantee: Guarantee, orders: FloatArray) -> FloatArray | None:
     curve = renyi_curve({guarantee: 1})
     if curve is None:
         return None
-    own = isinstance(guarantee, _HasCurve | RDPCurve)  # known at its own orders only; a formula is known at all
-    values = _at(curve, orders) if own else _values(guarantee, orders)
+    has_orders = isinstance(guarantee, _HasCurve | RDPCurve)  # known at its own orders only; a formula is known at all
+    values = _at(curve, orders) if has_orders else _values(guarantee, orders)
     return None if values is None else raised(values, 1e-12)
 
 
@@ -107,8 +107,8 @@ def _values(guarantee: Guarantee, orders: FloatArray) -> FloatArray | None:
             # Pure DP: Bun & Steinke 2016, arXiv:1605.02065, Proposition 3.3.
             return np.minimum(guarantee.epsilon_bound, 0.5 * orders * square_above(guarantee.epsilon_bound))
         if isinstance(guarantee, Tightest):
-            known = [values for part in guarantee.parts if (values := _values(part, orders)) is not None]
-            return np.min(known, axis=0) if known else None
+            curves = [values for part in guarantee.parts if (values := _values(part, orders)) is not None]
+            return np.min(curves, axis=0) if curves else None
     return None
 
 
@@ -139,8 +139,8 @@ def require_target(target: Guarantee) -> Guarantee:
     names: dict[type[Guarantee], str] = {ApproxDP: "epsilon_bound", GDP: "mu", ZCDP: "rho", RDPCurve: "values"}
     size = float(np.min(cast(float, getattr(target, names.get(type(target), ""), math.nan))))
     if not 0.0 < size < math.inf or (isinstance(target, ApproxDP) and target.delta_bound >= 1.0):
-        shown = target.describe() if isinstance(target, Guarantee) else target  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise outside("target", shown, "an (epsilon, delta), mu-GDP, rho-zCDP or Rényi curve, finite and above 0")
+        description = target.describe() if isinstance(target, Guarantee) else target  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise outside("target", description, "an (epsilon, delta), mu-GDP, rho-zCDP or Rényi curve, finite and above 0")
     return target
 
 

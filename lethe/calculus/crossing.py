@@ -47,10 +47,10 @@ def crossing(
     the bisection method average performance preserving minmax optimality".
     """
     width = abs(passing - failing)
-    most = int(count_above(math.log2(max(width / max(resolution, 5e-324), 1.0)), _MOST_HALVINGS)) + 1
+    halvings = int(count_above(math.log2(max(width / max(resolution, 5e-324), 1.0)), _MOST_HALVINGS)) + 1
     pull = _PULL / width if width > 0.0 else 0.0
     before, gap_before = math.nan, math.nan
-    for step in range(most + 1):
+    for step in range(halvings + 1):
         width = abs(passing - failing)
         middle = 0.5 * (failing + passing)
         if width <= resolution or middle in (failing, passing):
@@ -66,7 +66,7 @@ def crossing(
             towards = math.copysign(1.0, middle - secant)
             if truncation <= abs(middle - secant):
                 point = secant + towards * truncation
-            slack = max(0.5 * resolution * 2.0 ** (most - step) - 0.5 * width, 0.0)
+            slack = max(0.5 * resolution * 2.0 ** (halvings - step) - 0.5 * width, 0.0)
             if abs(point - middle) > slack:
                 point = middle - towards * slack
         if point in (failing, passing):
@@ -112,25 +112,25 @@ def smallest(bound: Callable[[float], float], target: float, *, start: float, to
     def gap(log_ratio: float) -> float:
         return log_gap(bound(point(log_ratio)), goal)
 
-    here, gap_here = 0.0, gap(0.0)
+    inner, gap_here = 0.0, gap(0.0)
     outward = -1.0 if gap_here <= 0.0 else 1.0
     doublings, near = 1, max(_BEYOND * abs(gap_here), width)
     while True:
-        there = outward * (near if near < math.log(2.0) else min(doublings, _MOST_DOUBLINGS) * math.log(2.0))
-        gap_there = gap(there)
+        outer = outward * (near if near < math.log(2.0) else min(doublings, _MOST_DOUBLINGS) * math.log(2.0))
+        gap_there = gap(outer)
         if (gap_there <= 0.0) != (gap_here <= 0.0):
             break
         if doublings >= _MOST_DOUBLINGS:
             if outward < 0.0:
-                return point(there)
+                return point(outer)
             raise CalibrationError(
-                f"the bound is still above {goal:g} at {point(there):g}; it needs to fall to {goal:g} somewhere.",
-                source=f"a search over [{first:g}, {point(there):g}]",
+                f"the bound is still above {goal:g} at {point(outer):g}; it needs to fall to {goal:g} somewhere.",
+                source=f"a search over [{first:g}, {point(outer):g}]",
                 remedy="raise the target, or check that the bound falls as its argument grows",
             )
-        here, gap_here = there, gap_there
+        inner, gap_here = outer, gap_there
         doublings, near = (1, math.inf) if near < math.log(2.0) else (2 * doublings + 1, near)
-    (failing, gap_failing), (passing, gap_passing) = sorted(((here, gap_here), (there, gap_there)), key=lambda end: -end[1])
+    (failing, gap_failing), (passing, gap_passing) = sorted(((inner, gap_here), (outer, gap_there)), key=lambda end: -end[1])
     # Half the tolerance leaves room for log(1 + t) < t and for the rounding of exp.
     resolution = 0.5 * math.log1p(width)
     return point(crossing(gap, failing, passing, resolution=resolution, gap_failing=gap_failing, gap_passing=gap_passing))

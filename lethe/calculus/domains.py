@@ -89,10 +89,10 @@ def require_switch(name: str, value: object) -> bool:
     return bool(cast(bool, value))
 
 
-def require_pairs(first: str, one: FloatArray, second: str, other: FloatArray) -> None:
+def require_pairs(first: str, first_values: FloatArray, second: str, second_values: FloatArray) -> None:
     """Raise InputError unless two arrays of shape (n,) have the same length."""
-    if one.shape != other.shape:
-        raise outside(f"{first}, {second}", f"{one.size} and {other.size} numbers", "as many of one as of the other")
+    if first_values.shape != second_values.shape:
+        raise outside(f"{first}, {second}", f"{first_values.size} and {second_values.size} numbers", "as many of one as of the other")
 
 
 def require_counted(name: str, values: FloatArray, counts: FloatArray) -> None:

@@ -72,8 +72,8 @@ class BudgetFilter:
 
     def allows(self, rho: float, slot: int = 0) -> bool:
         """Whether a step of cost `rho` >= 0 fits what the slot has left; infinity, an answer of `gaussian_cost`, never does."""
-        cost, place = require_nonnegative("rho", rho), self._place(slot)
-        return cost <= self._limit and math.fsum((self._sums[place], self._errors[place], cost)) <= self._limit
+        cost, index = require_nonnegative("rho", rho), self._index(slot)
+        return cost <= self._limit and math.fsum((self._sums[index], self._errors[index], cost)) <= self._limit
 
     def spend(self, rho: float, slot: int = 0) -> None:
         """Pay for a step that visits `slot`; call it before anything of the step is computed.
@@ -87,20 +87,20 @@ class BudgetFilter:
                 source="the privacy budget" if len(self._sums) == 1 else f"the privacy budget of slot {slot}",
                 remedy="stop here, or take the step with more noise.",
             )
-        cost, place = float(rho), self._place(slot)
-        before = self._sums[place]
+        cost, index = float(rho), self._index(slot)
+        before = self._sums[index]
         after = before + cost
         # Knuth's exact rounding error of that addition, so that millions of steps lose nothing.
         added = after - before
-        self._errors[place] += (before - (after - added)) + (cost - added)
-        self._sums[place] = after
+        self._errors[index] += (before - (after - added)) + (cost - added)
+        self._sums[index] = after
 
     def spent(self, slot: int | None = None) -> float:
         """The budget that a slot has spent, rounded up; None: the most of any slot."""
         if slot is None:
-            return max(self.spent(place) for place in range(len(self._sums)))
-        place = self._place(slot)
-        return round_up(self._sums[place] + self._errors[place])
+            return max(self.spent(index) for index in range(len(self._sums)))
+        index = self._index(slot)
+        return round_up(self._sums[index] + self._errors[index])
 
     def remaining(self, slot: int | None = None) -> float:
         """The budget that a slot has left, rounded down, never below 0; None: the least of any slot."""
@@ -110,7 +110,7 @@ class BudgetFilter:
         r"""$\rho$-zCDP, with the tolerance added and rounded up: true of every run through this filter, whenever it stopped and why."""
         return ZCDP(round_up(self._limit, 1e-15))
 
-    def _place(self, slot: int) -> int:
+    def _index(self, slot: int) -> int:
         return require_count("slot", slot, low=0, high=len(self._sums) - 1)
 
 

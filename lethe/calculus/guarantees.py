@@ -329,8 +329,8 @@ class WithSlack(Guarantee):
 
     def epsilon(self, delta: float) -> float:
         r"""$\epsilon$ of the inner guarantee at $\delta - s$, rounded down; infinity if $\delta < s$."""
-        left = require_delta(delta) - self.slack
-        return math.inf if left < 0.0 else self.guarantee.epsilon(max(round_down(left), 0.0) if self.slack > 0.0 else left)
+        remaining = require_delta(delta) - self.slack
+        return math.inf if remaining < 0.0 else self.guarantee.epsilon(max(round_down(remaining), 0.0) if self.slack > 0.0 else remaining)
 
     def delta(self, epsilon: float) -> float:
         """The inner one plus the slack."""

@@ -54,17 +54,17 @@ def _log_delta(mu: FloatArray, x: FloatArray) -> FloatArray:
     r"""$\log\{\varphi(x)[R(x) - R(x+\mu)]\}$ for finite $\mu > 0$ and $x$."""
     log_density = -0.5 * np.square(x) * (1.0 - 4.0 * _EPS) - _LOG_SQRT_TAU
     narrow = mu <= _NARROW * np.maximum(1.0, x)
-    left = ~narrow & (x < 0.0)
-    right = ~narrow & ~left
+    negative = ~narrow & (x < 0.0)
+    right = ~narrow & ~negative
     result = np.empty_like(x)
     if np.any(narrow):
         points = x[narrow, None] + mu[narrow, None] * _NODES
         result[narrow] = log_density[narrow] + np.log(mu[narrow]) + np.log(_mills_slope(points) @ _NODE_WEIGHTS)
     if np.any(right):
         result[right] = log_density[right] + np.log(_mills_ratio(x[right]) - _mills_ratio(x[right] + mu[right]))
-    if np.any(left):
-        subtracted = np.exp(log_density[left]) * _mills_ratio(x[left] + mu[left])
-        result[left] = np.log(np.asarray(special.ndtr(-x[left]), dtype=np.float64) - subtracted)
+    if np.any(negative):
+        subtracted = np.exp(log_density[negative]) * _mills_ratio(x[negative] + mu[negative])
+        result[negative] = np.log(np.asarray(special.ndtr(-x[negative]), dtype=np.float64) - subtracted)
     return result
 
 

@@ -51,11 +51,11 @@ class PerturbedMinimiser(Profile):
         shifted = [level - determinant - 4e-16 * (level + determinant) for determinant, _ in self.cases]
         levels = np.repeat(np.maximum(shifted, 0.0), [len(vertices) for _, vertices in self.cases])
         deltas = exp_above(log_gaussian_delta(mus, levels)).tolist()
-        worst, place = 0.0, 0
+        worst, offset = 0.0, 0
         for below, (_, vertices) in zip(shifted, self.cases, strict=True):
-            total = math.fsum(count * value for (_, count), value in zip(vertices, deltas[place:], strict=False))
+            total = math.fsum(count * value for (_, count), value in zip(vertices, deltas[offset:], strict=False))
             total = min(round_up(total, 1e-15), 1.0)
-            place += len(vertices)
+            offset += len(vertices)
             worst = max(worst, total if below >= 0.0 else round_up(-math.expm1(below) + math.exp(below) * total, 1e-15))
         return min(worst, 1.0)
 

@@ -40,44 +40,44 @@ def as_bound(value: float) -> float:
 
 def above(values: ArrayLike, relative: float = 0.0) -> FloatArray:
     """The next floats above `values` (1 + `relative`), for what is never exactly 0; nan and what is negative become infinity."""
-    given = np.asarray(values, dtype=np.float64)
+    array = np.asarray(values, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        raised = np.nextafter(given * (1.0 + relative), np.inf)
-    return np.where(given >= 0.0, raised, np.inf)
+        raised = np.nextafter(array * (1.0 + relative), np.inf)
+    return np.where(array >= 0.0, raised, np.inf)
 
 
 def raised(values: ArrayLike, relative: float = 0.0) -> FloatArray:
     """As `above`, but an exact 0 stays 0."""
-    given = np.asarray(values, dtype=np.float64)
-    return np.where(given == 0.0, 0.0, above(given, relative))
+    array = np.asarray(values, dtype=np.float64)
+    return np.where(array == 0.0, 0.0, above(array, relative))
 
 
 def square_above(values: ArrayLike, relative: float = 0.0) -> FloatArray:
     """The squares, raised as by `raised`: exact 0 and infinity stay; one that underflows is not 0."""
-    given = np.asarray(values, dtype=np.float64)
+    array = np.asarray(values, dtype=np.float64)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return np.where(given == 0.0, 0.0, above(np.square(np.where(given >= 0.0, given, np.nan)), relative))
+        return np.where(array == 0.0, 0.0, above(np.square(np.where(array >= 0.0, array, np.nan)), relative))
 
 
 def root_above(squares: ArrayLike, relative: float = 0.0) -> FloatArray:
     """The square roots, raised as by `raised`: exact 0 and infinity stay; the root of what is negative or no number is infinity."""
-    given = np.asarray(squares, dtype=np.float64)
-    return raised(np.sqrt(np.where(given >= 0.0, given, np.inf)), relative)
+    array = np.asarray(squares, dtype=np.float64)
+    return raised(np.sqrt(np.where(array >= 0.0, array, np.inf)), relative)
 
 
 def exp_above(logarithms: ArrayLike, relative: float = 0.0) -> FloatArray:
     """The exponentials, raised: 0 only at minus infinity, for what underflows is not 0; infinity where the logarithm is no number."""
-    given = np.asarray(logarithms, dtype=np.float64)
+    array = np.asarray(logarithms, dtype=np.float64)
     with np.errstate(over="ignore", under="ignore"):
-        return np.where(np.isneginf(given), 0.0, above(np.exp(given), relative))
+        return np.where(np.isneginf(array), 0.0, above(np.exp(array), relative))
 
 
-def count_above(values: ArrayLike, most: int) -> Counts:
+def count_above(values: ArrayLike, largest: int) -> Counts:
     """The smallest whole numbers not below `values`, at most `most`; what is larger, negative, or no number, counts as `most`."""
-    if not 0 <= most <= MOST_COUNT:
-        raise outside("most", most, "a whole number from 0 to 2^61")
-    given = np.asarray(values, dtype=np.float64)
-    return np.ceil(np.where((given >= 0.0) & (given < most), given, float(most))).astype(np.int64)
+    if not 0 <= largest <= MOST_COUNT:
+        raise outside("most", largest, "a whole number from 0 to 2^61")
+    array = np.asarray(values, dtype=np.float64)
+    return np.ceil(np.where((array >= 0.0) & (array < largest), array, float(largest))).astype(np.int64)
 
 
 def pairwise_sum(numbers: Any) -> Any:

@@ -27,7 +27,7 @@ from lethe.calculus.rounding import as_bound, count_above, exp_above, round_up
 FLOOR = 1e-10
 """A chance below which nobody looks: where the lines end, and the slack of the Gaussian below them."""
 _LARGEST = 600.0  # e to it is a float, and so are its products with probabilities
-_STEP, _FEWEST, _MOST = 0.15, 128, 400
+_STEP, _FEWEST, _MOST_POINTS = 0.15, 128, 400
 _EPS = float(np.finfo(np.float64).eps)
 _ROUNDING = 8.0 * _EPS  # of three additions and products of numbers of at most 1
 
@@ -58,14 +58,14 @@ class TradeOff:
             last = profile_epsilon(lambda epsilon: max(guarantee.delta(epsilon) - never, 0.0), floor)
         last = min(last, _LARGEST)
         # Closer together near 0, where mixtures may lose most of their delta.
-        levels = last * np.linspace(0.0, 1.0, max(int(count_above(last / _STEP, _MOST)), _FEWEST) + 1) ** 2
+        levels = last * np.linspace(0.0, 1.0, max(int(count_above(last / _STEP, _MOST_POINTS)), _FEWEST) + 1) ** 2
         deltas = np.minimum(np.minimum.accumulate(guarantee.deltas(levels)), 1.0)
         deltas[-1] = min(float(deltas[-1]), floor if last == proved else 1.0)  # a kind may know more of one than of the other
         # Both directions are bounded, so that the chord from -epsilon to epsilon is above delta(0).
         by_symmetry = np.tanh(0.5 * levels) + 2.0 * deltas / (1.0 + np.exp(levels))
         deltas[0] = min(float(deltas[0]), round_up(float(by_symmetry.min()), _ROUNDING))
-        kept = lower_hull(np.expm1(levels), deltas)
-        return cls(levels[kept], deltas[kept])
+        hull = lower_hull(np.expm1(levels), deltas)
+        return cls(levels[hull], deltas[hull])
 
     @property
     def advantage(self) -> float:
@@ -74,8 +74,8 @@ class TradeOff:
 
     def type_two(self, type_one: ArrayLike) -> FloatArray:
         """The least type II error of a test with this type I error in [0, 1], of any shape; rounded down."""
-        errors, orders, left = np.asarray(type_one, dtype=np.float64)[..., None], np.exp(self.epsilons), 1.0 - self.deltas
-        lines = np.maximum(left - orders * errors, (left - errors) / orders)
+        errors, orders, power = np.asarray(type_one, dtype=np.float64)[..., None], np.exp(self.epsilons), 1.0 - self.deltas
+        lines = np.maximum(power - orders * errors, (power - errors) / orders)
         return np.maximum(lines.max(axis=-1) - _ROUNDING, 0.0)
 
     def true_positive_rate(self, false_positive_rate: float) -> float:

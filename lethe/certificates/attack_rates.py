@@ -65,7 +65,7 @@ class AttackRates:
         return f"{shown(self.mu)}-GDP up to a chance of {self.slack:g}, regret {shown(self.regret, 2)}"
 
     def __str__(self) -> str:
-        rates = ", ".join(f"{shown(most)} at {rate:g}" for rate, most in self.true_positive_rates.items())
+        rates = ", ".join(f"{shown(bound)} at {rate:g}" for rate, bound in self.true_positive_rates.items())
         deltas = ", ".join(f"{shown(delta, 3)} at {epsilon:g}" for epsilon, delta in self.deltas.items())
         attacks = f"advantage at most {shown(self.advantage)}"
         attacks += f"; true positive rate by false positive rate at most {rates}" if rates else ""

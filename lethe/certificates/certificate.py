@@ -17,7 +17,7 @@ from lethe.certificates.keys import PublicKey
 from lethe.certificates.parts import (
     UNITS_SAID,
     Citation,
-    Other,
+    OtherTheorem,
     OtherStatus,
     StepConstant,
     exactly,
@@ -72,7 +72,7 @@ class Certificate(Claims):
     guarantee: Guarantee
     lipschitz: StepConstant | None
     findings: tuple[Finding, ...]
-    others: tuple[Other, ...]
+    others: tuple[OtherTheorem, ...]
     citations: tuple[Citation, ...]
     version: str = __version__
     seal: Seal[TrainingRecord] | None = None
@@ -180,7 +180,7 @@ class Certificate(Claims):
             **({} if self.run.unit == "record" else {"unit": self.run.unit}),
             "lipschitz": None if self.lipschitz is None else asdict(self.lipschitz),
             "hypotheses": [finding.to_dict() for finding in self.findings],
-            "others": [{**asdict(other), "epsilon": plain_number(other.epsilon)} for other in self.others],
+            "others": [{**asdict(alternative), "epsilon": plain_number(alternative.epsilon)} for alternative in self.others],
             "citations": [asdict(citation) for citation in self.citations],
             "run": self.run.to_document(),
             "lethe": self.version,
@@ -221,8 +221,8 @@ class Certificate(Claims):
         seal = None if self.seal is None else _read_seal(self.seal.content, self.run, key)
         record = seal.record if seal is not None and seal.holds else None
         written = tuple(map(as_written, self.findings))
-        kept = tuple(one if record is not None and record.vouches_for(one) else as_said(one) for one in written)
-        return replace(self, findings=kept, seal=seal)
+        trusted = tuple(finding if record is not None and record.vouches_for(finding) else as_said(finding) for finding in written)
+        return replace(self, findings=trusted, seal=seal)
 
 
 def _parsed(cls: type[Certificate], content: dict[str, Any], key: PublicKey | None) -> Certificate:
@@ -236,7 +236,7 @@ def _parsed(cls: type[Certificate], content: dict[str, Any], key: PublicKey | No
         guarantee=guarantee_from_dict(content["guarantee"]),
         lipschitz=None if lipschitz is None else read_part(StepConstant, lipschitz),
         findings=read_findings(content["hypotheses"]),
-        others=tuple(read_part(Other, other) for other in content["others"]),
+        others=tuple(read_part(OtherTheorem, alternative) for alternative in content["others"]),
         citations=tuple(read_part(Citation, citation) for citation in content["citations"]),
         version=read_text(content["lethe"]),
         seal=_read_seal(content["seal"], run, key) if "seal" in content else None,
@@ -244,10 +244,10 @@ def _parsed(cls: type[Certificate], content: dict[str, Any], key: PublicKey | No
 
 
 def _read_seal(content: object, run: Run, key: PublicKey | None) -> Seal[TrainingRecord]:
-    found = read_seal(content, TrainingRecord.from_statement, of="training", key=key)
-    if found.record is not None and found.record.run != run:
-        return found.flawed("over another run than the certificate's")
-    return found
+    seal = read_seal(content, TrainingRecord.from_statement, of="training", key=key)
+    if seal.record is not None and seal.record.run != run:
+        return seal.flawed("over another run than the certificate's")
+    return seal
 
 
 def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None:
@@ -261,14 +261,14 @@ def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None
         )
     if content.get("large_delta", loaded.large_delta) is not loaded.large_delta:
         raise ValueError(f"large_delta is {content['large_delta']!r}, but delta is {loaded.delta:g} with {loaded.run.records} records")
-    for name, said in (("neighbours", loaded.run.neighbours), ("release", loaded.run.release)):
-        if content[name] != said:
-            raise ValueError(f"{name} is {content[name]!r}, but its run says {said!r}")
+    for name, from_run in (("neighbours", loaded.run.neighbours), ("release", loaded.run.release)):
+        if content[name] != from_run:
+            raise ValueError(f"{name} is {content[name]!r}, but its run says {from_run!r}")
     if content.get("unit", "record") != loaded.run.unit:
         raise ValueError(f"unit is {content.get('unit', 'record')!r}, but its run says {loaded.run.unit!r}")
-    for other in loaded.others:
-        if other.status not in get_args(OtherStatus):
-            raise ValueError(f"the status of {other.theorem!r} is {other.status!r}")
+    for alternative in loaded.others:
+        if alternative.status not in get_args(OtherStatus):
+            raise ValueError(f"the status of {alternative.theorem!r} is {alternative.status!r}")
 
 
 def _clips_for_want_of_a_bound(run: Run) -> bool:

@@ -68,7 +68,7 @@ class ComparisonRow:
         named = f"{self.hypothesis}: {self.why}" if self.hypothesis else self.why
         return f"{named} (also fails: {', '.join(self.also)})" if self.also else named
 
-    def shown(self, digits: int = 4) -> str:
+    def formatted_epsilon(self, digits: int = 4) -> str:
         """Its epsilon for a person: rounded up, in parentheses where it is only a claim."""
         if self.epsilon is None:
             return "-"
@@ -123,13 +123,13 @@ class Comparison:
         lines = [self.title, *self.warnings, *self.notes]
         shown_rows = holding[: MOST_LINES - len(lines) - 1]
         lines += _listed(shown_rows)
-        others = [
+        refusals = [
             (len(holding) - len(shown_rows), "are looser"),
             (sum(row.epsilon is None for row in self.rows), "do not apply"),
             (sum(row.epsilon is not None and not row.usable for row in self.rows), "claim what is not proved"),
         ]
-        told = ", ".join(f"{count} {words}" for count, words in others if count)
-        return "\n".join([*lines, f"others: {told} (explain() names them)"] if told else lines)
+        counts = ", ".join(f"{count} {words}" for count, words in refusals if count)
+        return "\n".join([*lines, f"others: {counts} (explain() names them)"] if counts else lines)
 
     def __repr__(self) -> str:
         holding = sum(row.proves for row in self.rows)
@@ -147,9 +147,9 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """What every theorem says that applies, and how many do not, as a table for notebooks."""
-        said = [row for row in self.rows if row.epsilon is not None]
-        rows = [(row.theorem, row.shown(), row.standing, row.reason) for row in said]
-        rows.append((f"{len(self.rows) - len(said)} more", "-", "refused", "explain() says why"))
+        bounded = [row for row in self.rows if row.epsilon is not None]
+        rows = [(row.theorem, row.formatted_epsilon(), row.standing, row.reason) for row in bounded]
+        rows.append((f"{len(self.rows) - len(bounded)} more", "-", "refused", "explain() says why"))
         return html_table(" ".join([*self.warnings, self.title, *self.notes]), ("theorem", "epsilon", "standing", "why"), rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class Comparison:
 
 def _listed(rows: Sequence[ComparisonRow]) -> list[str]:
     names = max((len(row.theorem) for row in rows), default=0)
-    return [f"{row.theorem:<{names}}  {row.shown():>11}  {row.standing:<11}  {row.reason}" for row in rows]
+    return [f"{row.theorem:<{names}}  {row.formatted_epsilon():>11}  {row.standing:<11}  {row.reason}" for row in rows]
 
 
 def setting_of(run: Run, delta: float | None) -> str:

@@ -52,16 +52,16 @@ def derivation(kind: str, *parts: Any, **parameters: Any) -> Derivation:
 
 def derivation_lines(stated: Any) -> list[str]:
     """From which numbers the guarantee follows, a line for each release it is made of."""
-    known = stated.derivation
-    if known is None:
+    derivation = stated.derivation
+    if derivation is None:
         return [f"by nothing: {stated.guarantee.describe()} is taken as it is written"]
-    numbers = known.parameters
-    counts = numbers.pop("counts", [1] * len(known.parts))
-    given = ", ".join(f"{name} = {_short(value)}" for name, value in numbers.items())
-    lines = [known.kind + (f": {given}" if given else "") + (" of" if known.parts else "")]
-    for part, count in zip(known.parts, counts, strict=False):
-        first, *others = derivation_lines(part)
-        lines += [f"    {f'{count} x ' if count != 1 else ''}{part.name}, by {first}", *(f"    {line}" for line in others)]
+    numbers = derivation.parameters
+    counts = numbers.pop("counts", [1] * len(derivation.parts))
+    arguments = ", ".join(f"{name} = {_short(value)}" for name, value in numbers.items())
+    lines = [derivation.kind + (f": {arguments}" if arguments else "") + (" of" if derivation.parts else "")]
+    for part, count in zip(derivation.parts, counts, strict=False):
+        first, *more = derivation_lines(part)
+        lines += [f"    {f'{count} x ' if count != 1 else ''}{part.name}, by {first}", *(f"    {line}" for line in more)]
     return lines
 
 
@@ -69,7 +69,7 @@ def _short(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
-        return " ".join(str(value[key]) if place == 0 else f"{key} {_short(value[key])}" for place, key in enumerate(value))
+        return " ".join(str(value[key]) if index == 0 else f"{key} {_short(value[key])}" for index, key in enumerate(value))
     text = value if isinstance(value, str) else to_json(value, indent=None).strip()
     return text if len(text) <= 200 else f"{text[:197]}..."
 

@@ -118,8 +118,8 @@ def first_failure(findings: Iterable[Finding]) -> Finding | None:
 
 def uncovered(findings: Iterable[Finding]) -> tuple[str, ...]:
     """What learned from the same records without privacy, as a fit's findings say, a sentence each; of a total's parts too."""
-    said = (f"{one.name}: {one.words}".partition(f"{UNCOVERED}: ")[2] for one in findings if one.evidence == "declared")
-    return tuple(filter(None, said))
+    remark = (f"{finding.name}: {finding.words}".partition(f"{UNCOVERED}: ")[2] for finding in findings if finding.evidence == "declared")
+    return tuple(filter(None, remark))
 
 
 def require_all(findings: Iterable[Finding], what: str) -> None:
@@ -134,10 +134,10 @@ def enforced(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str
     Of a run alone the reason is added to what the run says of it.
     """
     return tuple(
-        replace(one, evidence="enforced", detail=f"{one.detail}; {reasons[one.name]}" if of_run else reasons[one.name], by=by, said="")
-        if one.name in reasons and one.status == "holds" and one.evidence == "declared"
-        else one
-        for one in findings
+        replace(finding, evidence="enforced", detail=f"{finding.detail}; {reasons[finding.name]}" if of_run else reasons[finding.name], by=by, said="")
+        if finding.name in reasons and finding.status == "holds" and finding.evidence == "declared"
+        else finding
+        for finding in findings
     )
 
 

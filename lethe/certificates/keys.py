@@ -51,8 +51,8 @@ class PublicKey:
     @classmethod
     def from_fingerprint(cls, text: str) -> PublicKey | None:
         """The key of a fingerprint, None where the text is none."""
-        found = _FINGERPRINT.fullmatch(text)
-        return None if found is None else cls(bytes.fromhex(found[1]))
+        match = _FINGERPRINT.fullmatch(text)
+        return None if match is None else cls(bytes.fromhex(match[1]))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PublicKey:
@@ -106,11 +106,11 @@ def signing_key() -> SigningKey:
 
 def known_keys() -> dict[PublicKey, str]:
     """The keys whose seals are believed here without being told, and whose each is: this installation's, and that of LETHE_SIGNING_KEY."""
-    found = [signing_key()] if os.environ.get(VARIABLE) else []
+    keys = [signing_key()] if os.environ.get(VARIABLE) else []
     path = _installation_file()
     if path.exists():
-        found.append(_read(path, "this installation's key"))
-    return {key.public: key.source for key in reversed(found)}
+        keys.append(_read(path, "this installation's key"))
+    return {key.public: key.source for key in reversed(keys)}
 
 
 def _installation_file() -> Path:

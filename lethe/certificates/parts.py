@@ -31,7 +31,7 @@ class StepConstant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
+class OtherTheorem:
     """A theorem that was not used.
 
     Args:
@@ -60,9 +60,9 @@ def exactly(content: dict[str, Any], *names: str, besides: tuple[str, ...] = ())
 
 def read_part(kind: type[PartT], content: dict[str, Any], *besides: str) -> PartT:
     """A part of a file that is made of texts and numbers: exactly its fields without a default, and maybe those `besides`."""
-    needed = [one.name for one in fields(kind) if one.default is MISSING]
+    needed = [field.name for field in fields(kind) if field.default is MISSING]
     exactly(content, *needed, besides=besides)
-    return kind(**{one.name: _read(str(one.type), content[one.name]) for one in fields(kind) if one.name in content})
+    return kind(**{field.name: _read(str(field.type), content[field.name]) for field in fields(kind) if field.name in content})
 
 
 def _read(kind: str, value: Any) -> Any:
@@ -73,15 +73,15 @@ def _read(kind: str, value: Any) -> Any:
 
 def read_findings(content: list[dict[str, Any]]) -> tuple[Finding, ...]:
     """The hypotheses of a file; a ValueError of one that no code of Lethe writes."""
-    found = tuple(read_part(Finding, one, "by", "said") for one in content)
-    for finding in found:
+    findings = tuple(read_part(Finding, entry, "by", "said") for entry in content)
+    for finding in findings:
         if finding.status not in get_args(Status) or finding.evidence not in get_args(Evidence):
             raise ValueError(f"the hypothesis {finding.name!r} is neither of the known status nor of known evidence")
         if finding.by and (finding.by not in ENFORCEABLE or finding.evidence != "enforced"):
             raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence} by {finding.by!r}, which is not known to enforce any")
         if finding.said and (finding.said not in SAID or finding.evidence != "declared"):
             raise ValueError(f"the hypothesis {finding.name!r} is {finding.evidence}, and said to be {finding.said!r}")
-    return found
+    return findings
 
 
 def read_text(value: object) -> Any:
@@ -119,26 +119,26 @@ _NOT_USED = {
 }
 
 
-def others_counted(others: Sequence[Other]) -> list[str]:
+def others_counted(alternatives: Sequence[OtherTheorem]) -> list[str]:
     """A line such as "8 others do not apply or are looser (--all)", or none where there are no others."""
-    if not others:
+    if not alternatives:
         return []
-    one = len(others) == 1
-    kinds = {"looser" if other.status in _HOLDS else "refused" if other.status == "refused" else "claims" for other in others}
-    found = [words[0 if one else 1] for kind, words in _NOT_USED.items() if kind in kinds]
-    return [f"{len(others)} other{'' if one else 's'} {' or '.join(found)} (--all, or explain(every=True))"]
+    single = len(alternatives) == 1
+    kinds = {"looser" if alternative.status in _HOLDS else "refused" if alternative.status == "refused" else "claims" for alternative in alternatives}
+    phrases = [words[0 if single else 1] for kind, words in _NOT_USED.items() if kind in kinds]
+    return [f"{len(alternatives)} other{'' if single else 's'} {' or '.join(phrases)} (--all, or explain(every=True))"]
 
 
-def others_listed(others: Sequence[Other]) -> list[str]:
+def others_listed(alternatives: Sequence[OtherTheorem]) -> list[str]:
     """A line for each."""
-    width = max([18, *(len(other.theorem) for other in others)])
-    return [_other_line(other, width) for other in others]
+    width = max([18, *(len(alternative.theorem) for alternative in alternatives)])
+    return [_other_line(alternative, width) for alternative in alternatives]
 
 
-def _other_line(other: Other, width: int) -> str:
+def _other_line(alternative: OtherTheorem, width: int) -> str:
     epsilon = ""
-    if other.epsilon is not None:
-        sound = other.status in (*_HOLDS, "refused")
-        epsilon = f"{':' if sound else '; it claims'} epsilon = {shown(other.epsilon)}"
-    status = {"looser": "", "dominated": "", "refused": "does not apply: "}.get(other.status, f"{other.status}: ")
-    return f"    {other.theorem:<{width}} {status}{other.why}{epsilon}"
+    if alternative.epsilon is not None:
+        sound = alternative.status in (*_HOLDS, "refused")
+        epsilon = f"{':' if sound else '; it claims'} epsilon = {shown(alternative.epsilon)}"
+    status = {"looser": "", "dominated": "", "refused": "does not apply: "}.get(alternative.status, f"{alternative.status}: ")
+    return f"    {alternative.theorem:<{width}} {status}{alternative.why}{epsilon}"

@@ -31,8 +31,8 @@ def privacy_report(
     scope: Sequence[str] = (),
 ) -> str:
     """The headline and lines on its scope, the parts, why this mechanism, what learned nothing (free), and what is taken as public."""
-    one, several = NOUNS[total.unit]
-    relation = _RELATIONS.get(total.neighbours, total.neighbours).replace("record", one)
+    unit_noun, several = NOUNS[total.unit]
+    relation = _RELATIONS.get(total.neighbours, total.neighbours).replace("record", unit_noun)
     note = None if records is None else large_delta_note(delta, records)
     headline = f"({shown(total.epsilon(delta))}, {delta:g})-DP for {relation}; "
     rests = [f"{finding.evidence:<8}  {finding.name}: {finding.words}" for finding in total.findings if finding.status == "holds"]

@@ -44,7 +44,7 @@ def _read_attestation(content: object, predicate_type: str, keys: set[str]) -> t
     if (content["_type"], content["predicateType"]) != (STATEMENT_TYPE, predicate_type):
         raise InputError(f"it states {content['predicateType']!r}; it needs {predicate_type}.")
     require_keys(_PART, content["predicate"], keys)
-    return tuple(_released(one) for one in _as(list, content["subject"])), dict(content["predicate"])
+    return tuple(_released(subject) for subject in _as(list, content["subject"])), dict(content["predicate"])
 
 
 def require_keys(what: str, content: object, keys: set[str]) -> None:
@@ -105,14 +105,14 @@ class TrainingRecord:
             raise InputError(f"enforced: {self.by} is not known to enforce {strange[0]!r}.")
 
     def __repr__(self) -> str:
-        said = f"{len(self.enforced)} enforced, {len(self.declared)} declared, {len(self.released)} released"
-        return f"TrainingRecord(run {self.run.run_id}, by {self.by}: {said})"
+        counts = f"{len(self.enforced)} enforced, {len(self.declared)} declared, {len(self.released)} released"
+        return f"TrainingRecord(run {self.run.run_id}, by {self.by}: {counts})"
 
     def __str__(self) -> str:
         """What was enforced and what is declared, a line each."""
-        told = [("enforced", self.enforced), ("declared", self.declared)]
-        lines = [f"{word}  {claim.name}: {claim.detail}" for word, claims in told for claim in claims]
-        lines += [f"released  {one.name}, SHA-256 {one.sha256}" for one in self.released]
+        groups = [("enforced", self.enforced), ("declared", self.declared)]
+        lines = [f"{word}  {claim.name}: {claim.detail}" for word, claims in groups for claim in claims]
+        lines += [f"released  {release.name}, SHA-256 {release.sha256}" for release in self.released]
         return "\n".join([f"training of run {self.run.run_id} by {self.by}", *lines])
 
     @property
@@ -187,9 +187,9 @@ class Recorded(Protocol):
 
 
 def _claims(content: object) -> tuple[HypothesisClaim, ...]:
-    for one in _as(list, content):
-        require_keys(_PART, one, {"name", "detail"})
-    return tuple(HypothesisClaim(_as(str, one["name"]), _as(str, one["detail"])) for one in _as(list, content))
+    for claim in _as(list, content):
+        require_keys(_PART, claim, {"name", "detail"})
+    return tuple(HypothesisClaim(_as(str, claim["name"]), _as(str, claim["detail"])) for claim in _as(list, content))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -216,17 +216,17 @@ class ReleaseRecord:
             raise InputError("released: nothing; a seal is bound to weights.")
         if self.stated.records is None:
             raise InputError(f"records: {self.stated.name} says no number of them, and a seal is of a release from so many.")
-        if any(one.said not in ("", SAID_BY_RUN) for one in _findings(self.stated)):
+        if any(finding.said not in ("", SAID_BY_RUN) for finding in _findings(self.stated)):
             raise InputError(f"{self.stated.name} was read from a file, whose word nobody vouches for.")
-        other = next((one for one in _findings(self.stated) if one.evidence == "enforced" and one.by != self.by), None)
-        if other is not None:
-            raise InputError(f"{other.name!r} is enforced by {other.by!r} in it; {self.by} vouches for what itself enforced.")
+        foreign = next((finding for finding in _findings(self.stated) if finding.evidence == "enforced" and finding.by != self.by), None)
+        if foreign is not None:
+            raise InputError(f"{foreign.name!r} is enforced by {foreign.by!r} in it; {self.by} vouches for what itself enforced.")
 
     @classmethod
     def of(cls, stated: Any, *, by: str, released: tuple[Released, ...]) -> ReleaseRecord:
         """The record of a release that has just been carried out: what is enforced is so by `by`, which also drew the noise."""
         named = _by(replace(stated, seal=None), by)
-        if not named.seeded and all(one.name != FRESH_NOISE for one in named.findings):
+        if not named.seeded and all(finding.name != FRESH_NOISE for finding in named.findings):
             named = replace(named, findings=(*named.findings, drawn_fresh(by)))
         return cls(stated=named, by=by, released=released)
 
@@ -250,7 +250,7 @@ class ReleaseRecord:
 
     def is_of(self, stated: Any) -> bool:
         """Whether this is the record of that very statement, as it was made or as a file tells it."""
-        return _told(self.stated) == _told(stated)
+        return _statement_text(self.stated) == _statement_text(stated)
 
     def to_statement(self) -> dict[str, Any]:
         """As an in-toto statement: what was released is its subject, what it costs its predicate."""
@@ -269,11 +269,11 @@ class ReleaseRecord:
 
 def _by(stated: Any, by: str) -> Any:
     """A statement in which what is enforced, in its parts too, says by whom."""
-    known = stated.derivation
-    if known is not None:
-        known = replace(known, parts=tuple(_by(part, by) for part in known.parts))
-    named = tuple(replace(one, by=by) if one.evidence == "enforced" and not one.by else one for one in stated.findings)
-    return replace(stated, findings=named, derivation=known)
+    derivation = stated.derivation
+    if derivation is not None:
+        derivation = replace(derivation, parts=tuple(_by(part, by) for part in derivation.parts))
+    named = tuple(replace(finding, by=by) if finding.evidence == "enforced" and not finding.by else finding for finding in stated.findings)
+    return replace(stated, findings=named, derivation=derivation)
 
 
 def _findings(stated: Any) -> Iterator[Finding]:
@@ -282,6 +282,6 @@ def _findings(stated: Any) -> Iterator[Finding]:
         yield from _findings(part)
 
 
-def _told(stated: Any) -> str:
+def _statement_text(stated: Any) -> str:
     """All that a statement says, as one who believes no seal tells it, so that a file that was written again is the same."""
     return json.dumps(stated.as_read().to_dict(), sort_keys=True)

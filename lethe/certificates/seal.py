@@ -61,11 +61,11 @@ class Envelope:
         if not isinstance(signatures, list) or len(signatures) != 1:
             got = f"{len(signatures)} signatures" if isinstance(signatures, list) else "no list of signatures"
             raise InputError(f"it has {got}; it needs exactly one.")
-        (one,) = signatures
-        require_keys("the signature", one, {"keyid", "sig"})
-        if not isinstance(one["keyid"], str):
+        (signature,) = signatures
+        require_keys("the signature", signature, {"keyid", "sig"})
+        if not isinstance(signature["keyid"], str):
             raise InputError("the keyid of its signature is no text.")
-        return cls(payload=_decoded("payload", content["payload"]), keyid=one["keyid"], signature=_decoded("sig", one["sig"]))
+        return cls(payload=_decoded("payload", content["payload"]), keyid=signature["keyid"], signature=_decoded("sig", signature["sig"]))
 
 
 def _decoded(name: str, text: object) -> bytes:
@@ -147,7 +147,7 @@ def read_seal(content: object, read: Callable[[object], Record], *, of: str, key
     except InputError as error:
         return none.flawed(f"no seal: {error.what.rstrip('.')}")
     believed = known_keys() if key is None else {key: "the key that was given"}
-    signer = next((known for known in believed if envelope.signed_by(known)), None)
+    signer = next((believed_key for believed_key in believed if envelope.signed_by(believed_key)), None)
     named = PublicKey.from_fingerprint(envelope.keyid)
     if signer is None and named is not None and envelope.signed_by(named):
         signer = named

@@ -92,9 +92,9 @@ class Statement(Claims):
     def __post_init__(self) -> None:
         if not isinstance(self.guarantee, Guarantee):
             raise outside("guarantee", self.guarantee, "a guarantee of lethe.calculus")
-        for name, said, known in (("neighbours", self.neighbours, get_args(Neighbours)), ("unit", self.unit, get_args(Unit))):
-            if said not in known:
-                raise outside(name, said, "one of " + ", ".join(known))
+        for name, value, allowed in (("neighbours", self.neighbours, get_args(Neighbours)), ("unit", self.unit, get_args(Unit))):
+            if value not in allowed:
+                raise outside(name, value, "one of " + ", ".join(allowed))
         require_relation(self.guarantee, self.neighbours)
         if self.target_delta is not None:
             open_delta(self.target_delta)
@@ -120,8 +120,8 @@ class Statement(Claims):
         if not isinstance(self.guarantee, NotPrivate):
             object.__setattr__(self, "with_fresh_noise", self.guarantee)
             object.__setattr__(self, "guarantee", NotPrivate())
-        kept = tuple(finding for finding in self.findings if finding.name != FRESH_NOISE)
-        object.__setattr__(self, "findings", (*kept, not_fresh(f"with fresh noise: {self.planned.describe()}")))
+        remaining = tuple(finding for finding in self.findings if finding.name != FRESH_NOISE)
+        object.__setattr__(self, "findings", (*remaining, not_fresh(f"with fresh noise: {self.planned.describe()}")))
 
     def __repr__(self) -> str:
         return f"Statement({self._claim(self.target_delta)}, by {self.name})"
@@ -195,11 +195,11 @@ class Statement(Claims):
 
     def to_dict(self) -> dict[str, Any]:
         """The statement as plain data, for a file."""
-        asked = {} if self.target_delta is None else {"epsilon": plain_number(self.epsilon(self.target_delta)), "delta": self.target_delta}
+        target = {} if self.target_delta is None else {"epsilon": plain_number(self.epsilon(self.target_delta)), "delta": self.target_delta}
         content: dict[str, Any] = {
             "kind": KIND,
             "name": self.name,
-            **asked,
+            **target,
             "guarantee": self.guarantee.to_dict(),
             "neighbours": self.neighbours,
             **({} if self.unit == "record" else {"unit": self.unit}),
@@ -249,9 +249,9 @@ class Statement(Claims):
 
     def _under(self, seal: Seal[ReleaseRecord]) -> Statement:
         """The one that was signed, where the seal is believed and over this one; else this one as it is read."""
-        told = replace(self.as_read(), seal=seal)
-        assert told.seal is not None
-        return replace(told.seal.record.stated, seal=told.seal) if told.seal.holds and told.seal.record is not None else told
+        read = replace(self.as_read(), seal=seal)
+        assert read.seal is not None
+        return replace(read.seal.record.stated, seal=read.seal) if read.seal.holds and read.seal.record is not None else read
 
     def as_read(self) -> Statement:
         """What a reader of its file may believe who believes no seal: nothing in it is enforced, but by the word of the file."""
@@ -283,13 +283,13 @@ def _parsed(content: dict[str, Any], *besides: str) -> Statement:
     # 0 equals False and is not it.
     if not isinstance(seeded, bool) or (planned is None) is seeded:
         raise ValueError("seeded needs to be true, with what would hold with fresh noise")
-    known, records = content["derivation"], content["records"]
+    derivation, records = content["derivation"], content["records"]
     if records is not None and (type(records) is not int or records < 1):
         raise ValueError(f"records is {records!r}")
     stated = guarantee_from_dict(content["guarantee"])
     if seeded and not isinstance(stated, NotPrivate):
         raise ValueError(f"it is seeded, and claims {stated.describe()}")
-    found = Statement(
+    parsed = Statement(
         name=read_text(content["name"]),
         guarantee=stated if planned is None else guarantee_from_dict(planned),
         neighbours=read_text(content["neighbours"]),
@@ -297,7 +297,7 @@ def _parsed(content: dict[str, Any], *besides: str) -> Statement:
         findings=read_findings(content["findings"]),
         citations=tuple(read_part(Citation, citation) for citation in content["citations"]),
         seeded=seeded,
-        derivation=None if known is None else Derivation.from_dict(known, _parsed),
+        derivation=None if derivation is None else Derivation.from_dict(derivation, _parsed),
         records=records,
         target_delta=float(content["delta"]) if "delta" in content else None,
         release_id=read_text(content["release_id"]),
@@ -305,9 +305,9 @@ def _parsed(content: dict[str, Any], *besides: str) -> Statement:
     )
     if ("epsilon" in content) != ("delta" in content):
         raise ValueError("it has one of epsilon and delta, and needs both or none")
-    if found.target_delta is not None:
-        said, proved = float(content["epsilon"]), found.epsilon(found.target_delta)
+    if parsed.target_delta is not None:
+        claimed, proved = float(content["epsilon"]), parsed.epsilon(parsed.target_delta)
         # Other processors and libraries may round the last digits differently.
-        if not math.isclose(said, proved, rel_tol=1e-9):
-            raise ValueError(f"epsilon is {said:g}, but its guarantee gives {proved:g} at delta = {found.target_delta:g}")
-    return found
+        if not math.isclose(claimed, proved, rel_tol=1e-9):
+            raise ValueError(f"epsilon is {claimed:g}, but its guarantee gives {proved:g} at delta = {parsed.target_delta:g}")
+    return parsed

@@ -104,7 +104,7 @@ class Sweep:
         return _FACTORS[self.over] if factor else _WORDS.get(self.over, self.over)
 
     @property
-    def own(self) -> float | None:
+    def run_value(self) -> float | None:
         """The value that the run itself has; None while it has no noise, in a sweep over noise."""
         return own_value(self.run, self.over, self.delta)
 
@@ -139,9 +139,9 @@ class Sweep:
         lines = [line for line in self.lines if any(row.epsilon is not None for row in line)]
         table = [
             [self.axis, *(f"{value:g}" if isinstance(value, float) else str(value) for value in self.values)],
-            ["smallest proved", *(row.shown(3) for row in self.certified)],
+            ["smallest proved", *(row.formatted_epsilon(3) for row in self.certified)],
             ["proved by", *(row.theorem if row.proves else "nothing" for row in self.certified)],
-            *([line[0].theorem, *(row.shown(3) for row in line)] for line in lines),
+            *([line[0].theorem, *(row.formatted_epsilon(3) for row in line)] for line in lines),
         ]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         text = [
@@ -155,24 +155,24 @@ class Sweep:
         head = max(len(self.axis), 10)
         room = MOST_LINES - 2 - len(self.warnings)
         lines = [self.title, *self.warnings, f"{self.axis:>{head}}  epsilon      proved by"]
-        for place in thinned(len(self.values), room - (len(self.values) > room)):
-            row, value = self.certified[place], self.values[place]
-            lines.append(f"{value:>{head}g}  {row.shown():<11}  {row.theorem if row.proves else 'nothing'}")
+        for index in thinned(len(self.values), room - (len(self.values) > room)):
+            row, value = self.certified[index], self.values[index]
+            lines.append(f"{value:>{head}g}  {row.formatted_epsilon():<11}  {row.theorem if row.proves else 'nothing'}")
         if len(self.values) > room:
             lines.append(f"{len(self.values)} values, {len(self.lines)} theorems: explain() shows all")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         span = f"{self.values[0]:g} to {self.values[-1]:g}"
-        said = f"{len(self.values)} values of {self.over} from {span}, {len(self.lines)} theorems, delta {self.delta:g}"
-        return f"Sweep(run {self.run.run_id}, {said}{' >= 1/records' if is_large(self.largest_delta, self.run.records) else ''})"
+        summary = f"{len(self.values)} values of {self.over} from {span}, {len(self.lines)} theorems, delta {self.delta:g}"
+        return f"Sweep(run {self.run.run_id}, {summary}{' >= 1/records' if is_large(self.largest_delta, self.run.records) else ''})"
 
     @property
     def warnings(self) -> list[str]:
         """What must stand beside the numbers however few are shown."""
-        told = [] if all(row.proves for row in self.certified) else ["infinity: NOT PRIVATE, nothing is proved there"]
+        notes = [] if all(row.proves for row in self.certified) else ["infinity: NOT PRIVATE, nothing is proved there"]
         note = large_delta_note(self.largest_delta, self.run.records)
-        return told if note is None else [*told, note]
+        return notes if note is None else [*notes, note]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -209,7 +209,7 @@ class Sweep:
             **large_of(self.run, self.largest_delta),
             "over": self.over,
             "axis": self.axis,
-            "own": self.own,
+            "own": self.run_value,
             "values": list(self.values),
             "certified": [{"theorem": row.theorem, "epsilon": plain_number(row.epsilon)} for row in self.certified],
             "lines": [{"theorem": line[0].theorem, "rows": [row.to_dict() for row in line]} for line in self.lines],

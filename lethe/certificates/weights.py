@@ -48,10 +48,10 @@ class RawTensor(NamedTuple):
 
 def tensors_digest(tensors: Mapping[str, RawTensor | np.ndarray[Any, Any]]) -> str:
     """The SHA-256 of the canonical bytes of at least one tensor, 64 hexadecimal digits."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for chunk in canonical_chunks(tensors):
-        found.update(chunk)
-    return found.hexdigest()
+        sha256.update(chunk)
+    return sha256.hexdigest()
 
 
 def canonical_chunks(tensors: Mapping[str, RawTensor | np.ndarray[Any, Any]]) -> Iterator[Any]:
@@ -155,7 +155,7 @@ def _safetensors(file: Path) -> dict[str, RawTensor]:
         raise MissingExtraError("this file needs safetensors, which is not installed.", remedy='pip install "lethe-dp[train]"') from error
     try:
         stored = deserialize(file.read_bytes())
-        return {name: RawTensor(_SAFETENSORS[one["dtype"]], tuple(one["shape"]), one["data"]) for name, one in stored}
+        return {name: RawTensor(_SAFETENSORS[tensor["dtype"]], tuple(tensor["shape"]), tensor["data"]) for name, tensor in stored}
     except (OSError, SafetensorError, KeyError) as error:
         raise _unreadable(file, error) from error
 
@@ -197,14 +197,14 @@ def raw_state(state: Mapping[str, Any]) -> dict[str, RawTensor]:
     A tensor that wraps others, such as a quantised weight of torchao, counts as these, called NAME.INNER.
     """
     torch = _torch()
-    kept = {name: entry for name, entry in state.items() if not (str(name).endswith(_EXTRA) and not isinstance(entry, torch.Tensor))}
-    strange = [name for name, entry in kept.items() if not isinstance(entry, torch.Tensor)]
+    tensors = {name: entry for name, entry in state.items() if not (str(name).endswith(_EXTRA) and not isinstance(entry, torch.Tensor))}
+    strange = [name for name, entry in tensors.items() if not isinstance(entry, torch.Tensor)]
     if strange:
         raise InputError(
-            f"weights: {strange[0]!r} is {type(kept[strange[0]]).__name__}, no tensor.", remedy="give model.state_dict() and nothing else."
+            f"weights: {strange[0]!r} is {type(tensors[strange[0]]).__name__}, no tensor.", remedy="give model.state_dict() and nothing else."
         )
     raw: dict[str, RawTensor] = {}
-    for name, entry in kept.items():
+    for name, entry in tensors.items():
         for inner, tensor in _plain(name, entry):
             if inner in raw:
                 raise InputError(

@@ -36,8 +36,8 @@ def main() -> None:
         raise
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         print(__version__)
         raise typer.Exit
 

@@ -97,17 +97,17 @@ def progress_bar(task: str, quiet: bool, **options: Any) -> Iterator[Callable[[i
 @contextmanager
 def warnings_on_stderr() -> Iterator[None]:
     """A line on standard error for each warning of a large delta, and never twice the same."""
-    told: set[str] = set()
+    printed: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("always", LargeDeltaWarning)
-        others = warnings.showwarning
+        original = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *location: Any) -> None:
             text = f"lethe: warning: {message}"
             if not issubclass(category, LargeDeltaWarning):
-                others(message, category, *place)
-            elif text not in told:
-                told.add(text)
+                original(message, category, *location)
+            elif text not in printed:
+                printed.add(text)
                 say(text, "yellow")
 
         warnings.showwarning = show

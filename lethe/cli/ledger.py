@@ -14,7 +14,7 @@ from lethe.report.tables import reservations_csv, terminal
 
 app = typer.Typer(no_args_is_help=True, help="Reserve, release, settle: what a data set has left of its privacy budget, for a team.")
 
-Place = Annotated[str, typer.Argument(metavar="LEDGER", help="A SQLite file, or postgresql://USER@HOST/NAME.")]
+Database = Annotated[str, typer.Argument(metavar="LEDGER", help="A SQLite file, or postgresql://USER@HOST/NAME.")]
 Name = Annotated[str, typer.Argument(metavar="DATASET", help="The data set's name in the ledger.")]
 AnyName = Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Default: all of them.")]
 Number = Annotated[int, typer.Argument(metavar="RESERVATION", help="Its number, as `reserve` and `show` print it.")]
@@ -30,7 +30,7 @@ Mu = Annotated[float | None, typer.Option(help="Gaussian DP, in the place of FIL
 
 @app.command()
 def create(
-    place: Place,
+    database: Database,
     name: Name,
     neighbours: Annotated[str, typer.Option("--neighbours", "--neighbors", help="replace_one, zero_out or add_or_remove.")],
     epsilon: Annotated[float | None, typer.Option(help="The budget, with --delta.")] = None,
@@ -52,8 +52,8 @@ def create(
     from lethe.ledger import Budget  # needs SQLAlchemy, which is optional
 
     budget = Budget(epsilon=epsilon, delta=delta, rho=rho, mu=mu, filter=keep, slack=slack)  # pyright: ignore[reportArgumentType]  # refused by name
-    known: Any = {"neighbours": neighbours, "unit": unit}
-    entered = _ledger(place, make=True).create(name, **known, budget=budget, fingerprint=fingerprint, spenders=spender or (), by=by)
+    terms: Any = {"neighbours": neighbours, "unit": unit}
+    entered = _ledger(database, make=True).create(name, **terms, budget=budget, fingerprint=fingerprint, spenders=spender or (), by=by)
     if as_json:
         print_json({"data_set": entered.name, "budget": entered.budget.to_dict()})
     else:
@@ -62,7 +62,7 @@ def create(
 
 @app.command()
 def reserve(
-    place: Place,
+    database: Database,
     name: Name,
     file: Item = None,
     epsilon: Epsilon = None,
@@ -82,24 +82,24 @@ def reserve(
     """
     item = _presented(file, epsilon, delta, rho, mu)
     with working("reserving", quiet):
-        ledger = _ledger(place, key=key)
-        made = ledger.reserve(name, item, by=by, why=why, slack=slack)
-    _tell(ledger, made, "reserved", as_json)
+        ledger = _ledger(database, key=key)
+        reservation = ledger.reserve(name, item, by=by, why=why, slack=slack)
+    _tell(ledger, reservation, "reserved", as_json)
 
 
 @app.command()
-def start(place: Place, number: Number) -> None:
+def start(database: Database, number: Number) -> None:
     """Say that noise is about to be drawn under RESERVATION, which from then on is never voided.
 
     Such as: lethe ledger start ledger.sqlite 2
     """
-    _ledger(place).start(number)
+    _ledger(database).start(number)
     print(f"reservation {number}: started.")
 
 
 @app.command()
 def settle(
-    place: Place,
+    database: Database,
     number: Number,
     file: Item = None,
     epsilon: Epsilon = None,
@@ -120,26 +120,26 @@ def settle(
     """
     item = _presented(file, epsilon, delta, rho, mu)
     with working("settling", quiet):
-        ledger = _ledger(place, key=key)
-        made = ledger.settle(number, item, artefact=artefact, by=by, why=why, fixed_before=fixed_before)
-    _tell(ledger, made, "settled", as_json)
+        ledger = _ledger(database, key=key)
+        reservation = ledger.settle(number, item, artefact=artefact, by=by, why=why, fixed_before=fixed_before)
+    _tell(ledger, reservation, "settled", as_json)
 
 
 @app.command()
 def void(
-    place: Place, number: Number, reason: Annotated[str, typer.Option(help="Why nothing can have been released.")], by: By = None
+    database: Database, number: Number, reason: Annotated[str, typer.Option(help="Why nothing can have been released.")], by: By = None
 ) -> None:
     """Give RESERVATION back, under which no noise was drawn.
 
     Such as: lethe ledger void ledger.sqlite 2 --reason "the job was never started"
     """
-    _ledger(place).void(number, reason=reason, by=by)
+    _ledger(database).void(number, reason=reason, by=by)
     print(f"reservation {number}: voided.")
 
 
 @app.command()
 def show(
-    place: Place,
+    database: Database,
     name: AnyName = None,
     delta: BudgetDelta = None,
     plot: Annotated[
@@ -151,7 +151,7 @@ def show(
 
     Such as: lethe ledger show ledger.sqlite patients --plot budget.svg
     """
-    accounts = _accounts(place, name, delta)
+    accounts = _accounts(database, name, delta)
     if plot is not None and accounts:
         from lethe.report.drawing import png, svg  # needs matplotlib, which is optional
         from lethe.report.plots import budget_figure
@@ -169,7 +169,7 @@ def show(
 
 @app.command()
 def verify(
-    place: Place,
+    database: Database,
     head: Annotated[str | None, typer.Option(help="The digest of an entry that was written down elsewhere.")] = None,
     key: KeyFile = None,
     as_json: AsJson = False,
@@ -179,24 +179,24 @@ def verify(
 
     Such as: lethe ledger verify ledger.sqlite --head 6b86b273...
     """
-    ledger = _noting_read_only(_ledger(place, key=key))
+    ledger = _noting_read_only(_ledger(database, key=key))
     try:
         with working("verifying", quiet):
-            found = ledger.verify(head=head)
+            verification = ledger.verify(head=head)
     except LedgerError as error:
         say(f"lethe: {error}", "red")
         raise typer.Exit(SHUT) from error
     if as_json:
-        print_json({"entries": found.entries, "recomputed": found.recomputed, "head": found.head})
+        print_json({"entries": verification.entries, "recomputed": verification.recomputed, "head": verification.head})
     else:
-        print(f"{found.entries} entries follow from one another, and {found.recomputed} guarantees from their documents.")
-        print(f"head {found.head}")
+        print(f"{verification.entries} entries follow from one another, and {verification.recomputed} guarantees from their documents.")
+        print(f"head {verification.head}")
         print("Write the head down elsewhere: with it, --head finds whether entries were cut off, or all were written anew.")
 
 
 @app.command()
 def export(
-    place: Place,
+    database: Database,
     output: Annotated[Path, file_option("A page (.html), or a table of all reservations (.csv).", ".html", ".csv")],
     name: AnyName = None,
     delta: BudgetDelta = None,
@@ -205,7 +205,7 @@ def export(
 
     Such as: lethe ledger export ledger.sqlite patients -o ledger.html
     """
-    accounts = _accounts(place, name, delta)
+    accounts = _accounts(database, name, delta)
     if output.suffix.lower() == ".csv":
         written = reservations_csv(accounts)
     else:
@@ -216,10 +216,10 @@ def export(
     print(f"{output}: {sum(len(account['reservations']) for account in accounts)} reservations of {len(accounts)} data sets.")
 
 
-def _ledger(place: str, **options: Any) -> Any:
+def _ledger(database: str, **options: Any) -> Any:
     from lethe.ledger import Ledger  # needs SQLAlchemy, which is optional
 
-    return Ledger.open(place, **options)
+    return Ledger.open(database, **options)
 
 
 def _noting_read_only(ledger: Any) -> Any:
@@ -229,15 +229,15 @@ def _noting_read_only(ledger: Any) -> Any:
     return ledger
 
 
-def _accounts(place: str, name: str | None, delta: float | None) -> list[dict[str, Any]]:
-    ledger = _noting_read_only(_ledger(place))
-    return [ledger.show(one).to_dict(delta) for one in ((name,) if name is not None else ledger.data_sets())]
+def _accounts(database: str, name: str | None, delta: float | None) -> list[dict[str, Any]]:
+    ledger = _noting_read_only(_ledger(database))
+    return [ledger.show(data_set).to_dict(delta) for data_set in ((name,) if name is not None else ledger.data_sets())]
 
 
 def _presented(file: Path | None, epsilon: float | None, delta: float | None, rho: float | None, mu: float | None) -> dict[str, Any]:
     """What is reserved or settled: the content of a file, or a guarantee in its place."""
-    given = [one for one in (file, epsilon, rho, mu) if one is not None]
-    if len(given) != 1 or (epsilon is None) != (delta is None):
+    sources = [source for source in (file, epsilon, rho, mu) if source is not None]
+    if len(sources) != 1 or (epsilon is None) != (delta is None):
         raise InputError(
             "FILE, --epsilon with --delta, --rho, --mu: it needs one of these.",
             source="what is released",
@@ -250,10 +250,10 @@ def _presented(file: Path | None, epsilon: float | None, delta: float | None, rh
     return {"kind": "zcdp", "rho": rho} if rho is not None else {"kind": "gdp", "mu": mu}
 
 
-def _tell(ledger: Any, made: Any, word: str, as_json: bool) -> None:
-    account = ledger.show(made.data_set)
-    left = account.terms.what_fits(account.counted)
+def _tell(ledger: Any, reservation: Any, word: str, as_json: bool) -> None:
+    account = ledger.show(reservation.data_set)
+    remaining = account.terms.what_fits(account.counted)
     if as_json:
-        print_json({"reservation": made.number, "data_set": made.data_set, "state": word, "left": left})
+        print_json({"reservation": reservation.number, "data_set": reservation.data_set, "state": word, "left": remaining})
     else:
-        print(f"{made.number}\t{word}, of {made.data_set}; {left}.")
+        print(f"{reservation.number}\t{word}, of {reservation.data_set}; {remaining}.")

@@ -66,7 +66,7 @@ def reproduce(
             if name is not None:
                 raise InputError("-o: given with --list, which computes nothing.", remedy="leave --list out.")
             raise InputError("-o: given without anything to reproduce.", remedy=f"name one of {', '.join(REPRODUCTIONS)}.")
-        titles = {known: describe(known) for known in (REPRODUCTIONS if name is None else [name])}
+        titles = {title: describe(title) for title in (REPRODUCTIONS if name is None else [name])}
         if as_json:
             print_json(titles)
         else:
@@ -78,8 +78,8 @@ def reproduce(
         require_new_folder(output)
         from lethe_experiments.files import reproduction_files as files  # plots need the optional matplotlib
     # A step of a large network may take longer than the half minute that the time left is otherwise estimated from.
-    with progress_bar(name, quiet, speed_estimate_period=3600.0) as told:
-        result = compute(name, told, options)
+    with progress_bar(name, quiet, speed_estimate_period=3600.0) as report_progress:
+        result = compute(name, report_progress, options)
     if output is not None and files is not None:
         write_folder(output, files(result))
     if as_json:

@@ -19,13 +19,13 @@ class _Chosen(Exception):
 
 def plans(file: Path, epsilons: Sequence[float], delta: float | None) -> list[dict[str, Any]]:
     """A mapping for each epsilon; of the records only their number counts, and classes that are said to be public."""
-    job, found = Job.load(file), list[dict[str, Any]]()
+    job, rows = Job.load(file), list[dict[str, Any]]()
     for epsilon in epsilons:
         target = {"epsilon": epsilon, "delta": job.privacy.delta if delta is None else delta}
-        one = Job.from_document({**job.to_document(), "privacy": {**job.privacy.model_dump(), **target}})
-        chosen = {"noise_multiplier": one.prepare()[1].to_document()["noise_multiplier"]} if one.model is None else _of_model(one)
-        found.append({**target, **chosen})
-    return found
+        planned_job = Job.from_document({**job.to_document(), "privacy": {**job.privacy.model_dump(), **target}})
+        chosen = {"noise_multiplier": planned_job.prepare()[1].to_document()["noise_multiplier"]} if planned_job.model is None else _of_model(planned_job)
+        rows.append({**target, **chosen})
+    return rows
 
 
 class PublicRun(NamedTuple):

@@ -53,19 +53,19 @@ def explain(
     """
     with working("checking", quiet):
         loaded = load(certificate, key=None if key is None else PublicKey.load(key))
-        again = recheck(loaded) if isinstance(loaded, Certificate) else loaded
-        if isinstance(again, Statement):
-            again = recheck_statement(again).statement
-    if isinstance(loaded, Certificate) and isinstance(again, Certificate) and (note := words_differ(loaded, again)):
+        rechecked = recheck(loaded) if isinstance(loaded, Certificate) else loaded
+        if isinstance(rechecked, Statement):
+            rechecked = recheck_statement(rechecked).statement
+    if isinstance(loaded, Certificate) and isinstance(rechecked, Certificate) and (note := words_differ(loaded, rechecked)):
         say(note)
     if as_json:
-        print_json(again.to_dict())
+        print_json(rechecked.to_dict())
     else:
-        print(again.explain(every=every) if isinstance(again, Certificate) else again.explain())
+        print(rechecked.explain(every=every) if isinstance(rechecked, Certificate) else rechecked.explain())
         print()
-        print(again.cite())
+        print(rechecked.cite())
     # Of a statement without a delta: whether anything is proved at all.
-    gate(again.guarantee.epsilon(again.target_delta or 0.5) if isinstance(again, Statement) else again.epsilon)
+    gate(rechecked.guarantee.epsilon(rechecked.target_delta or 0.5) if isinstance(rechecked, Statement) else rechecked.epsilon)
 
 
 def verify(
@@ -84,14 +84,14 @@ def verify(
     Such as: lethe verify trained/certificate.json --weights trained/weights.npz --max-epsilon 10
     """
     with working("checking", quiet):
-        found = verify_certificate(certificate, weights=weights, key=key, max_epsilon=max_epsilon, allow_large_delta=allow_large_delta)
+        verification = verify_certificate(certificate, weights=weights, key=key, max_epsilon=max_epsilon, allow_large_delta=allow_large_delta)
     if as_json:
-        print_json(found.to_dict())
+        print_json(verification.to_dict())
     else:
-        print_tables(terminal([answers_table(found.answers)]))
-        for line in (*(f"{_DECLARED}{line}" for line in found.declared), *([found.note] if found.note else [])):
+        print_tables(terminal([answers_table(verification.answers)]))
+        for line in (*(f"{_DECLARED}{line}" for line in verification.declared), *([verification.note] if verification.note else [])):
             print(line)
-    if not found.yes:
+    if not verification.yes:
         raise typer.Exit(SHUT)
 
 
@@ -129,7 +129,7 @@ def total(
             remedy="give it once for each file, in their order: --count 1 --count 3.",
         )
     with working("adding", quiet):
-        found = total_of(
+        composed = total_of(
             list(zip(map(str, files), counts, strict=True)),
             delta,
             epsilon=epsilon,
@@ -139,15 +139,15 @@ def total(
             allow_large_delta=allow_large_delta,
         )
     if output is not None:
-        found.save(output)
+        composed.save(output)
     if as_json:
-        print_json(found.to_dict())
+        print_json(composed.to_dict())
     else:
-        print_tables([*terminal(total_blocks(found)), *(Text(f"{_DECLARED}{line}") for line in found.declared)])
-    if found.asked == "epsilon" and found.large_delta and not allow_large_delta:
-        say(f"lethe: delta = {found.delta:g} is 1/records or more: it promises nothing.", "red")
+        print_tables([*terminal(total_blocks(composed)), *(Text(f"{_DECLARED}{line}") for line in composed.declared)])
+    if composed.asked == "epsilon" and composed.large_delta and not allow_large_delta:
+        say(f"lethe: delta = {composed.delta:g} is 1/records or more: it promises nothing.", "red")
         raise typer.Exit(SHUT)
-    gate(math.inf if found.not_private else found.epsilon, max_epsilon)
+    gate(math.inf if composed.not_private else composed.epsilon, max_epsilon)
 
 
 def report(
@@ -182,16 +182,16 @@ def report(
         require_place(output, *FORMATS)
     with working("writing the report", quiet):
         believed = None if key is None else PublicKey.load(key)
-        found = subject_of(subject, delta=delta, key=believed, allow_large_delta=allow_large_delta, weights=weights)
-        found = with_extras(described(found, purpose=purpose, data_set=data_set, by=by), show_private=private)
+        described_subject = subject_of(subject, delta=delta, key=believed, allow_large_delta=allow_large_delta, weights=weights)
+        described_subject = with_extras(described(described_subject, purpose=purpose, data_set=data_set, by=by), show_private=private)
         if output is not None:
-            write_bytes(output, written(found, output.suffix.lower()).encode())
+            write_bytes(output, written(described_subject, output.suffix.lower()).encode())
     if as_json:
-        print_json(content(document_of(found)))
+        print_json(content(document_of(described_subject)))
     else:
         print(f"report: {output}")
-    gate(found.epsilon)
-    if any(page.failed for page in found.audits):
+    gate(described_subject.epsilon)
+    if any(page.failed for page in described_subject.audits):
         say("lethe: an audit beside it says that the claim is false, or is void.", "red")
         raise typer.Exit(SHUT)
 

@@ -67,8 +67,8 @@ def certify(
         loaded = Run.load(run)
         comparison = compare_theorems(loaded, delta, allow_large_delta=allow_large_delta) if every else None
         certificate = certify_run(loaded, delta, allow_large_delta=allow_large_delta) if comparison is None else comparison.certificate
-        shown = certificate if comparison is None else replace(certificate, others=())  # a table says the same of the others
-        page = "" if as_json else shown.explain(every=every)
+        printed = certificate if comparison is None else replace(certificate, others=())  # a table says the same of the others
+        page = "" if as_json else printed.explain(every=every)
     if output is not None:
         certificate.save(output)
     if as_json:
@@ -114,8 +114,8 @@ def compare(
                 result = compare_theorems(loaded, delta, theorems=names, allow_large_delta=allow_large_delta)
         else:
             swept = {"over": require_over(over), "values": numbers, "theorems": names, "allow_large_delta": allow_large_delta}
-            with progress_bar(f"comparing over {over}", quiet) as told:
-                result = compare_theorems(loaded, delta, **swept, progress=told)
+            with progress_bar(f"comparing over {over}", quiet) as report_progress:
+                result = compare_theorems(loaded, delta, **swept, progress=report_progress)
     except InputError as error:
         remedy = _as_options(error.remedy or "see `lethe compare --help`.")
         raise InputError(_as_options(error.what), source=error.source, remedy=remedy) from error
@@ -177,12 +177,12 @@ def plan(
         from lethe.cli.plans import plans  # training needs the optional torch
 
         with working("planning", quiet):
-            found = plans(run, [epsilon, *(more or ())], delta)
+            rows = plans(run, [epsilon, *(more or ())], delta)
         if as_json:
-            print_json({"plans": found})
-        for one in [] if as_json else found:
-            told = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in one.items()}
-            print(", ".join(f"{name} {value}" for name, value in told.items()))
+            print_json({"plans": rows})
+        for row in [] if as_json else rows:
+            cells = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row.items()}
+            print(", ".join(f"{name} {value}" for name, value in cells.items()))
         return
     if delta is None or more:
         raise InputError("--delta, EPSILON: a run needs --delta, and one epsilon.", remedy="write --epsilon 1 --delta 1e-6.")
@@ -195,7 +195,7 @@ def plan(
             planned, certificate = plan_with_certificate(loaded, epsilon, delta, allow_large_delta=allow_large_delta)
     else:
         weights = None if influence is None else _influence(influence)
-        with progress_bar("planning", quiet) as told:
+        with progress_bar("planning", quiet) as cells:
             allocation = allocate(
                 loaded,
                 epsilon,
@@ -204,12 +204,12 @@ def plan(
                 influence=weights,
                 floor=floor,
                 allow_large_delta=allow_large_delta,
-                progress=told,
+                progress=cells,
             )
         planned, certificate = allocation.run, allocation.certificate
     if plot is not None and draw is not None:
-        with progress_bar("cumulative privacy loss", quiet) as told:
-            grown = cumulative_privacy(planned, delta, allow_large_delta=True, progress=told)  # the plan has looked at it
+        with progress_bar("cumulative privacy loss", quiet) as cells:
+            grown = cumulative_privacy(planned, delta, allow_large_delta=True, progress=cells)  # the plan has looked at it
         write_bytes(plot, draw(plot_content(planned, grown, allocation)))
     if output is not None:
         planned.save(output)
@@ -231,9 +231,9 @@ def _in_words(multipliers: list[float]) -> str:
 
 
 def _schedule(name: str) -> Schedule:
-    for known in SCHEDULES:
-        if name == known:
-            return known
+    for schedule in SCHEDULES:
+        if name == schedule:
+            return schedule
     raise InputError(f"--schedule: got {name!r}; it needs one of {', '.join(SCHEDULES)}.")
 
 

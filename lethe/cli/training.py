@@ -107,20 +107,20 @@ def predict(
 
     model = SavedModel.load(folder)
     with working("predicting", quiet):
-        rows, kept = model.encode(table, keep=keep or ())
+        rows, columns = model.encode(table, keep=keep or ())
         predictions = model.predict(rows, threshold=threshold).tolist()
         chances = model.predict_proba(rows) if probabilities else np.empty((len(rows), 0))
     classes = (model.classes or ()) if probabilities else ()
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*kept, model.target, *(f"probability_{name}" for name in classes)])
-    writer.writerows([*ids, one, *row] for *ids, one, row in zip(*kept.values(), predictions, chances.tolist(), strict=True))
+    writer.writerow([*columns, model.target, *(f"probability_{name}" for name in classes)])
+    writer.writerows([*ids, prediction, *row] for *ids, prediction, row in zip(*columns.values(), predictions, chances.tolist(), strict=True))
     if output is not None:
         write_bytes(output, stream.getvalue().encode())
     if as_json:
-        said: dict[str, Any] = {"target": model.target, "predictions": predictions}
-        said |= {"classes": list(classes), "probabilities": chances.tolist()} if probabilities else {}
-        print_json(said | ({"kept": kept} if kept else {}))
+        document: dict[str, Any] = {"target": model.target, "predictions": predictions}
+        document |= {"classes": list(classes), "probabilities": chances.tolist()} if probabilities else {}
+        print_json(document | ({"kept": columns} if columns else {}))
     else:
         print(stream.getvalue() if output is None else f"{len(predictions)} predictions: {output}\n", end="")
 
@@ -194,7 +194,7 @@ def audit(
     try:
         outcome = job.execute(progress=not quiet)
     except KeyboardInterrupt:
-        raise Interrupted(_how_to_go_on(job.score_file, job.kept())) from None
+        raise Interrupted(_how_to_go_on(job.score_file, job.scored())) from None
     if draw is not None:
         from lethe.report.drawing import png, svg
 
@@ -217,9 +217,9 @@ def audit(
         raise typer.Exit(SHUT)
 
 
-def _how_to_go_on(score_file: str | None, kept: int) -> str:
+def _how_to_go_on(score_file: str | None, scored: int) -> str:
     if score_file is None:
         return "interrupted; no score was kept. With score_file: scores.jsonl in CONFIG the next audit can go on where it stopped."
-    if kept == 0:
+    if scored == 0:
         return "interrupted before the first score. The same command begins anew."
-    return f"interrupted; the scores of {kept} trainings are kept in {score_file}. The same command goes on from there."
+    return f"interrupted; the scores of {scored} trainings are kept in {score_file}. The same command goes on from there."

@@ -26,7 +26,7 @@ class _InShort(str):
 def shortened(value: Any) -> Any:
     """The value for a repr: a long list by its length and range, a long text by its beginning; anything else as it is."""
     if isinstance(value, np.ndarray | list | tuple) and len(value) > _MOST_ENTRIES:  # pyright: ignore[reportUnknownArgumentType]
-        numbers = all(isinstance(one, int | float) for one in value)  # pyright: ignore[reportUnknownVariableType]
+        numbers = all(isinstance(entry, int | float) for entry in value)  # pyright: ignore[reportUnknownVariableType]
         span = f" from {min(value):.4g} to {max(value):.4g}" if numbers else ""  # pyright: ignore[reportUnknownArgumentType]
         return _InShort(f"<{len(value)} values{span}>")  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(value, str) and len(value) > _MOST_LETTERS:
@@ -52,11 +52,11 @@ def page_in_few_lines(lines: Sequence[str], *, head: int) -> str:
     return few_lines([*lines[:head], *warned, *counted, *rest], whole="explain()")
 
 
-def thinned(count: int, most: int) -> list[int]:
+def thinned(count: int, limit: int) -> list[int]:
     """Places of at most `most` >= 2 of `count` entries, evenly, the first and the last among them."""
-    if count <= most:
+    if count <= limit:
         return list(range(count))
-    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
+    return sorted({round(index * (count - 1) / (limit - 1)) for index in range(limit)})
 
 
 def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -44,9 +44,9 @@ class Specification(BaseModel):
         try:
             super().__init__(**plain)
         except ValidationError as error:
-            found = [_line(detail, type(self)) for detail in error.errors()]
-            remedies = dict.fromkeys(remedy for _, remedy in found if remedy)
-            raise InputError("\n".join(line for line, _ in found), remedy="; ".join(remedies) or None) from error
+            lines = [_line(detail, type(self)) for detail in error.errors()]
+            remedies = dict.fromkeys(remedy for _, remedy in lines if remedy)
+            raise InputError("\n".join(line for line, _ in lines), remedy="; ".join(remedies) or None) from error
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with some fields changed, checked like any other: pydantic's own keeps what was computed of the old fields."""
@@ -93,9 +93,9 @@ class StoredSpecification(Specification):
 
     def __str__(self) -> str:
         """The fields that repr shows, a line each."""
-        told = list(self.__repr_args__())
-        width = max((len(str(name)) for name, _ in told), default=0)
-        return "\n".join([type(self).__name__, *(f"    {name:<{width}}  {value!r}" for name, value in told)])
+        fields = list(self.__repr_args__())
+        width = max((len(str(name)) for name, _ in fields), default=0)
+        return "\n".join([type(self).__name__, *(f"    {name:<{width}}  {value!r}" for name, value in fields)])
 
     @abstractmethod
     def to_document(self) -> dict[str, Any]:
@@ -151,8 +151,8 @@ def _line(detail: ErrorDetails, owner: type[Specification]) -> tuple[str, str | 
         dot = "." if colon and all(part.isidentifier() for part in head.split(".")) else ": "
         return f"{path}{dot}{cause.what}" if path else cause.what, cause.remedy
     if detail["type"] == "extra_forbidden":
-        known = list(owner.model_fields)
-        return f"{path}: unknown key;{did_you_mean(path, known)} {owner.__name__} knows {', '.join(known)}.", None
+        names = list(owner.model_fields)
+        return f"{path}: unknown key;{did_you_mean(path, names)} {owner.__name__} knows {', '.join(names)}.", None
     if detail["type"] == "missing":
         meaning, remedy = owner._missing.get(path, (f"{owner.__name__} needs it.", None))  # pyright: ignore[reportPrivateUsage]
         return f"{path}: missing; {meaning}", remedy
@@ -170,9 +170,9 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def near_miss(word: object, known: Collection[str]) -> str:
+def near_miss(word: object, vocabulary: Collection[str]) -> str:
     """ " did you mean 'cyclic'?" where one of the known words is near, or empty text."""
-    near = difflib.get_close_matches(str(word), known, n=1)
+    near = difflib.get_close_matches(str(word), vocabulary, n=1)
     return f" did you mean {near[0]!r}?" if near else ""
 
 

@@ -84,13 +84,13 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(
 
 
 def _refuse_duplicates(keys: Iterable[object]) -> None:
-    seen: set[object] = set()
+    earlier: set[object] = set()
     for key in keys:
         if not isinstance(key, str):
             raise InputError(f"the key {key!r} is not text.", remedy="name every entry.")
-        if key in seen:
+        if key in earlier:
             raise InputError(f"the key {key!r} is given twice.", remedy="keep one of the two.")
-        seen.add(key)
+        earlier.add(key)
 
 
 def _pairs_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -169,14 +169,14 @@ def _require_document(file: Path) -> None:
         )
 
 
-def refuse_other_kind(content: Mapping[str, Any], wanted: str, source: str | None) -> None:
+def refuse_other_kind(content: Mapping[str, Any], expected: str, source: str | None) -> None:
     """Refuse a document that is clearly not of the `wanted` kind, such as "run", and say what it is for; what is of no kind passes."""
     if content.get("kind") in ("statement", "total"):
         name, use = content["kind"], _PROVED
     else:
-        name, use = next(((name, use) for name, keys, use in _KINDS if keys <= content.keys()), (wanted, ""))
-    if name != wanted:
-        raise InputError(f"{source or 'this'} is a {name}, not a {wanted}.", source=source, remedy=use.format(file=source or "FILE"))
+        name, use = next(((name, use) for name, keys, use in _KINDS if keys <= content.keys()), (expected, ""))
+    if name != expected:
+        raise InputError(f"{source or 'this'} is a {name}, not a {expected}.", source=source, remedy=use.format(file=source or "FILE"))
 
 
 def parse_value(text: str, name: str) -> Any:

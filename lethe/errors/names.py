@@ -74,34 +74,34 @@ _A_SLIP = 0.75
 """Of difflib's ratio: "lose" is a slip of "loss"; class_weight, at .73 of max_weight, means another thing."""
 
 
-def did_you_mean(word: str, known: Collection[str]) -> str:
+def did_you_mean(word: str, vocabulary: Collection[str]) -> str:
     """A hint such as " did you mean 'passes'? (a pass ...)", or empty text; of what a run says, where one is taken, a hint at the run."""
     names, note = SYNONYMS.get(word, SYNONYMS.get(word.lower(), Meant(())))
     note = f" ({note})" if note else ""
     for name in names:
-        if name in known:
+        if name in vocabulary:
             return f" did you mean {name!r}?{note}"
-    if "run" in known:
+    if "run" in vocabulary:
         for name in (word, *names):
             if name in OF_THE_RUN:
                 return f" did you mean that of the run, lethe.Run({name}=...)?{note}"
             if name in ("epsilon", "delta"):
                 return " did you mean to plan the run for it, run = lethe.plan(run, epsilon=..., delta=...)?"
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=_A_SLIP)
-    near = near or [name for name in known if {*word.split("_")} < {*name.split("_")}][:1]  # part of a longer name
+    near = difflib.get_close_matches(word, list(vocabulary), n=1, cutoff=_A_SLIP)
+    near = near or [name for name in vocabulary if {*word.split("_")} < {*name.split("_")}][:1]  # part of a longer name
     return f" did you mean {near[0]!r}?" if near else ""
 
 
-def respelt(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def respelt(arguments: Mapping[str, Any], parameters: Collection[str]) -> dict[str, Any]:
     """The arguments, those in American spelling under the name that is known; InputError of one in both spellings."""
     renamed: dict[str, Any] = {}
-    for name, value in given.items():
-        own = SPELLINGS.get(name, name)
-        if name in known or own not in known:
-            own = name
-        elif own != name and own in given:
-            raise InputError(f"{own}: given as {own!r} and as {name!r}.", remedy=f"keep one of the two; documents hold {own!r}.")
-        renamed[own] = value
+    for name, value in arguments.items():
+        name_here = SPELLINGS.get(name, name)
+        if name in parameters or name_here not in parameters:
+            name_here = name
+        elif name_here != name and name_here in arguments:
+            raise InputError(f"{name_here}: given as {name_here!r} and as {name!r}.", remedy=f"keep one of the two; documents hold {name_here!r}.")
+        renamed[name_here] = value
     return renamed
 
 
@@ -118,27 +118,27 @@ def answering(elsewhere: Mapping[str, str]) -> Callable[[CallableT], CallableT]:
             function.__init__ = decorate(cast(Any, function.__init__))
             return cast(CallableT, function)
         parameters = inspect.signature(function).parameters
-        open_ended = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
-        known = [name for name, one in parameters.items() if one.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"]
+        open_ended = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+        accepted = [name for name, parameter in parameters.items() if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"]
         name = function.__qualname__
 
         @functools.wraps(function)
-        def checked(*args: Any, **given: Any) -> Any:
-            if not given.keys() <= parameters.keys():
-                given = respelt(given, known)
-                for word in given:
-                    if word not in known and (word in elsewhere or not open_ended):
+        def checked(*args: Any, **arguments: Any) -> Any:
+            if not arguments.keys() <= parameters.keys():
+                arguments = respelt(arguments, accepted)
+                for word in arguments:
+                    if word not in accepted and (word in elsewhere or not open_ended):
                         # Of a constructor that is inherited the class that was called is named.
                         owner = type(args[0]).__qualname__ if name.endswith(".__init__") else name
-                        raise unknown_argument(word, owner, known, elsewhere)
-            return function(*args, **given)
+                        raise unknown_argument(word, owner, accepted, elsewhere)
+            return function(*args, **arguments)
 
         return cast(CallableT, checked)
 
     return decorate
 
 
-def unknown_argument(word: str, owner: str, known: Collection[str], elsewhere: Mapping[str, str]) -> UnknownArgumentError:
+def unknown_argument(word: str, owner: str, accepted: Collection[str], elsewhere: Mapping[str, str]) -> UnknownArgumentError:
     """The error for an argument that there is not: with what to write instead, or with the name that may be meant and all there are.
 
     Args:
@@ -149,7 +149,7 @@ def unknown_argument(word: str, owner: str, known: Collection[str], elsewhere: M
     """
     if word in elsewhere:
         return UnknownArgumentError(f"{word}: {owner} takes no such argument.", remedy=elsewhere[word])
-    return UnknownArgumentError(f"{word}: {owner} takes no such argument;{did_you_mean(word, known)} it knows {', '.join(known)}.")
+    return UnknownArgumentError(f"{word}: {owner} takes no such argument;{did_you_mean(word, accepted)} it knows {', '.join(accepted)}.")
 
 
 RENAMED = {

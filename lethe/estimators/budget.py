@@ -49,8 +49,8 @@ class PrivacyBudget:
     @property
     def mu(self) -> float:
         r"""The remaining budget in $\mu$, as if all that was spent were Gaussian: for predictions, never for a guarantee."""
-        planned = (one.planned for one in self.spent)
-        mus = (one.mu if isinstance(one, GDP) else gdp_mu(one.epsilon(self.delta), self.delta) for one in planned)
+        planned = (statement.planned for statement in self.spent)
+        mus = (guarantee.mu if isinstance(guarantee, GDP) else gdp_mu(guarantee.epsilon(self.delta), self.delta) for guarantee in planned)
         return math.sqrt(max(self.total_mu**2 - sum(mu**2 for mu in mus), 0.0))
 
     def as_gaussian(self) -> GDP:
@@ -66,9 +66,9 @@ class PrivacyBudget:
         r"""A part p in (0, 1) of the total for one release: $\mu\sqrt p$, since squares of $\mu$ add up; rounded down."""
         return GDP(round_down(self.total_mu * math.sqrt(part), 4e-15))
 
-    def planned_share(self, records: int, *, units: float, least: float, most: float) -> GDP:
+    def planned_share(self, records: int, *, units: float, smallest: float, largest: float) -> GDP:
         r"""`share` of the part that makes n times its $\mu$ so many units: $p = (u/(n\mu))^2$, within least and most."""
-        return self.share(min(max((units / (records * self.total_mu)) ** 2, least), most))
+        return self.share(min(max((units / (records * self.total_mu)) ** 2, smallest), largest))
 
     def with_spent(self, *statements: Statement) -> PrivacyBudget:
         """A copy of which more has been spent."""
@@ -80,8 +80,8 @@ class PrivacyBudget:
 
     def settle(self, guarantee_at: Callable[[ApproxDP], Guarantee]) -> ApproxDP:
         r"""A target $(\epsilon', \delta)$ for one more mechanism, of the cost `guarantee_at` it, with which all meets the total."""
-        left = self.mu
-        epsilon = min(GDP(left).epsilon(self.delta), self.epsilon) if self.spent else self.epsilon
+        remaining = self.mu
+        epsilon = min(GDP(remaining).epsilon(self.delta), self.epsilon) if self.spent else self.epsilon
         for trial in range(_TRIALS):
             if epsilon <= 0.0:
                 break
@@ -96,7 +96,7 @@ class PrivacyBudget:
         """The error where nothing is left for the training."""
         return CalibrationError(
             f"epsilon = {self.epsilon:g}: nothing is left of it for the training.",
-            source="; ".join(one.name for one in self.spent),
+            source="; ".join(statement.name for statement in self.spent),
             remedy="give bounds that need no private release, such as feature_norm, or a larger epsilon",
         )
 

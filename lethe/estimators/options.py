@@ -65,34 +65,34 @@ class EstimatorOptions:
 
     def changed(self) -> Iterator[str]:
         """The names of those that are not at their defaults."""
-        return (one.name for one in fields(self) if repr(getattr(self, one.name)) != repr(one.default))
+        return (field.name for field in fields(self) if repr(getattr(self, field.name)) != repr(field.default))
 
 
 def options_of(estimator: Any) -> EstimatorOptions:
     """Those of an estimator, each at its default where there are none."""
-    given, name = estimator.options, type(estimator).__name__
-    if given is None:
+    options, name = estimator.options, type(estimator).__name__
+    if options is None:
         return EstimatorOptions()
     source = f"the parameter options of {name}"
-    if not isinstance(given, EstimatorOptions):
-        what = f"options: got {quoted(given)}; it needs EstimatorOptions."
+    if not isinstance(options, EstimatorOptions):
+        what = f"options: got {quoted(options)}; it needs EstimatorOptions."
         raise InputError(what, source=source, remedy="write options=EstimatorOptions(...)")
-    for option in given.changed():
+    for option in options.changed():
         if option not in estimator.takes_options:
             what = f"options.{option}: {name} has no such option; it takes {', '.join(sorted(estimator.takes_options))}."
             raise InputError(what, source=source, remedy="leave it out")
-    return given
+    return options
 
 
-def answers(known: Collection[str], options: Collection[str]) -> Mapping[str, str]:
+def answers(parameters: Collection[str], options: Collection[str]) -> Mapping[str, str]:
     """What to write in the place of each word that a class with these parameters and options does not take."""
-    found = {name: f"write options=EstimatorOptions({name}=...)" for name in options}
+    remedies = {name: f"write options=EstimatorOptions({name}=...)" for name in options}
     for word, meant in SYNONYMS.items():  # of another library, for an option
-        name = next((name for name in meant.names if name in known or name in options), None)
-        if name in found and name not in known:
-            found.setdefault(word, f"{found[name]}{f': {meant.note}' if meant.note else ''}")
+        name = next((name for name in meant.names if name in parameters or name in options), None)
+        if name in remedies and name not in parameters:
+            remedies.setdefault(word, f"{remedies[name]}{f': {meant.note}' if meant.note else ''}")
     if "parameters" in options:
-        found["solver"] = found["mechanism"]
-    if "tries" in known:
-        found["eta"] = "write tries=(10.0, ...): the mean of the number of tries, and eta of its law"
-    return {**ABSENT, **found}
+        remedies["solver"] = remedies["mechanism"]
+    if "tries" in parameters:
+        remedies["eta"] = "write tries=(10.0, ...): the mean of the number of tries, and eta of its law"
+    return {**ABSENT, **remedies}

@@ -40,7 +40,7 @@ OWN_FIT = (
 """Lines below the headline of an estimator's own report."""
 KNOWN_AT_FIT: list[Callable[[Any], tuple[Finding, ...]]] = []
 """What a fit that is about to be stated knows of its callers: `lethe.estimators.pipelines.callers`, which stands above this."""
-Made = TypeVar("Made")
+MadeT = TypeVar("Made")
 
 
 def _answer_words(cls: Any) -> None:
@@ -51,7 +51,7 @@ def _answer_words(cls: Any) -> None:
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
-def with_constructor(cls: type[Made]) -> type[Made]:
+def with_constructor(cls: type[MadeT]) -> type[MadeT]:
     """Give a class of estimators the constructor that takes its fields, and those of its bases, by name."""
     dataclass(kw_only=True, eq=False, repr=False)(cls)
     _answer_words(cls)
@@ -100,11 +100,11 @@ class PrivateEstimator(BaseEstimator):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """As scikit-learn's; with `deep` the options that the class takes are among them, as options__passes."""
-        found: dict[str, Any] = super().get_params(deep)
-        options = EstimatorOptions() if found.get("options") is None else found["options"]
+        parameters: dict[str, Any] = super().get_params(deep)
+        options = EstimatorOptions() if parameters.get("options") is None else parameters["options"]
         if deep and isinstance(options, EstimatorOptions):
-            found |= {f"{_NESTED}{name}": getattr(options, name) for name in sorted(self.takes_options)}
-        return found
+            parameters |= {f"{_NESTED}{name}": getattr(options, name) for name in sorted(self.takes_options)}
+        return parameters
 
     def set_params(self, **parameters: Any) -> Self:
         """As scikit-learn's, in both spellings; options__passes=20 puts other options in the place of those there were.
@@ -112,16 +112,16 @@ class PrivateEstimator(BaseEstimator):
         Raises:
             UnknownArgumentError: a parameter or an option that there is not.
         """
-        known = inspect.signature(type(self)).parameters
-        given = respelt(parameters, known)
-        for name in given:
-            if name.partition("__")[0] not in known:
-                raise unknown_argument(name, type(self).__name__, known, self._answers)
-        options = {name.removeprefix(_NESTED): given.pop(name) for name in list(given) if name.startswith(_NESTED)}
+        signature = inspect.signature(type(self)).parameters
+        arguments = respelt(parameters, signature)
+        for name in arguments:
+            if name.partition("__")[0] not in signature:
+                raise unknown_argument(name, type(self).__name__, signature, self._answers)
+        options = {name.removeprefix(_NESTED): arguments.pop(name) for name in list(arguments) if name.startswith(_NESTED)}
         if options:
-            changed = given.get("options", self.options)
-            given["options"] = replace(EstimatorOptions() if changed is None else changed, **options)
-        return super().set_params(**given)
+            changed = arguments.get("options", self.options)
+            arguments["options"] = replace(EstimatorOptions() if changed is None else changed, **options)
+        return super().set_params(**arguments)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # scikit-learn's name
         """With the epsilon always, which scikit-learn hides at its default."""
@@ -144,13 +144,13 @@ class PrivateEstimator(BaseEstimator):
         stated, private = self.statement_, self.epsilon_ < math.inf
         title = f"({shown(self.epsilon_)}, {self.delta_:g})-DP" if private else "NOT PRIVATE: no epsilon is proved"
         rows = [("for", f"neighbours {stated.neighbours}, {self.n_samples_seen_} {NOUNS[stated.unit][1]}"), ("released", stated.name)]
-        rows += [(one.evidence if one.status == "holds" else "FAILS", f"{one.name}: {one.words}") for one in stated.findings]
+        rows += [(finding.evidence if finding.status == "holds" else "FAILS", f"{finding.name}: {finding.words}") for finding in stated.findings]
         return f"{diagram}{html_table(f'privacy: {title}', (), rows)}"
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: of the ledger its address, so that another process pays with it, and one without a ledger can predict."""
-        found: Any = super().__getstate__()
-        state: dict[str, Any] = {**found}
+        parent_state: Any = super().__getstate__()
+        state: dict[str, Any] = {**parent_state}
         state.pop("_settle", None)
         if "ledger" in state:
             state["ledger"] = sent_along(state["ledger"])

@@ -17,7 +17,7 @@ from lethe.heavy_tailed.multi_pass import pieces
 from lethe.heavy_tailed.oracles import noise_for, require_rho, scaled_rows
 from lethe.heavy_tailed.problem import Moments, Problem, Records, count_records, require_problem, some_records
 from lethe.heavy_tailed.sets import Array, require_point
-from lethe.heavy_tailed.solution import Phase, Solution, beside, gaussian_release
+from lethe.heavy_tailed.solution import Phase, Solution, parallel, gaussian_release
 
 COMPARISONS = 8
 _BAD = 0.125  # of one block, by Chebyshev's inequality where E u^2k <= (1 + q/32) (E u^k)^2
@@ -77,7 +77,7 @@ class MomentEstimate:
         """
         phases = (self.phase, *(phase.moved(self.phase.stop) for phase in solution.phases))
         facts = {"records_for_moments": self.phase.stop, "moment": self.bound, "moment_order": self.order, "moment_failure": self.failure}
-        guarantee = beside([self.phase.with_fresh_noise, solution.fresh.guarantee])  # taken back where either is seeded
+        guarantee = parallel([self.phase.with_fresh_noise, solution.fresh.guarantee])  # taken back where either is seeded
         return replace(solution, phases=phases, guarantee=guarantee, diagnostics={**solution.diagnostics, **facts})
 
 
@@ -193,11 +193,11 @@ def estimated_moments(
     if part >= 1.0:
         raise outside("share", share, "a number above 0 and below 1")
     aside = slice(0, max(math.floor(part * count_records(records)), 1))
-    places = [require_point("points", point, problem.dimension) for point in ([np.zeros(problem.dimension)] if points is None else points)]
-    require_count("number of points", len(places))
+    centres = [require_point("points", point, problem.dimension) for point in ([np.zeros(problem.dimension)] if points is None else points)]
+    require_count("number of points", len(centres))
     norms = np.zeros(aside.stop)
-    for place in places:
-        point = problem.domain.project(place)
+    for centre in centres:
+        point = problem.domain.project(centre)
         for piece in pieces(aside, problem.dimension):
             norms[piece] = np.maximum(norms[piece], _norms(problem.gradients(point, some_records(records, piece))))
     return private_moment(norms, order=order, rho=rho, low=low, high=high, failure=failure, generator=generator)
@@ -236,15 +236,15 @@ def median_cell(values: Array, low: float, high: float, noise_std: float, genera
     At the middle of the remaining grid: down if $\#\{j : v_j \le g\} + N(0, \sigma^2) \ge b/2$, else up. `values`: $v_j$, shape (b,).
     """
     ratio = (high / low) ** 2.0**-COMPARISONS
-    left, right = 0, 2**COMPARISONS
+    low_cell, right = 0, 2**COMPARISONS
     for noise in (noise_std * generator.standard_normal(COMPARISONS)).tolist():
-        middle = (left + right) // 2
+        middle = (low_cell + right) // 2
         if np.count_nonzero(values <= low * ratio**middle) + noise >= 0.5 * len(values):
             right = middle
         else:
-            left = middle
-    end: End | None = "low" if left == 0 else "high" if right == 2**COMPARISONS else None
-    return left, end, ratio
+            low_cell = middle
+    end: End | None = "low" if low_cell == 0 else "high" if right == 2**COMPARISONS else None
+    return low_cell, end, ratio
 
 
 def failure_probability(blocks: int, noise_std: float) -> float:
@@ -264,12 +264,12 @@ def failure_probability(blocks: int, noise_std: float) -> float:
 @lru_cache(maxsize=256)
 def blocks_for(failure: float, noise_std: float) -> int:
     """An odd number of blocks whose `failure_probability` is at most that: the smallest of a sequence that grows by an eighth."""
-    wanted = require_positive("failure", failure)
-    if wanted >= 1.0:
+    target = require_positive("failure", failure)
+    if target >= 1.0:
         raise outside("failure", failure, "a number above 0 and below 1")
     blocks = 1
     while blocks <= _MOST_BLOCKS:
-        if failure_probability(blocks, noise_std) <= wanted:
+        if failure_probability(blocks, noise_std) <= target:
             return blocks
         blocks += max(2, 2 * (blocks // 16))
     raise outside("rho", f"one with noise {noise_std:g} in a count", "a larger one: the noise outweighs a billion blocks")

@@ -224,10 +224,10 @@ class Problem:
         if isinstance(records, RecordsInBlocks):
             return records.gradients(self, parameters)
         rows = np.asarray(self.gradient(parameters, records))
-        wanted = (count_records(records), self.dimension)
-        if rows.shape != wanted or rows.dtype.kind not in "iuf":
+        shape = (count_records(records), self.dimension)
+        if rows.shape != shape or rows.dtype.kind not in "iuf":
             raise InputError(
-                f"gradient: returned shape {rows.shape} of {rows.dtype}; it needs numbers of shape {wanted}, one row a record.",
+                f"gradient: returned shape {rows.shape} of {rows.dtype}; it needs numbers of shape {shape}, one row a record.",
                 source="the problem's gradient",
                 remedy="return each record's gradient, not their mean",
             )

@@ -99,8 +99,8 @@ def proximal_bound(steps: int, smoothness: float, pl_constant: float, gap: float
     if mu > beta:
         raise InputError(f"pl_constant = {mu:g} above smoothness = {beta:g}.", source="both arguments", remedy="check which is which")
     off, spread = require_nonnegative("bias", bias), require_nonnegative("variance", variance)
-    left = math.exp(require_count("steps", steps) * math.log1p(-mu / (2.0 * beta)))
-    return left * require_nonnegative("gap", gap, allow_infinity=False) + (off * off + spread) / mu
+    contraction = math.exp(require_count("steps", steps) * math.log1p(-mu / (2.0 * beta)))
+    return contraction * require_nonnegative("gap", gap, allow_infinity=False) + (off * off + spread) / mu
 
 
 def proximal_theory(problem: Problem, records: int, rho: float, *, gap: float) -> Plan:

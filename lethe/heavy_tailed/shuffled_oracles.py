@@ -92,8 +92,8 @@ class ShuffledClippedMean(ShuffledOracle):
     def protocol(self, size: int, dimension: int) -> ScalarProtocol:
         """See `ShuffledOracle`."""
         each = self.epsilon / (4.0 * math.sqrt(2.0 * math.log(2.0 / self.delta)))
-        least = max(math.ceil(2.0 * math.sqrt(require_count("dimension", dimension))), 2)
-        return chosen_protocol(size, 2.0 * self.clip_norm, each, self.delta / (2 * dimension), least_levels=least)
+        fewest_levels = max(math.ceil(2.0 * math.sqrt(require_count("dimension", dimension))), 2)
+        return chosen_protocol(size, 2.0 * self.clip_norm, each, self.delta / (2 * dimension), least_levels=fewest_levels)
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
         """See `MeanOracle`."""
@@ -156,7 +156,7 @@ class ShuffledCoordinateMedian(ShuffledOracle):
 
 
 def _small_enough(epsilon: object, logarithm: float, coordinates: int) -> float:
-    level, most = require_positive("epsilon", epsilon), min(2.0 * logarithm, 2.5 * math.sqrt(2.0 * coordinates * logarithm))
-    if level > most:
-        raise outside("epsilon", epsilon, f"a number above 0 and at most {shown_down(most)}, where the composition's proof holds")
+    level, limit = require_positive("epsilon", epsilon), min(2.0 * logarithm, 2.5 * math.sqrt(2.0 * coordinates * logarithm))
+    if level > limit:
+        raise outside("epsilon", epsilon, f"a number above 0 and at most {shown_down(limit)}, where the composition's proof holds")
     return level

@@ -253,9 +253,9 @@ def _one_sided(trials: int, chance: float, shift: int, epsilon: float) -> float:
     # Beyond B the second law has no mass: the ratio is infinite.
     high = shift + bisect_left(range(shift, trials + 1), True, key=lambda x: log_ratio(x) > epsilon)
     moved, stayed = _upper_tail(trials, chance, high - shift), _upper_tail(trials, chance, high)
-    taken = math.exp(min(epsilon + math.log(stayed), 0.0)) if stayed > 0.0 else 0.0
+    subtracted = math.exp(min(epsilon + math.log(stayed), 0.0)) if stayed > 0.0 else 0.0
     # What underflowed is counted as more.
-    return max(moved * (1.0 + _MARGIN) - taken * (1.0 - _MARGIN), moved * _MARGIN, 1e-290)
+    return max(moved * (1.0 + _MARGIN) - subtracted * (1.0 - _MARGIN), moved * _MARGIN, 1e-290)
 
 
 def _upper_tail(trials: int, chance: float, x: int) -> float:

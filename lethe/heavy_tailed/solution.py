@@ -144,8 +144,8 @@ class Solution:
             object.__setattr__(self, "run", None if self.run is None else self.run.replace(seeded=True))
 
     def __repr__(self) -> str:
-        said = f"{self.parameters.size} parameters, {len(self.phases)} phases, {self.guarantee.describe()}"
-        return f"Solution({self.method}: {said}{', seeded' if self.seeded else ''})"
+        summary = f"{self.parameters.size} parameters, {len(self.phases)} phases, {self.guarantee.describe()}"
+        return f"Solution({self.method}: {summary}{', seeded' if self.seeded else ''})"
 
     @property
     def fresh(self) -> Solution:
@@ -181,10 +181,10 @@ def composed(phases: Iterable[Phase]) -> Guarantee:
     """
     entries = list(phases)
     if any(phase.whole is not None for phase in entries):
-        return beside([phase.with_fresh_noise for phase in disjoint(entries)])
+        return parallel([phase.with_fresh_noise for phase in disjoint(entries)])
     ends = sorted({end for phase in entries for end in (phase.first, phase.stop)})
     shares = [[phase for phase in entries if phase.first <= first and stop <= phase.stop] for first, stop in pairwise(ends)]
-    return beside([_together(share) for share in shares if share])
+    return parallel([_together(share) for share in shares if share])
 
 
 def disjoint(phases: list[Phase]) -> list[Phase]:
@@ -199,7 +199,7 @@ def disjoint(phases: list[Phase]) -> list[Phase]:
     return phases
 
 
-def beside(guarantees: Iterable[Guarantee]) -> Guarantee:
+def parallel(guarantees: Iterable[Guarantee]) -> Guarantee:
     r"""The joint guarantee of mechanisms on fixed disjoint parts of the records: a record is in one part, so the worst one counts.
 
     All Gaussian: the largest $\mu$. Else the largest $\epsilon$ at the largest $\delta$ of the $(\epsilon, \delta)$ ones.

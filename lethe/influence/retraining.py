@@ -94,10 +94,10 @@ def retraining_influence(
     train = data.train if isinstance(data, PublicTrainer) else linear_problem(run, data).train
     seeds = repeat_seeds(seed, repeats)
     if isinstance(data, PublicTrainer):
-        first, again = (_finite(train, planned, seeds[0]) for _ in range(2))
-        if first != again:
+        first, second = (_finite(train, planned, seeds[0]) for _ in range(2))
+        if first != second:
             raise InputError(
-                f"train: two trainings with the same noise and seed ended at {first!r} and {again!r}; they need to end at one number.",
+                f"train: two trainings with the same noise and seed ended at {first!r} and {second!r}; they need to end at one number.",
                 source="PublicTrainer.train",
                 remedy="derive all randomness from the seed, and use deterministic arithmetic.",
             )
@@ -106,28 +106,28 @@ def retraining_influence(
     return Estimate.of_samples(samples, steps=run.total_steps, probes=steps, basis=data.basis, detail=detail)
 
 
-def choose_probes(steps: int, wanted: int | Sequence[int] | None = None) -> npt.NDArray[np.intp]:
+def choose_probes(steps: int, probes: int | Sequence[int] | None = None) -> npt.NDArray[np.intp]:
     """The steps to measure, counted from 1, increasing; the first and the last are among them unless a list says otherwise.
 
     The number of steps left after a probe falls by a constant factor, since the influence bends most near the end, where quick modes live.
     """
-    if isinstance(wanted, Sequence | np.ndarray) and not isinstance(wanted, str | bytes):
-        named = [require_count("probes", step, high=steps) for step in wanted]
+    if isinstance(probes, Sequence | np.ndarray) and not isinstance(probes, str | bytes):
+        named = [require_count("probes", step, high=steps) for step in probes]
         if not named or len(set(named)) < len(named):
-            raise InputError(f"probes: got {list(wanted)!r}; it needs at least one step, none twice.")
+            raise InputError(f"probes: got {list(probes)!r}; it needs at least one step, none twice.")
         return np.array(sorted(named), dtype=np.intp)
-    if wanted is None:
-        wanted = steps if steps <= _ALL_OF else _OTHERWISE
-    count = require_count("probes", wanted, low=min(2, steps))
-    left = np.arange(steps, 0, -1) if count >= steps else np.geomspace(steps, 1, count)  # the last one included
-    return np.unique(steps + 1 - np.round(left).astype(np.intp))
+    if probes is None:
+        probes = steps if steps <= _ALL_OF else _OTHERWISE
+    count = require_count("probes", probes, low=min(2, steps))
+    steps_left = np.arange(steps, 0, -1) if count >= steps else np.geomspace(steps, 1, count)  # the last one included
+    return np.unique(steps + 1 - np.round(steps_left).astype(np.intp))
 
 
 def _one_repeat(train: Train, planned: Array, steps: npt.NDArray[np.intp], rises: Array, seed: int) -> Array:
     """The weight at each probe from one seed, shape (probes,)."""
 
-    def loss(place: int, noise_std: float) -> float:
-        return _finite(train, np.where(np.arange(len(planned)) == place, noise_std, planned), seed)
+    def loss(step: int, noise_std: float) -> float:
+        return _finite(train, np.where(np.arange(len(planned)) == step, noise_std, planned), seed)
 
     common, weights = _finite(train, planned, seed), list[float]()
     for place in (steps - 1).tolist():

@@ -48,7 +48,7 @@ __all__ = ["PrivateFedAvg"]
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 _UNDERSTOOD = ("records", "batches", "passes", "steps", "step_size", "clip_norm", "noise_multiplier", "neighbours")
-_LEAST = 2.0 ** (RESOLUTION + 1 - 52)
+_SMALLEST = 2.0 ** (RESOLUTION + 1 - 52)
 """Of the noise multiplier over the records of a batch: sums are then below 2^52 steps of the grid, and exact."""
 _DECLARED = (
     HypothesisClaim("start", "the initial arrays depend on the clients' data only through another certified training"),
@@ -185,9 +185,9 @@ def _carried_out(run: Run) -> Run:
             source=f"run.{name}",
             remedy="lethe.plan(lethe.Run(..., clip_norm=1.0, release='all', unit='user'), epsilon=3.0, delta=1e-5).",
         )
-    smallest, least = min(filter(None, run.noise_multipliers), default=math.inf), largest_batch(run) * _LEAST
-    if smallest < least:
-        raise InputError(f"noise_multiplier: got {smallest:.3g}; sums on its grid need {least:.3g}.", remedy="plan more noise, or 0.")
+    smallest, needed = min(filter(None, run.noise_multipliers), default=math.inf), largest_batch(run) * _SMALLEST
+    if smallest < needed:
+        raise InputError(f"noise_multiplier: got {smallest:.3g}; sums on its grid need {needed:.3g}.", remedy="plan more noise, or 0.")
     return run
 
 

@@ -76,8 +76,8 @@ class Target:
             size = physical * accumulated * processes
             per_epoch = steps_per_epoch(units, size)
             unit: dict[str, Any] = {"neighbours": self.neighbours, "of_users": users is not None}
-            made = shuffled_run(units, size, steps(per_epoch), rate, clip_norm=clip_norm, **unit)
-            noisy = plan(made, self.epsilon, self.delta, allow_large_delta=self.allow_large_delta)  # pyright: ignore[reportArgumentType]
+            shuffled = shuffled_run(units, size, steps(per_epoch), rate, clip_norm=clip_norm, **unit)
+            noisy = plan(shuffled, self.epsilon, self.delta, allow_large_delta=self.allow_large_delta)  # pyright: ignore[reportArgumentType]
             return PlannedTraining(noisy, physical, per_epoch)
         delta_for(require_run(self.run, correlated=True).records, self.delta, allow_large_delta=self.allow_large_delta)
         if users is None:
@@ -112,15 +112,15 @@ class LogicalBatches:
     def __len__(self) -> int:
         return self._steps_per_epoch
 
-    def open(self, engine: PrivacyEngine, taken: int | None = None) -> None:
+    def open(self, engine: PrivacyEngine, steps_taken: int | None = None) -> None:
         """Name the engine whose batches these are; how many the loop has had, None: as many as there were steps."""
-        self._engine, self._batches, self._taken = engine, engine.deliver(), engine.steps if taken is None else taken
+        self._engine, self._batches, self._taken = engine, engine.deliver(), engine.steps if steps_taken is None else steps_taken
 
     def __iter__(self) -> Iterator[LogicalBatch]:
         """Those of an epoch that are left; an engine may be named between this and the first of them."""
         assert self._engine is not None
-        left = self._steps_per_epoch - self._taken % self._steps_per_epoch
-        for _ in range(min(left, self._engine.run.total_steps - self._taken)):
+        remaining = self._steps_per_epoch - self._taken % self._steps_per_epoch
+        for _ in range(min(remaining, self._engine.run.total_steps - self._taken)):
             self._taken += 1
             yield LogicalBatch(self._batches, self._engine)
 
@@ -177,7 +177,7 @@ class RecordedTraining:
         """What the steps so far cost, of a number of steps that was fixed before."""
         return self._engine.epsilon(self._target.delta, steps_fixed_in_advance=True, allow_large_delta=self._target.allow_large_delta)
 
-    def _given(self, micro_batch: Any) -> Any:
+    def _on_device(self, micro_batch: Any) -> Any:
         """What is made of a micro-batch before its losses are computed, each row of its own record."""
         return micro_batch
 
@@ -187,7 +187,7 @@ class RecordedTraining:
         """Compute the noisy gradient of a logical batch, and where it is asked for the mean loss of its records, which is private."""
         total = torch.zeros(2, dtype=torch.float64)  # of this process: the sum of the losses, and of how many records
         for micro_batch in batch:
-            each = self._engine.backward(self._given(micro_batch))
+            each = self._engine.backward(self._on_device(micro_batch))
             if losses:
                 own = each.detach()[self._engine.counted].double()
                 total += torch.stack([own.sum(), own.new_tensor(len(own))]).cpu()

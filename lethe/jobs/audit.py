@@ -171,15 +171,15 @@ class Named:
     @classmethod
     def find(cls, name: str, *, key: str) -> Self:
         """Import `module:function`, which the configuration names at `key`; modules of the current folder are found, too."""
-        place, colon, attribute = name.partition(":")
-        if not (colon and place and attribute):
+        module_name, colon, attribute = name.partition(":")
+        if not (colon and module_name and attribute):
             raise InputError(f"{key}: got {name!r}; it needs module:function, such as models:train.")
-        module = _imported(place, key)
+        module = _imported(module_name, key)
         function = getattr(module, attribute, None)
         if not callable(function):
-            held = "nothing" if function is None else type(function).__name__
+            kind = "nothing" if function is None else type(function).__name__
             what = (
-                f"the module {place!r} holds {held} under the name {attribute!r};{near_miss(attribute, vars(module))} it needs a function."
+                f"the module {module_name!r} holds {kind} under the name {attribute!r};{near_miss(attribute, vars(module))} it needs a function."
             )
             raise InputError(f"{key}: {what}", remedy="name a function at the top of the module.")
         code = "" if module.__file__ is None else hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
@@ -205,16 +205,16 @@ class NamedScore(Named):
 
 
 def _imported(name: str, key: str) -> ModuleType:
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)  # for good: worker processes take the path over, and import the function by its name
+    folder = os.getcwd()
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.insert(0, folder)  # for good: worker processes take the path over, and import the function by its name
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise InputError(f"{key}: importing {name!r} needs the module {error.name!r}, which is not installed.") from error
         raise InputError(
-            f"{key}: no module {error.name!r} in {here} or among the installed ones.",
+            f"{key}: no module {error.name!r} in {folder} or among the installed ones.",
             remedy="call the command in the folder of the module, and name it without .py.",
         ) from error
     except (Exception, SystemExit) as error:  # whatever the module does at import
@@ -309,7 +309,7 @@ class AuditJob(AuditOptions):
             return AuditConfig(delta=delta, game=OneRunGame(canaries=self.canaries, guesses=self.guesses), **shared)
         return AuditConfig(delta=delta, game=TwoWorldGame(runs=self.runs, workers=self.workers, score_file=self.score_file), **shared)
 
-    def kept(self) -> int:
+    def scored(self) -> int:
         """How many trainings the score file keeps; its first line says what game it is."""
         file = None if self.score_file is None else Path(self.score_file)
         return 0 if file is None or not file.exists() else max(0, file.read_bytes().count(b"\n") - 1)
@@ -321,6 +321,6 @@ class AuditJob(AuditOptions):
         try:
             yield
         except (LetheError, KeyboardInterrupt):
-            if fresh and self.score_file is not None and self.kept() == 0:
+            if fresh and self.score_file is not None and self.scored() == 0:
                 Path(self.score_file).unlink(missing_ok=True)
             raise

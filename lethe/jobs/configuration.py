@@ -117,7 +117,7 @@ _ELSEWHERE = {
     "ledger": "ledger",
 }
 _UNUSED = frozenset({"max_weight"})  # the records of a file have no weights
-_MOST = 1e300
+_LARGEST = 1e300
 
 
 class EstimatorChoice(Specification):
@@ -141,8 +141,8 @@ class EstimatorChoice(Specification):
         if not isinstance(name, str) or name not in ESTIMATORS:
             raise InputError(f"estimator: got {quoted(name)};{near_miss(name, ESTIMATORS)} it needs one of {names}.")
         for parameter, entry in fields.items():
-            if isinstance(entry, int | float) and not abs(entry) < _MOST:  # NaN too
-                raise InputError(f"{parameter}: got {quoted(entry)}; it needs a finite number, below {_MOST:g}.")
+            if isinstance(entry, int | float) and not abs(entry) < _LARGEST:  # NaN too
+                raise InputError(f"{parameter}: got {quoted(entry)}; it needs a finite number, below {_LARGEST:g}.")
             if parameter in _ELSEWHERE:
                 raise InputError(f"{parameter}: it is stated as {_ELSEWHERE[parameter]}.", remedy="state it there, and once.")
         return cls(estimator=name, parameters=fields)
@@ -155,8 +155,8 @@ class EstimatorChoice(Specification):
     @property
     def feature_norm(self) -> float | None:
         """The public bound that was stated; None: it is released."""
-        given = self.parameters.get("feature_norm", AUTO)
-        return float(given) if isinstance(given, int | float) and not isinstance(given, bool) else None
+        stated_norm = self.parameters.get("feature_norm", AUTO)
+        return float(stated_norm) if isinstance(stated_norm, int | float) and not isinstance(stated_norm, bool) else None
 
     def to_document(self) -> dict[str, Any]:
         """As plain data that `parse` takes."""
@@ -186,13 +186,13 @@ class EstimatorChoice(Specification):
         import lethe.estimators as private  # needs the optional scikit-learn
 
         kind = getattr(private, ESTIMATORS[self.estimator])
-        known = [
+        parameter_names = [
             *(name for name in kind().get_params(deep=False) if name not in _ELSEWHERE and name != "options"),
             *sorted(kind.takes_options - _ELSEWHERE.keys() - _UNUSED),
         ]
         for name in self.parameters:
-            if name not in known:
-                raise InputError(f"model.{name}: unknown;{near_miss(name, known)} {self.estimator} knows {', '.join(known)}.")
+            if name not in parameter_names:
+                raise InputError(f"model.{name}: unknown;{near_miss(name, parameter_names)} {self.estimator} knows {', '.join(parameter_names)}.")
         options = {name: value for name, value in self.parameters.items() if name in kind.takes_options}
         classes = list(data.classes) if data.classes else None
         return kind(

@@ -174,9 +174,9 @@ def _text_target(table: ColumnTable, name: str, task: Task | None) -> npt.NDArra
 def _refuse_missing(file: Path, column: object, missing: npt.NDArray[np.bool_]) -> None:
     """Refuse a column, or features where `column` is None, in which a value is missing."""
     if missing.any():
-        row, place = int(np.argwhere(missing)[0][0]), int(np.argwhere(missing)[0][-1])
+        row, column_index = int(np.argwhere(missing)[0][0]), int(np.argwhere(missing)[0][-1])
         remedy = "drop such rows, or fill them in by a rule that does not look at other records."
-        raise bad_entry(file, row, place if column is None else column, "the value is missing or not finite", remedy)
+        raise bad_entry(file, row, column_index if column is None else column, "the value is missing or not finite", remedy)
 
 
 def _table(

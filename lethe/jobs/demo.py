@@ -117,7 +117,7 @@ class Demo(Specification):
                 row = {"letter": letter, "label": label, "theorem": None, "noise_multiplier": None, "epsilon": "inf"}
                 files[f"runs/{letter}.json"] = to_json(recorded[0].replace(seeded=True).to_document()).encode()
                 if private:
-                    certificates = [certify(one, delta, allow_large_delta=True) for one in dict.fromkeys(recorded)]
+                    certificates = [certify(recorded_run, delta, allow_large_delta=True) for recorded_run in dict.fromkeys(recorded)]
                     worst = max(certificates, key=lambda certificate: certificate.epsilon)
                     files[f"certificates/{letter}.json"] = to_json(worst.to_dict()).encode()
                     multiplier = recorded[0].noise_multiplier
@@ -181,8 +181,8 @@ class Demo(Specification):
         how = "read off the data and are" if classes is None else "stated and are"
         notes = [f"The classes were {how} taken as public: {', '.join(table.class_names)}."]
         if stated is not None:
-            said = "" if public is None else f" ({public})"
-            notes.append(f"Ranges and categories of {len(stated.kept)} columns were stated and are taken as public{said}.")
+            source_note = "" if public is None else f" ({public})"
+            notes.append(f"Ranges and categories of {len(stated.used)} columns were stated and are taken as public{source_note}.")
         return table, notes, stated is not None
 
 

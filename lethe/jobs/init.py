@@ -52,10 +52,10 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
     table = ColumnTable.read(path, as_text=typed.names) if look else typed
     used = [name for name in typed.names if name != target]
     blocks = {name: _column(typed, table, name, look=look) for name in used}
-    kept = sum(DROP not in block.splitlines()[0] for block in blocks.values())
-    if not kept:
+    columns_used = sum(DROP not in block.splitlines()[0] for block in blocks.values())
+    if not columns_used:
         raise InputError(f"{path}: none of its columns but the target holds numbers or words.", remedy="give another table.")
-    longest = math.ceil(1000.0 * math.sqrt(kept)) / 1000.0  # the square root, rounded up in its third decimal
+    longest = math.ceil(1000.0 * math.sqrt(columns_used)) / 1000.0  # the square root, rounded up in its third decimal
     numbers = typed.is_number(target) and not typed.is_truth(target)
     regression = numbers and not re.fullmatch(r"u?int\d+", typed.type_of(target))
     facts = _target_range(table, target, look=look) if regression else _classes(typed, table, target, look=look)
@@ -76,7 +76,7 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
         " gamma_regressor, tweedie_regressor"
         if regression
         else "  estimator: logistic_regression   # or softmax_regression, linear_svc",
-        f"  feature_norm: {longest:g}   # nothing to ask: of {kept} columns no scaled row is longer than sqrt({kept})",
+        f"  feature_norm: {longest:g}   # nothing to ask: of {columns_used} columns no scaled row is longer than sqrt({columns_used})",
         "  # A smaller feature_norm shortens the longest rows and needs less noise; auto is a private quantile of the norms, paid for.",
         "  neighbours: zero_out   # one record's contribution becomes zero; or replace_one, which takes up to twice the noise",
         "privacy:",
@@ -101,10 +101,10 @@ def _column(typed: ColumnTable, table: ColumnTable, name: str, *, look: bool) ->
     if typed.is_truth(name):
         return f"  {key}:   # {kind}: nothing to ask\n    range: [0, 1]\n{_FILL}"
     if typed.is_number(name):
-        found = _range(table, name) if look else UNANSWERED
-        if found is None:
+        column_range = _range(table, name) if look else UNANSWERED
+        if column_range is None:
             return f"  {key}: {DROP}   # {kind}: one value in all records"
-        return f"  {key}:   # {kind}\n    range: {found}{'' if look else _ASK_RANGE}\n{_FILL}"
+        return f"  {key}:   # {kind}\n    range: {column_range}{'' if look else _ASK_RANGE}\n{_FILL}"
     if typed.is_date(name):
         days = sorted({text.strip()[:10] for text in table.texts(name) if text and as_day(text)}) if look else [UNANSWERED]
         if look and len(days) < 2:
@@ -154,8 +154,8 @@ def _classes(typed: ColumnTable, table: ColumnTable, target: str, *, look: bool)
 
 def _target_range(table: ColumnTable, target: str, *, look: bool) -> list[str]:
     if look:
-        found = _range(table, target)
-        if found is None:
+        target_range = _range(table, target)
+        if target_range is None:
             raise InputError(f"{target!r} holds one value; there is nothing to learn.", source=str(table.file))
-        return [f"  target_range: {found}"]
+        return [f"  target_range: {target_range}"]
     return [f"  target_range: {UNANSWERED}   # [low, high] that everybody may know; auto: released, for a twentieth of the budget"]

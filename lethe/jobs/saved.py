@@ -101,8 +101,8 @@ class SavedModel(Specification):
     def _fits(self) -> SavedModel:
         if self.classes is not None and len(set(self.classes)) < len(self.classes):
             raise InputError(f"classes: got {list(self.classes)}; it needs a list of different names, or null.")
-        wanted = 1 if self.classes is None or len(self.classes) == 2 else len(self.classes)
-        if self.weights.shape[1] not in (wanted, len(self.classes or ())) or self.intercept.shape != self.weights.shape[1:]:
+        outputs = 1 if self.classes is None or len(self.classes) == 2 else len(self.classes)
+        if self.weights.shape[1] not in (outputs, len(self.classes or ())) or self.intercept.shape != self.weights.shape[1:]:
             fitting = "numbers" if self.classes is None else f"{len(self.classes)} classes"
             raise InputError(f"weights of shape {self.weights.shape} do not fit {fitting}.")
         if self.columns is not None and len(self.columns.feature_names) != len(self.weights):
@@ -161,8 +161,8 @@ class SavedModel(Specification):
             if isinstance(loss, Tweedie):
                 values = np.exp(np.minimum(values, np.log(loss.target_bound if self.target_range is None else self.target_range[1])))
             return values if self.target_range is None else np.clip(values, *self.target_range)
-        places = (scores[:, 0] > 0.0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
-        return np.array(self.classes)[places]
+        class_indices = (scores[:, 0] > 0.0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
+        return np.array(self.classes)[class_indices]
 
     def predict_proba(self, features: npt.ArrayLike) -> Array:
         """Probabilities of the classes, shape (n, K), of encoded rows; InputError of a model that has none."""
@@ -203,10 +203,10 @@ def _arrays(file: Path) -> tuple[Array, Array]:
     with reading_arrays(file, remedy="give the folder as `lethe train` wrote it."), file.open("rb") as stream:
         archive = np.load(stream, allow_pickle=False)
         arrays = {name: np.asarray(archive[name]) for name in archive.files}
-    for one, other in _NAMES:
-        if one in arrays and other in arrays:
-            weights, intercept = np.asarray(arrays[one], dtype=np.float64), np.atleast_1d(np.asarray(arrays[other], dtype=np.float64))
-            weights = weights if one == "weights" else np.atleast_2d(weights).T
+    for weight_name, intercept_name in _NAMES:
+        if weight_name in arrays and intercept_name in arrays:
+            weights, intercept = np.asarray(arrays[weight_name], dtype=np.float64), np.atleast_1d(np.asarray(arrays[intercept_name], dtype=np.float64))
+            weights = weights if weight_name == "weights" else np.atleast_2d(weights).T
             if weights.ndim != 2 or not np.isfinite(weights).all() or not np.isfinite(intercept).all():
                 raise InputError("its weights are no finite table.")
             return weights, intercept
@@ -276,7 +276,7 @@ class JobOutcome:
     def summary(self) -> str:
         """For a person, in a few lines."""
         test = "" if self.test_score is None else f", test {self.test_score:.4f}"
-        plain = [score.shown() for score in self.scores] or [f"    {self.score_name}: train {self.train_score:.4f}{test}"]
+        plain = [score.formatted() for score in self.scores] or [f"    {self.score_name}: train {self.train_score:.4f}{test}"]
         lines = [
             "COVERED by the certificate: the weights, and whatever is computed of them alone",
             "NOT COVERED, computed on the records themselves and not to be published (private_score releases such numbers):",

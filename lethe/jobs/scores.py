@@ -16,7 +16,7 @@ class ScoreLine(NamedTuple):
     test: float | None
     constant: float
 
-    def shown(self) -> str:
+    def formatted(self) -> str:
         """For a person, in a line."""
         numbers = [f"train {self.train:.4f}", *([] if self.test is None else [f"test {self.test:.4f}"]), f"a constant {self.constant:.4f}"]
         return f"    {self.name:<19} {', '.join(numbers)}"
@@ -27,8 +27,8 @@ def score_lines(estimator: Any, *sets: tuple[Any, npt.NDArray[Any]] | None) -> t
     from sklearn.base import is_classifier  # needs the optional scikit-learn
 
     measure = _of_classes if is_classifier(estimator) else _of_numbers
-    found = [None if one is None else measure(estimator, *one) for one in sets]
-    train, test = found
+    measured = [None if data_set is None else measure(estimator, *data_set) for data_set in sets]
+    train, test = measured
     assert train is not None
     return tuple(ScoreLine(name, value, None if test is None else test[name][0], constant) for name, (value, constant) in train.items())
 
@@ -37,20 +37,20 @@ def _of_classes(estimator: Any, features: Any, targets: npt.NDArray[Any]) -> dic
     from sklearn.metrics import log_loss, roc_auc_score
 
     classes = estimator.classes_
-    shares = np.array([np.mean(targets == one) for one in classes])
-    found = {"accuracy": (float(estimator.score(features, targets)), float(shares.max()))}
+    shares = np.array([np.mean(targets == label) for label in classes])
+    scores = {"accuracy": (float(estimator.score(features, targets)), float(shares.max()))}
     if len(classes) == 2 and 0.0 < shares[0] < 1.0:
-        found["AUC"] = float(roc_auc_score(targets == classes[1], estimator.decision_function(features))), 0.5
+        scores["AUC"] = float(roc_auc_score(targets == classes[1], estimator.decision_function(features))), 0.5
     if hasattr(estimator, "predict_proba"):
         constant = -float((shares[shares > 0.0] * np.log(shares[shares > 0.0])).sum())
-        found["log-loss"] = float(log_loss(targets, estimator.predict_proba(features), labels=classes)), constant
-    return found
+        scores["log-loss"] = float(log_loss(targets, estimator.predict_proba(features), labels=classes)), constant
+    return scores
 
 
 def _of_numbers(estimator: Any, features: Any, targets: npt.NDArray[Any]) -> dict[str, tuple[float, float]]:
-    shown = targets
+    positive_targets = targets
     if estimator.score_name == "D^2":  # as those trained on: of 0 or less it has no deviance
-        shown = np.maximum(targets, 2.0**-20 * estimator.target_range_[1])
+        positive_targets = np.maximum(targets, 2.0**-20 * estimator.target_range_[1])
     errors = np.abs(np.asarray(estimator.predict(features)) - targets)
     constant = float(np.mean(np.abs(targets - np.median(targets))))
-    return {estimator.score_name: (float(estimator.score(features, shown)), 0.0), "mean absolute error": (float(errors.mean()), constant)}
+    return {estimator.score_name: (float(estimator.score(features, positive_targets)), 0.0), "mean absolute error": (float(errors.mean()), constant)}

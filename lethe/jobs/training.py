@@ -223,7 +223,7 @@ class Job(StoredSpecification):
         if declared:
             lines += ["", "Declared of the data:", *(f"    {claim.name}: {claim.detail}" for claim in declared)]
         epsilon, records = float(estimator.epsilon_), estimator.n_samples_seen_
-        scores = score_lines(estimator, *(None if one is None else (one.features, _targets(one)) for one in (train, test)))
+        scores = score_lines(estimator, *(None if data_set is None else (data_set.features, _targets(data_set)) for data_set in (train, test)))
         facts = {
             "records": records,
             "estimator": choice.estimator,
@@ -282,7 +282,7 @@ class Job(StoredSpecification):
         if feature_norm is None or feature_norm <= _FAR * longest:
             return []
         return [
-            f"feature_norm = {feature_norm:g} is far above {longest:.3g}, which no row of {len(self.columns.kept)} columns exceeds "
+            f"feature_norm = {feature_norm:g} is far above {longest:.3g}, which no row of {len(self.columns.used)} columns exceeds "
             f"after scaling: noise grows with it. State {longest:.3g} or less."
         ]
 
@@ -305,8 +305,8 @@ class Job(StoredSpecification):
         if self.model is not None:
             return not self.model.is_classifier
         loss = (self.run or {}).get("loss")
-        known = LOSSES.get(str(loss.get("kind"))) if isinstance(loss, dict) else None
-        return known is not None and issubclass(known, LinearLoss) and known.numeric_targets
+        loss_class = LOSSES.get(str(loss.get("kind"))) if isinstance(loss, dict) else None
+        return loss_class is not None and issubclass(loss_class, LinearLoss) and loss_class.numeric_targets
 
 
 def _targets(table: RecordTable) -> npt.NDArray[Any]:

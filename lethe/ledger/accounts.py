@@ -66,7 +66,7 @@ class Reservation:
     def of(cls, entry: Entry) -> Reservation:
         """What an entry of kind reservation says."""
         content = entry.fields
-        own = {name: content[name] for name in ("by", "why", "what", "guarantee")}
+        settled_fields = {name: content[name] for name in ("by", "why", "what", "guarantee")}
         return cls(
             number=entry.seq,
             at=entry.at,
@@ -75,7 +75,7 @@ class Reservation:
             data_set=entry.data_set,
             slack=float(content["slack"]),
             digest=entry.digest,
-            **own,
+            **settled_fields,
         )
 
     def after(self, entry: Entry) -> Reservation:
@@ -90,9 +90,9 @@ class Reservation:
         price = Price.of(content["price"])
         if not price.within(self.price) or (price != self.price and not content["fixed_before"]):
             raise ValueError("what is counted of it is not what was reserved")
-        own = {name: content[name] for name in ("what", "guarantee", "artefact")}
+        settled_fields = {name: content[name] for name in ("what", "guarantee", "artefact")}
         settled = {"settled_at": entry.at, "reason": content["fixed_before"], "declared": tuple(content["declared"])}
-        return replace(self, state=state, price=price, **settled, **own)
+        return replace(self, state=state, price=price, **settled, **settled_fields)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,9 +176,9 @@ class Account:
         """Everything the sum rests on that nothing proves, a line each, with the reservations that rest on it."""
         by: dict[str, list[str]] = {}
         for line in self.lines:
-            for one in line.declared if line.state != "voided" else ():
-                by.setdefault(one, []).append(str(line.number))
-        return (NOT_COUNTED, *(f"{one} (of {_few(numbers)})" for one, numbers in by.items()))
+            for statement in line.declared if line.state != "voided" else ():
+                by.setdefault(statement, []).append(str(line.number))
+        return (NOT_COUNTED, *(f"{statement} (of {_shortened_list(numbers)})" for statement, numbers in by.items()))
 
     @property
     def note(self) -> str:
@@ -190,8 +190,8 @@ class Account:
         level = delta if self.terms.budget.delta is None else self.delta
         lines = list(self.title(level))
         for line in self.lines:
-            alone = "" if level is None else f"   counts as epsilon {shown(self.epsilon_alone(line, level))}"
-            lines.append(f"    {line.number:>6}   {line.state:<8}   {line.at[:19]}   {line.by}{alone}   {line.what}   {line.guarantee}")
+            cost_words = "" if level is None else f"   counts as epsilon {shown(self.epsilon_alone(line, level))}"
+            lines.append(f"    {line.number:>6}   {line.state:<8}   {line.at[:19]}   {line.by}{cost_words}   {line.what}   {line.guarantee}")
         lines += [f"note: {self.note}", *(f"    declared   {line}" for line in self.declared)]
         return "\n".join(lines)
 
@@ -231,7 +231,7 @@ class Account:
         }
 
     def _line(self, line: Reservation, level: float | None) -> dict[str, Any]:
-        plain = {one.name: getattr(line, one.name) for one in fields(line) if one.name not in ("data_set", "slack", "digest")}
+        plain = {field.name: getattr(line, field.name) for field in fields(line) if field.name not in ("data_set", "slack", "digest")}
         epsilon = {} if level is None else {"epsilon": self.epsilon_alone(line, level)}
         return plain | epsilon | {"price": line.price.to_dict(), "declared": list(line.declared)}
 
@@ -250,5 +250,5 @@ def account_after(account: Account | None, entry: Entry) -> Account:
     return account
 
 
-def _few(numbers: list[str]) -> str:
+def _shortened_list(numbers: list[str]) -> str:
     return ", ".join(numbers[:6]) + (f" and {len(numbers) - 6} more" if len(numbers) > 6 else "")

@@ -70,14 +70,14 @@ class Budget:
         filters = {"rho": ("zcdp",), "mu": ("gdp",)}.get(name, get_args(Filter))
         if self.filter not in (None, *filters):
             raise outside("filter", self.filter, " or ".join(filters) + f", as {name} needs")
-        delta, most = None, 1.0
+        delta, slack_limit = None, 1.0
         if self.delta is not None:
-            delta = most = require_delta(self.delta)
+            delta = slack_limit = require_delta(self.delta)
             if delta == 0.0:
                 raise outside("delta", delta, "a number in (0, 1)")
         usual = 0.0 if delta is None else delta * _SHARE
         slack = require_nonnegative("slack", usual if self.slack is None else self.slack, allow_infinity=False)
-        if slack >= most:
+        if slack >= slack_limit:
             raise outside("slack", slack, "a number below 1" if delta is None else f"a number below delta = {delta:g}")
         for field, value in ((name, number), ("delta", delta), ("filter", self.filter or filters[0]), ("slack", slack)):
             object.__setattr__(self, field, value)
@@ -97,10 +97,10 @@ class Budget:
         if self.epsilon is None or self.delta is None:
             whole = Fraction(self.mu) ** 2 if self.mu is not None else Fraction(self.rho or 0.0)
             return Price(units_below(whole * (1 + _TOLERANCE), COST_BITS), slack)
-        left = round_down(self.delta - _slack_above(slack)) if slack else self.delta
-        if left <= 0.0:
+        remaining = round_down(self.delta - _slack_above(slack)) if slack else self.delta
+        if remaining <= 0.0:
             raise outside("slack", self.slack, f"a number below delta = {self.delta:g}")
-        whole = Fraction(gdp_mu(self.epsilon, left)) ** 2 if self.kind == "gdp" else _largest_rho(self.epsilon, left)
+        whole = Fraction(gdp_mu(self.epsilon, remaining)) ** 2 if self.kind == "gdp" else _largest_rho(self.epsilon, remaining)
         return Price(units_below(whole * (1 - _MARGIN), COST_BITS), slack)
 
     @property
@@ -114,14 +114,14 @@ class Budget:
         paid: Guarantee = GDP(float(root_above(cost, 4e-16))) if self.kind == "gdp" else ZCDP(cost)
         return paid if price.slack == 0 else WithSlack(paid, _slack_above(price.slack))
 
-    def largest_mu(self, left: Price) -> float:
+    def largest_mu(self, remaining: Price) -> float:
         r"""The largest $\mu$ of a Gaussian release that what is left still pays, rounded down."""
-        cost = Fraction(max(left.cost, 0), 2**COST_BITS)
+        cost = Fraction(max(remaining.cost, 0), 2**COST_BITS)
         return max(round_down(math.sqrt(round_down(float(cost if self.kind == "gdp" else 2 * cost), 1e-15)), 1e-15), 0.0) if cost else 0.0
 
-    def largest_epsilon(self, left: Price, delta: float) -> float:
+    def largest_epsilon(self, remaining: Price, delta: float) -> float:
         r"""The largest $\epsilon$ at `delta` of a Gaussian release that still fits: one that is planned for it does, and its rounding."""
-        return max(round_down(gdp_epsilon(self.largest_mu(left), delta), 1e-9), 0.0)
+        return max(round_down(gdp_epsilon(self.largest_mu(remaining), delta), 1e-9), 0.0)
 
     def describe(self) -> str:
         """Such as `epsilon 1 at delta = 1e-06`."""
@@ -175,16 +175,16 @@ class DataSet:
 
     def what_fits(self, counted: Price, delta: float | None = None) -> str:
         """A line on the largest training with Gaussian noise that still fits."""
-        left = self.limit - counted
+        remaining = self.limit - counted
         at = self.budget.delta if self.budget.delta is not None else delta
-        mu = self.budget.largest_mu(left)
-        if left.cost * 10**11 <= self.limit.cost or mu <= 0.0:  # what a budget's tolerance leaves is nobody's to spend
+        mu = self.budget.largest_mu(remaining)
+        if remaining.cost * 10**11 <= self.limit.cost or mu <= 0.0:  # what a budget's tolerance leaves is nobody's to spend
             return "nothing is left"
-        most = f"mu up to {shown_down(mu)}"
+        largest = f"mu up to {shown_down(mu)}"
         if at is not None:
-            most = f"epsilon up to {shown_down(self.budget.largest_epsilon(left, at))} at delta = {at:g} ({most})"
-        slack = f"; {shown_down(left.slack / 2**SLACK_BITS)} of delta is left for noise that is not Gaussian" if self.limit.slack else ""
-        return f"you can still train once with {most}, or more often with less{slack}"
+            largest = f"epsilon up to {shown_down(self.budget.largest_epsilon(remaining, at))} at delta = {at:g} ({largest})"
+        slack = f"; {shown_down(remaining.slack / 2**SLACK_BITS)} of delta is left for noise that is not Gaussian" if self.limit.slack else ""
+        return f"you can still train once with {largest}, or more often with less{slack}"
 
     def about(self) -> str:
         """What the budget is about, such as `one record replaced by another`."""

@@ -64,16 +64,16 @@ def damaged(seq: int | None, why: str) -> LedgerError:
     )
 
 
-def require_text(what: str, value: object, *, most: int = 2000, empty: bool = False) -> str:
+def require_text(what: str, value: object, *, max_length: int = 2000, empty: bool = False) -> str:
     """A line of at most so many printable letters, without the blanks at its ends: nothing that could hide in a terminal or a page."""
-    if not isinstance(value, str) or not value.isprintable() or len(value) > most or not (empty or value.strip()):
-        raise _refusal(what, value, f"a line of {'at most' if empty else '1 to'} {most} printable letters")
+    if not isinstance(value, str) or not value.isprintable() or len(value) > max_length or not (empty or value.strip()):
+        raise _refusal(what, value, f"a line of {'at most' if empty else '1 to'} {max_length} printable letters")
     return value.strip()
 
 
 def require_name(what: str, value: object) -> str:
     """A name of 1 to 200 letters; errors as `require_text`."""
-    return require_text(what, value, most=200)
+    return require_text(what, value, max_length=200)
 
 
 def require_digest(what: str, value: object) -> str:

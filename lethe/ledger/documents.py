@@ -62,7 +62,7 @@ def priced(part: Part, terms: DataSet, slack: float) -> Price:
     return price_of(part.guarantee, terms.budget.kind, slack)
 
 
-def needed_slack(part: Part, terms: DataSet, most: float | None) -> float:
+def needed_slack(part: Part, terms: DataSet, largest: float | None) -> float:
     """The share of delta, at most this, for a release for which none was named: nothing where its price is exact, else a hundredth of what
     there is. The terms were fixed before it, so that the share does not depend on a record.
     """
@@ -75,7 +75,7 @@ def needed_slack(part: Part, terms: DataSet, most: float | None) -> float:
             source=f"slack of the budget of {terms.name}",
             remedy="take a mechanism with Gaussian noise alone; or enter the data set with Budget(..., slack=...).",
         )
-    return share if most is None else min(share, most)
+    return share if largest is None else min(share, largest)
 
 
 def room_for_rounding(part: Part) -> float:
@@ -87,8 +87,8 @@ def room_for_rounding(part: Part) -> float:
 
 def releases_of(part: Part, artefact: str) -> list[str]:
     """What tells a release from others: digests of what was released. A run tells nothing: it may be trained every night."""
-    own = part.releases if _kind(part) == "statement" or part.sealed else frozenset[str]()
-    return sorted({*own, *([artefact] if artefact else [])})
+    sealed_releases = part.releases if _kind(part) == "statement" or part.sealed else frozenset[str]()
+    return sorted({*sealed_releases, *([artefact] if artefact else [])})
 
 
 def too_much(terms: DataSet, counted: Price, price: Price, part: Part) -> BudgetExceededError:

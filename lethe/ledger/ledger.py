@@ -84,7 +84,7 @@ class Ledger(ReadLedger):
 
     def __reduce__(self) -> Any:
         """In another process it is opened again; a password is not sent along, and comes from PGPASSWORD or ~/.pgpass there."""
-        return partial(Ledger.open, timeout=self._database.timeout, key=self.key), (self._database.place,)
+        return partial(Ledger.open, timeout=self._database.timeout, key=self.key), (self._database.url,)
 
     def create(
         self,
@@ -112,9 +112,9 @@ class Ledger(ReadLedger):
             InputError: there is one of that name, or an argument is out of its range.
             LedgerError: it cannot be written.
         """
-        for what, value, known in (("neighbours", neighbours, get_args(Neighbours)), ("unit", unit, get_args(Unit))):
-            if value not in known:
-                raise outside(what, value, "one of " + ", ".join(known))
+        for what, value, allowed in (("neighbours", neighbours, get_args(Neighbours)), ("unit", unit, get_args(Unit))):
+            if value not in allowed:
+                raise outside(what, value, "one of " + ", ".join(allowed))
         label, who = require_name("name", name), spender_of(by)
         content = {
             "neighbours": neighbours,
@@ -131,7 +131,7 @@ class Ledger(ReadLedger):
                     f"{label!r} is in the ledger already.", source="name", remedy="give another name; a budget is never changed."
                 )
             entry = self._add(connection, "data_set", label, FREE, content)
-            for spender in dict.fromkeys(require_name("spenders", one) for one in spenders):
+            for spender in dict.fromkeys(require_name("spenders", name) for name in spenders):
                 self._add(connection, "spender", label, FREE, {"name": spender, "by": who})
         return DataSet.of(entry)
 
@@ -171,12 +171,12 @@ class Ledger(ReadLedger):
             InputError: unknown data set or spender, or a guarantee of other neighbours, or without a price.
             LedgerError: the ledger cannot be written.
         """
-        share, least = require_nonnegative("slack", slack, allow_infinity=False), require_probability("margin", margin)
+        share, smallest_margin = require_nonnegative("slack", slack, allow_infinity=False), require_probability("margin", margin)
         # The price is computed before the lock is taken, since it may take seconds.
         terms = self.terms(data_set)
         part = presented(item, terms, key=self.key)
         price = priced(part, terms, share)
-        more = Fraction(max(least, room_for_rounding(part)))
+        more = Fraction(max(smallest_margin, room_for_rounding(part)))
         price = Price(price.cost + units_above(price.cost * more, 0), price.slack)
         who = spender_of(by)
         content = {
@@ -303,8 +303,8 @@ class Ledger(ReadLedger):
                 remedy="set the clock right and try again; nothing was written.",
             )
         counted = FREE if kind == "data_set" else _counted(connection, data_set) + change
-        own = {"kind": kind, "data_set": data_set, "counted": counted, "content": canonical(content)}
-        entry = Entry(seq=seq, at=max(at, latest), previous=previous, digest="", **own)
+        entry_fields = {"kind": kind, "data_set": data_set, "counted": counted, "content": canonical(content)}
+        entry = Entry(seq=seq, at=max(at, latest), previous=previous, digest="", **entry_fields)
         entry = replace(entry, digest=entry.own_digest())
         write(connection, entry)
         return entry

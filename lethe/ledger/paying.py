@@ -68,8 +68,8 @@ class Spending:
             self._require_paid(self.reservation, run)
             return self.reservation
         certificate = self._certificate(run)
-        alone = certificate.epsilon, certificate.delta, certificate.guarantee
-        with self._reserved(certificate, f"the run {run.run_id}", *alone, slack=self.slack) as number:
+        own_cost = certificate.epsilon, certificate.delta, certificate.guarantee
+        with self._reserved(certificate, f"the run {run.run_id}", *own_cost, slack=self.slack) as number:
             return number
 
     def receipt_of(self, number: int) -> str:
@@ -132,7 +132,7 @@ class Spending:
         if number != self.reservation:
             self.ledger.void(number, reason=reason, by=self.by)
 
-    def begin_release(self, planned: Any, *, most: float | None = None) -> PaidRelease:
+    def begin_release(self, planned: Any, *, max_slack: float | None = None) -> PaidRelease:
         """Reserve what a release that is no run will cost, at the smallest known price, and say that its noise is about to be drawn.
 
         Args:
@@ -147,12 +147,12 @@ class Spending:
             )
         terms = self.ledger.terms(self.data_set)
         part = presented(planned, terms, key=self.ledger.key)
-        slack = self.slack or needed_slack(part, terms, most)
+        slack = self.slack or needed_slack(part, terms, max_slack)
         # The statement of the release is computed again from its own numbers; a cover of it may come out other in the sixth digit.
         margin = 0.0 if has_exact_price(part.guarantee, terms.budget.kind) else _MARGIN
         delta = part.content.get("target_delta") or part.content.get("delta") or terms.budget.delta
-        alone = None if delta is None else part.guarantee.epsilon(delta), delta, part.guarantee
-        with self._reserved(planned, part.name, *alone, slack=slack, margin=margin) as number:
+        own_cost = None if delta is None else part.guarantee.epsilon(delta), delta, part.guarantee
+        with self._reserved(planned, part.name, *own_cost, slack=slack, margin=margin) as number:
             self.ledger.start(number)
         return PaidRelease(self, number)
 

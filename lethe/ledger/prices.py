@@ -108,8 +108,8 @@ def _exact(guarantee: Guarantee, kind: Filter) -> Price | None:
             price = _exact(inner, kind)
             return None if price is None else price + Price(0, units_above(chance, SLACK_BITS))
         case Tightest(parts=parts):
-            known = [price for part in parts if (price := _exact(part, kind)) is not None]
-            return min(known) if known else None
+            prices = [price for part in parts if (price := _exact(part, kind)) is not None]
+            return min(prices) if prices else None
         case Composition(parts=counted):
             total = FREE
             for part, count in counted:

@@ -21,7 +21,7 @@ from lethe.ledger.database import Database
 from lethe.ledger.documents import presented, priced
 from lethe.ledger.prices import Price
 from lethe.ledger.schema import difference
-from lethe.ledger.tables import BESIDE, CORRECTIONS, DATA_SETS, ENTRIES, RELEASES, STARTS, entry_of, rows_of
+from lethe.ledger.tables import DERIVED_TABLES, CORRECTIONS, DATA_SETS, ENTRIES, RELEASES, STARTS, entry_of, rows_of
 
 _SOURCE = "the ledger"
 # Another machine or version may round otherwise; a number is the same within that, as in `lethe verify`.
@@ -58,7 +58,7 @@ class ReadLedger:
     @property
     def name(self) -> str:
         """Where it is, without a password."""
-        return self._database.place
+        return self._database.url
 
     @property
     def read_only(self) -> bool:
@@ -121,9 +121,9 @@ def terms_of(connection: Connection, name: str) -> DataSet:
     entered = select(DATA_SETS.c.entry).where(DATA_SETS.c.name == str(name)).scalar_subquery()
     row = connection.execute(select(ENTRIES).where(ENTRIES.c.seq == entered)).one_or_none()
     if row is None or row.kind != "data_set" or row.data_set != str(name):
-        others = connection.execute(select(DATA_SETS.c.name).order_by(DATA_SETS.c.entry).limit(5)).scalars().all()
+        data_sets = connection.execute(select(DATA_SETS.c.name).order_by(DATA_SETS.c.entry).limit(5)).scalars().all()
         raise InputError(
-            f"{str(name)[:80]!r} is no data set of this ledger; in it are {', '.join(others) or 'none'}.",
+            f"{str(name)[:80]!r} is no data set of this ledger; in it are {', '.join(data_sets) or 'none'}.",
             source=_SOURCE,
             remedy="enter it first: `lethe ledger create`, or ledger.create(...).",
         )
@@ -149,13 +149,13 @@ def _stored(connection: Connection) -> tuple[Sequence[Any], Rows]:
         answer = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
         if answer != "ok":
             raise damaged(None, f"SQLite finds that {answer}")
-    tables = {table.name: Counter(tuple(row) for row in connection.execute(select(table))) for table in BESIDE}
+    tables = {table.name: Counter(tuple(row) for row in connection.execute(select(table))) for table in DERIVED_TABLES}
     return connection.execute(select(ENTRIES).order_by(ENTRIES.c.seq)).all(), tables
 
 
 def _walked(rows: Sequence[Any], tables: Rows, *, head: str | None, key: PublicKey | None) -> Verified:
     accounts: dict[str, Account] = {}
-    expected: Rows = {table.name: Counter() for table in BESIDE}
+    expected: Rows = {table.name: Counter() for table in DERIVED_TABLES}
     prices: dict[str, Price] = {}
     before, passed, recomputed = None, head is None, 0
     for row in rows:

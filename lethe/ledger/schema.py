@@ -21,7 +21,7 @@ def _versions() -> ScriptDirectory:
     return ScriptDirectory(_FOLDERS[0], version_locations=_FOLDERS)
 
 
-def _known(version: str) -> bool:
+def _is_known_version(version: str) -> bool:
     return version in {script.revision for script in _versions().walk_revisions()}
 
 
@@ -34,7 +34,7 @@ def make_or_upgrade(connection: Connection) -> None:
             source=_SOURCE,
             remedy="give a database of its own.",
         )
-    if names and not _known(_version(connection)):
+    if names and not _is_known_version(_version(connection)):
         require_newest(connection)
     steps = EnvironmentContext(Config(), _versions(), fn=lambda version, _: _versions()._upgrade_revs("head", version))  # pyright: ignore[reportArgumentType]
     with steps:
@@ -49,10 +49,10 @@ def require_newest(connection: Connection) -> None:
     version, newest = _version(connection), str(_versions().get_current_head())
     if version == newest:
         return
-    said, remedy = "; this Lethe writes", "open it once with make=True, which brings it to this version; keep a copy."
-    if not _known(version):
-        said, remedy = ", which this Lethe does not know; it knows", "install the version of Lethe that wrote it, or a newer one."
-    raise LedgerError(f"the ledger's schema is of version {version}{said} {newest}.", source=_TABLE, remedy=remedy)
+    reason, remedy = "; this Lethe writes", "open it once with make=True, which brings it to this version; keep a copy."
+    if not _is_known_version(version):
+        reason, remedy = ", which this Lethe does not know; it knows", "install the version of Lethe that wrote it, or a newer one."
+    raise LedgerError(f"the ledger's schema is of version {version}{reason} {newest}.", source=_TABLE, remedy=remedy)
 
 
 def _version(connection: Connection) -> str:
@@ -93,10 +93,10 @@ def difference(connection: Connection) -> str:
     """
     postgres = connection.dialect.name == "postgresql"
     objects, expected = connection.execute(text(_IN_POSTGRES if postgres else _IN_SQLITE)), _expected(constraints=postgres)
-    found = {(row.kind, row.name) for row in objects}
-    both = {name for kind, name in found & expected if kind == "table"}
-    named = [f"there is the {kind} {name}" for kind, name in sorted(found - expected) if kind != "column" or name.partition(".")[0] in both]
-    named += [f"the {kind} {name} is missing" for kind, name in sorted(expected - found)]
+    existing = {(row.kind, row.name) for row in objects}
+    both = {name for kind, name in existing & expected if kind == "table"}
+    named = [f"there is the {kind} {name}" for kind, name in sorted(existing - expected) if kind != "column" or name.partition(".")[0] in both]
+    named += [f"the {kind} {name} is missing" for kind, name in sorted(expected - existing)]
     return ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
 
 

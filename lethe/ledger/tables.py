@@ -31,7 +31,7 @@ _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 
 
 def _table(name: str, *columns: Any) -> Table:
-    return Table(name, METADATA, *(Column(one, Text, nullable=False) if isinstance(one, str) else one for one in columns))
+    return Table(name, METADATA, *(Column(column, Text, nullable=False) if isinstance(column, str) else column for column in columns))
 
 
 def _entry() -> Column[int]:
@@ -71,7 +71,7 @@ RELEASED = _table(
     PrimaryKeyConstraint("data_set", "release"),
 )
 CORRECTIONS = _table("corrections", _entry(), _reservation(), "reason")
-BESIDE: tuple[Table, ...] = (DATA_SETS, SPENDERS, RESERVATIONS, STARTS, RELEASES, RELEASED, CORRECTIONS)
+DERIVED_TABLES: tuple[Table, ...] = (DATA_SETS, SPENDERS, RESERVATIONS, STARTS, RELEASES, RELEASED, CORRECTIONS)
 """All but the entries themselves."""
 
 
@@ -86,23 +86,23 @@ def write(connection: Connection, entry: Entry) -> None:
 
 def rows_of(entry: Entry) -> list[tuple[Table, dict[str, Any]]]:
     """The rows that follow from an entry."""
-    said, key, about = entry.fields, {"entry": entry.seq}, {"entry": entry.seq, "data_set": entry.data_set}
+    entry_fields, key, about = entry.fields, {"entry": entry.seq}, {"entry": entry.seq, "data_set": entry.data_set}
     try:
         match entry.kind:
             case "data_set":
-                limit = {"limit_cost": said["limit"]["cost"], "limit_slack": said["limit"]["slack"]}
-                return [(DATA_SETS, {**key, "name": entry.data_set, "neighbours": said["neighbours"], "unit": said["unit"], **limit})]
+                limit = {"limit_cost": entry_fields["limit"]["cost"], "limit_slack": entry_fields["limit"]["slack"]}
+                return [(DATA_SETS, {**key, "name": entry.data_set, "neighbours": entry_fields["neighbours"], "unit": entry_fields["unit"], **limit})]
             case "spender":
-                return [(SPENDERS, {**about, "name": said["name"]})]
+                return [(SPENDERS, {**about, "name": entry_fields["name"]})]
             case "reservation":
-                return [(RESERVATIONS, {**about, "spender": said["by"], **said["price"]})]
+                return [(RESERVATIONS, {**about, "spender": entry_fields["by"], **entry_fields["price"]})]
             case "start":
-                return [(STARTS, {**key, "reservation": said["reservation"]})]
+                return [(STARTS, {**key, "reservation": entry_fields["reservation"]})]
             case "release":
-                released = [(RELEASED, {**about, "release": one}) for one in said["releases"]]
-                return [(RELEASES, {**key, "reservation": said["reservation"], **said["price"]}), *released]
+                released = [(RELEASED, {**about, "release": release}) for release in entry_fields["releases"]]
+                return [(RELEASES, {**key, "reservation": entry_fields["reservation"], **entry_fields["price"]}), *released]
             case "void":
-                return [(CORRECTIONS, {**key, "reservation": said["reservation"], "reason": said["reason"]})]
+                return [(CORRECTIONS, {**key, "reservation": entry_fields["reservation"], "reason": entry_fields["reason"]})]
             case _:
                 raise damaged(entry.seq, f"it is of kind {entry.kind!r}, which is none")
     except (KeyError, TypeError) as error:

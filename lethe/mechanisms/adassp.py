@@ -80,7 +80,7 @@ def adassp(
         intercept: whether to append a constant feature.
         least_ridge: $\ge 0$, on the sum of half the squares; it is used after the release, so it costs nothing.
     """
-    random, least = noise_generator(generator), require_nonnegative("least_ridge", least_ridge, allow_infinity=False)
+    random, min_ridge = noise_generator(generator), require_nonnegative("least_ridge", least_ridge, allow_infinity=False)
     norm, bound = row_norm(feature_norm, intercept=intercept), require_positive("target_bound", target_bound)
     sensitivity = moments_sensitivity(norm=norm, neighbours=neighbours)
     noise_std, scale = gaussian_noise_std(sensitivity, target), _TARGETS * norm / bound
@@ -96,7 +96,7 @@ def adassp(
         square, cross = _sums([(features, targets_within(targets, count=len(features), bound=bound))], features.shape[1], bound)
     exact = _released_vector(square, cross, scale)
     noisy = exact + noise_std * random.standard_normal(exact.shape)
-    weights = _solve(noisy, len(cross), noise_std=noise_std, scale=scale, least_ridge=least)
+    weights = _solve(noisy, len(cross), noise_std=noise_std, scale=scale, least_ridge=min_ridge)
     statement = gaussian_statement(
         "least squares from noisy moments",
         "adassp",
@@ -126,9 +126,9 @@ def _sums(chunks: Chunks, columns: int, target_bound: float) -> tuple[Array, Arr
 
 
 def _released_vector(square: Array, cross: Array, scale: float) -> Array:
-    least = max(float(linalg.eigvalsh(square, subset_by_index=[0, 0])[0]), 0.0)
+    smallest_eigenvalue = max(float(linalg.eigvalsh(square, subset_by_index=[0, 0])[0]), 0.0)
     upper = np.triu_indices(len(square), 1)
-    return np.concatenate([np.diag(square), math.sqrt(2.0) * square[upper], scale * cross, [_EIGENVALUE * least]])
+    return np.concatenate([np.diag(square), math.sqrt(2.0) * square[upper], scale * cross, [_EIGENVALUE * smallest_eigenvalue]])
 
 
 def noise_norm(noise_std: float, columns: int) -> float:
@@ -144,7 +144,7 @@ def _solve(noisy: Array, columns: int, *, noise_std: float, scale: float, least_
     square = np.triu(square) + np.triu(square, 1).T
     cross = noisy[-columns - 1 : -1] / scale
     eigenvalues, vectors = linalg.eigh(square)
-    least = noisy[-1] / _EIGENVALUE - noise_std / _EIGENVALUE * math.sqrt(2.0 * math.log(1.0 / _FAILURE))
-    ridge = max(least_ridge, noise_norm(noise_std, columns) - max(least, 0.0))
+    smallest_eigenvalue = noisy[-1] / _EIGENVALUE - noise_std / _EIGENVALUE * math.sqrt(2.0 * math.log(1.0 / _FAILURE))
+    ridge = max(least_ridge, noise_norm(noise_std, columns) - max(smallest_eigenvalue, 0.0))
     # Where the noise was larger than allowed for, an eigenvalue may still be negative; none below the noise says anything.
     return vectors @ ((vectors.T @ cross) / np.maximum(eigenvalues + ridge, noise_std))

@@ -85,8 +85,8 @@ def _composed_of(parts: Sequence[Statement]) -> Derivation:
 
 def _common(values: Iterable[Number | None]) -> Number | None:
     """The one value that all of them have, if there is one."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def gaussian_guarantee(sensitivity: float, noise_std: float) -> GDP | NotPrivate:

@@ -74,7 +74,7 @@ def losses_of(metric: str, bounds: PublicBounds, model: Any, X: Any, y: Any) -> 
         likely = np.where(true > bounds.least_probability, true, bounds.least_probability)  # what is no number counts as worthless
         return np.clip(np.log(likely) / math.log(bounds.least_probability), 0.0, 1.0)
     low, high = (-math.inf, math.inf) if bounds.target_range is None else bounds.target_range
-    targets, predicted = (np.clip(np.asarray(one, dtype=np.float64), low, high) for one in (targets, model.predict(X)))
+    targets, predicted = (np.clip(np.asarray(array, dtype=np.float64), low, high) for array in (targets, model.predict(X)))
     errors = np.abs(targets - predicted) / bounds.largest("mean_absolute_error")
     losses = errors**2 if metric == "r2" else errors
     return np.where(losses < 1.0, losses, 1.0)
@@ -97,8 +97,8 @@ def numbers_of(metric: str, bounds: PublicBounds, model: Any, X: Any, y: Any) ->
     if metric != "r2":
         return losses[:, None]
     low, high = bounds.ends
-    places = (np.clip(np.asarray(y, dtype=np.float64), low, high) - low) / (high - low)
-    return np.stack([losses, places, places**2], axis=1)
+    scaled_targets = (np.clip(np.asarray(y, dtype=np.float64), low, high) - low) / (high - low)
+    return np.stack([losses, scaled_targets, scaled_targets**2], axis=1)
 
 
 def mean_interval(mean: float, noise_std: float, z: float, records: float) -> Interval:
@@ -121,9 +121,9 @@ def score_of(metric: str, means: Array, noise_std: float, level: float, records:
     low, high = mean_interval(mean, noise_std, z, records)
     # The variance is a mean of (t - c)^2, at most `most`, less the square by which c misses the mean: by noise, and by who was drawn.
     middle = min(max(float(means[1]), 0.0), 1.0)
-    most, variance = max(middle, 1.0 - middle) ** 2, float(means[2]) - middle**2
-    spread = noise_std * math.sqrt(1.0 + 4.0 * middle**2) / most
-    narrow, wide = (end * most for end in mean_interval(variance / most, spread, z, records))
+    largest_square, variance = max(middle, 1.0 - middle) ** 2, float(means[2]) - middle**2
+    spread = noise_std * math.sqrt(1.0 + 4.0 * middle**2) / largest_square
+    narrow, wide = (end * largest_square for end in mean_interval(variance / largest_square, spread, z, records))
     wide = min(wide + z**2 * (noise_std**2 + wide / records), 0.25)
     worst, best = 1.0 - high * unit / narrow if narrow > 0.0 else -math.inf, 1.0 - low * unit / wide
     return min(max(1.0 - mean * unit / variance if variance > 0.0 else -math.inf, worst), best), (worst, best)

@@ -153,10 +153,10 @@ def channel_sensitivity(norm: float, positions: int, neighbours: object, mean_we
     `norm` is $R\sqrt P$, `mean_weight` $\theta$; of one channel alone a record that is replaced moves them less far.
     """
     weight, square = _weight(mean_weight), float(square_above(require_positive("norm", norm)))
-    alone = require_count("channels", channels) == 1
+    single_channel = require_count("channels", channels) == 1
     if require_swap(neighbours) != 2.0:
         moved = math.sqrt(1.0 + weight)
-    elif not alone:
+    elif not single_channel:
         moved = (2.0 + weight) / math.sqrt(2.0)
     else:
         near = 0.5 + 0.5 * math.sqrt(max(1.0 - 2.0 * weight, 0.0))  # v

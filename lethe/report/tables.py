@@ -76,8 +76,8 @@ def sweep_tables(sweep: Sweep, width: int = 100) -> list[RenderableType]:
         part = slice(first, first + across)
         head = (sweep.axis.ljust(names), *(f"{value:g}" if isinstance(value, float) else str(value) for value in sweep.values[part]))
         proved = sweep.certified[part]
-        rows = [(_PROVED, *(row.shown(3) for row in proved)), (_BY, *(letters[row.theorem] if row.proves else "nothing" for row in proved))]
-        rows += [(line[0].theorem, *(row.shown(3) for row in line[part])) for line in lines]
+        rows = [(_PROVED, *(row.formatted_epsilon(3) for row in proved)), (_BY, *(letters[row.theorem] if row.proves else "nothing" for row in proved))]
+        rows += [(line[0].theorem, *(row.formatted_epsilon(3) for row in line[part])) for line in lines]
         marks = ("strong", "strong", *("quiet" if _line_rank(line)[0] else "" for line in lines))
         page.append(model.Table("", head, tuple(rows), numbers=tuple(range(1, len(head))), marks=marks))
     by = [f"{_BY}: {', '.join(f'{letter} = {name}' for name, letter in letters.items())}"] if letters else []

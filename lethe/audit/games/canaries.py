@@ -44,14 +44,14 @@ def replaced(data: Data, changes: Mapping[int, Record]) -> Data:
     columns = require_data(data)
     copies = tuple(column.copy() for column in columns)
     for position, record in changes.items():
-        place = require_count("position", position, low=0, high=len(columns[0]) - 1)
+        row = require_count("position", position, low=0, high=len(columns[0]) - 1)
         if len(record) != len(columns):
             raise outside("record", len(record), f"{len(columns)} entries, one of each column")
         for column, entry in zip(copies, record, strict=True):
             shape = np.asarray(entry).shape
             if shape != column.shape[1:]:
                 raise outside("record", shape, f"an entry of shape {column.shape[1:]}")
-            column[place] = entry
+            column[row] = entry
     return copies
 
 

@@ -104,13 +104,13 @@ def shadow_attack(
     everybody = (target, *shadows)
     trained = all_trained(train, zip(everybody, numbers[:-1], strict=True), finished=finished)
     answers = [_logits(values, each) for values, each in zip(trained, everybody, strict=True)]
-    seen = np.concatenate(answers[1:], axis=1)
+    shadow_answers = np.concatenate(answers[1:], axis=1)
     right, coins = (np.concatenate(parts) for parts in zip(*((labels[each.rows], each.included) for each in shadows), strict=True))
-    score = learn(seen, right, coins, numbers[-1])
-    found = require_array("what the attack returned", score(answers[0], labels[target.rows]), dimensions=2)
-    if found.shape != answers[0].shape[:2]:
-        raise InputError(f"score: the attack returned shape {found.shape}; it needs {answers[0].shape[:2]}, checkpoints by candidates.")
-    return found, answers[0]
+    score = learn(shadow_answers, right, coins, numbers[-1])
+    attack_scores = require_array("what the attack returned", score(answers[0], labels[target.rows]), dimensions=2)
+    if attack_scores.shape != answers[0].shape[:2]:
+        raise InputError(f"score: the attack returned shape {attack_scores.shape}; it needs {answers[0].shape[:2]}, checkpoints by candidates.")
+    return attack_scores, answers[0]
 
 
 def _logits(values: object, candidates: Candidates) -> FloatArray:

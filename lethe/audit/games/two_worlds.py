@@ -62,14 +62,14 @@ def play(trial: Trial, game: TwoWorldGame, *, seed: int, declared: str | None = 
     tasks = (joblib.delayed(_scored)(trial, number, seeds[number]) for number in range(count) if number not in done)
     console = Console(stderr=True)
     with Progress(console=console, disable=not (progress and console.is_terminal)) as bar:
-        shown, synced = bar.add_task("trainings", total=count, completed=len(scores)), time.monotonic()
+        task, synced = bar.add_task("trainings", total=count, completed=len(scores)), time.monotonic()
         for number, score in as_they_end(tasks, game.workers):
             scores[number] = score
             if file is not None:
                 due = time.monotonic() - synced > _SYNC
                 _append(file, {"trial": number, "score": score}, sync=due)
                 synced = time.monotonic() if due else synced
-            bar.update(shown, completed=len(scores))
+            bar.update(task, completed=len(scores))
     require_all(len(scores), count)
     ordered = np.array([scores[number] for number in range(count)])
     return TwoWorldScores(out_scores=ordered[0::2], in_scores=ordered[1::2], seed=root)

@@ -23,7 +23,7 @@ def usual_ranks(runs: int) -> Ranks:
 def usual_guesses(canaries: int) -> list[tuple[int, int]]:
     """Guesses for a number of canaries: of 1000 the top 50, 100, 200 and 400 as IN, and as many as OUT; else in proportion."""
     count = require_count("canaries", canaries, low=4, high=10_000_000)
-    return [(most, most) for most in dict.fromkeys(max(1, round(share * count)) for share in _GUESSES)]
+    return [(guesses, guesses) for guesses in dict.fromkeys(max(1, round(share * count)) for share in _GUESSES)]
 
 
 def audit_worlds(

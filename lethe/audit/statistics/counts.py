@@ -44,7 +44,7 @@ def require_array(name: str, values: object, *, dimensions: int) -> FloatArray:
         raise InputError(f"{name}: got {array.dtype.name} of shape {array.shape}; it needs {needed}.", source=source)
     array = array.astype(np.float64)
     if not np.isfinite(array).all():
-        first = tuple(int(place) for place in np.argwhere(~np.isfinite(array))[0])
+        first = tuple(int(coordinate) for coordinate in np.argwhere(~np.isfinite(array))[0])
         raise InputError(
             f"{name}{list(first)} = {array[first]}; it needs {needed}.", source=source, remedy="leave out no run: find out why it failed"
         )

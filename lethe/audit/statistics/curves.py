@@ -193,8 +193,8 @@ def printed_epsilon(rates: Rates, delta: float) -> float:
     """
     first, second = (require_probability(name, rate) for name, rate in zip(Rates._fields, rates, strict=True))
     target, best = require_delta(delta), -math.inf
-    for others, error in ((second, first), (first, second)):
-        hits = 1.0 - target - others
+    for other_errors, error in ((second, first), (first, second)):
+        hits = 1.0 - target - other_errors
         if hits > 0.0:
             best = max(best, math.log(hits / error) if error > 0.0 else math.inf)
     return best
@@ -247,8 +247,8 @@ def sampled_epsilon(mu: float, probability: float, steps: int, delta: float) -> 
     cumulants = np.array([special.logsumexp(order * losses, b=masses) for order in orders])
     highest = min(float(np.min((steps * cumulants - math.log(1e-4 * delta)) / orders)), steps * float(losses[-1])) + spread
     grid = (highest - steps * lowest) / _POINTS
-    places = np.maximum(np.floor((losses - lowest) / grid * (1.0 - 1e-12)).astype(np.int64), 0)
-    step = np.bincount(places % _POINTS, weights=masses, minlength=_POINTS)
+    cells = np.maximum(np.floor((losses - lowest) / grid * (1.0 - 1e-12)).astype(np.int64), 0)
+    step = np.bincount(cells % _POINTS, weights=masses, minlength=_POINTS)
     summed = fft.irfft(fft.rfft(step) ** steps, _POINTS)
     totals: FloatArray = np.asarray(steps * lowest + grid * np.arange(_POINTS), dtype=np.float64)
     return _last_level_above(totals, np.maximum(np.asarray(summed, dtype=np.float64), 0.0), delta * (1.0 + 1e-7) + _ROUNDING * steps)
@@ -270,5 +270,5 @@ def _last_level_above(losses: FloatArray, masses: FloatArray, delta: float) -> f
     levels, tail = losses[positive], above[positive]
     tilted = np.cumsum((masses[positive] * np.exp(-levels))[::-1])[::-1]
     deltas = tail - np.exp(np.minimum(levels, 700.0)) * tilted
-    held = np.flatnonzero((deltas > delta) & (levels < 700.0))
-    return float(levels[held[-1]]) if held.size else 0.0
+    exceeding = np.flatnonzero((deltas > delta) & (levels < 700.0))
+    return float(levels[exceeding[-1]]) if exceeding.size else 0.0

@@ -36,7 +36,7 @@ from lethe.documents.specification import Specification
 from lethe.errors import InputError
 
 
-def _some(pair: tuple[int, int]) -> tuple[int, int]:
+def _guess_shares(pair: tuple[int, int]) -> tuple[int, int]:
     if sum(pair) == 0:
         raise InputError("guesses: got 0 IN and 0 OUT; together they need 1 or more.")
     return pair
@@ -44,7 +44,7 @@ def _some(pair: tuple[int, int]) -> tuple[int, int]:
 
 _Count: TypeAlias = Annotated[int, Field(ge=0)]
 GuessPairs: TypeAlias = Annotated[
-    tuple[Annotated[tuple[_Count, _Count], Field(strict=False), AfterValidator(_some)], ...], Field(min_length=1, strict=False)
+    tuple[Annotated[tuple[_Count, _Count], Field(strict=False), AfterValidator(_guess_shares)], ...], Field(min_length=1, strict=False)
 ]
 """(how many canaries are guessed to be in, how many out) for each test."""
 _UNFAIR = 1e-9
@@ -147,14 +147,14 @@ def one_run_p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
     right, total = guesses.correct, guesses.guessed
     if right == 0:
         return 1.0
-    places = np.arange(right)
-    logs = special.gammaln(total + 1.0) - special.gammaln(places + 1.0) - special.gammaln(total - places + 1.0)
+    hits = np.arange(right)
+    logs = special.gammaln(total + 1.0) - special.gammaln(hits + 1.0) - special.gammaln(total - hits + 1.0)
     log_right = -math.log1p(math.exp(-level))
-    below = np.exp(logs + places * log_right + (total - places) * (log_right - level))
-    most = float(np.max(np.cumsum(below[::-1]) / (places + 1.0)))
+    below = np.exp(logs + hits * log_right + (total - hits) * (log_right - level))
+    largest_mean = float(np.max(np.cumsum(below[::-1]) / (hits + 1.0)))
     tail = float(special.betainc(right, total - right + 1.0, math.exp(log_right)))
     # gammaln is relative to its own size, which is r log r.
-    return min((tail + 2.0 * guesses.canaries * slack * most) * (1.0 + 1e-9 + 1e-14 * total), 1.0)
+    return min((tail + 2.0 * guesses.canaries * slack * largest_mean) * (1.0 + 1e-9 + 1e-14 * total), 1.0)
 
 
 # Whoever audits many models of one kind meets the same counts again and again.
@@ -185,14 +185,14 @@ def gaussian_guesses_refuted(guesses: Guesses, *, mu: float, level: float) -> bo
     distance, chance = require_nonnegative("mu", mu, allow_infinity=False), require_level(level)
     right, total, canaries = guesses.correct, guesses.guessed, guesses.canaries
     rising = chance * right / canaries
-    held = chance * (total - right) / canaries
+    decided = chance * (total - right) / canaries
     needed = total / canaries * (1.0 + 1e-10)
     for index in range(right - 1, -1, -1):
-        new = max(held, float(special.ndtr(special.ndtri(rising) - distance)))
-        rising = min(1.0, rising + index / (total - index) * (new - held))
-        held = new
+        new = max(decided, float(special.ndtr(special.ndtri(rising) - distance)))
+        rising = min(1.0, rising + index / (total - index) * (new - decided))
+        decided = new
         # Neither ever shrinks.
-        if rising + held > needed:
+        if rising + decided > needed:
             return True
     return False
 

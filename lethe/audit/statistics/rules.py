@@ -94,7 +94,7 @@ class MultiSplit(ThresholdRule):
         """See `ThresholdRule`."""
         generator, half = np.random.default_rng(self.seed), setting.model_copy(update={"level": 0.5 * setting.level})
         counts = [_count_on_half(generator, out_scores, in_scores, half) for _ in range(self.splits)]
-        return sorted(counts, key=lambda one: setting.curve.strength(one.rates, setting.delta))[(self.splits - 1) // 2]
+        return sorted(counts, key=lambda errors: setting.curve.strength(errors.rates, setting.delta))[(self.splits - 1) // 2]
 
 
 class Ranks(ThresholdRule):
@@ -132,7 +132,7 @@ class Ranks(ThresholdRule):
             missed = int(np.count_nonzero(in_scores <= ordered[out_runs - rank]))
             tally = Tally(out_trials=out_runs, false_positives=rank - 1, in_trials=in_scores.size, false_negatives=missed)
             counted.append(_bounded(tally, setting.level / len(self.ranks)))
-        return max(counted, key=lambda one: setting.curve.strength(one.rates, setting.delta))
+        return max(counted, key=lambda errors: setting.curve.strength(errors.rates, setting.delta))
 
 
 def best_threshold(out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> float:
@@ -152,6 +152,6 @@ def _count_on_half(generator: np.random.Generator, out_scores: FloatArray, in_sc
             "a split needs at least four runs in each world.", source="the argument rule", remedy="run more, or fix a threshold"
         )
     first, second = generator.permutation(out_scores), generator.permutation(in_scores)
-    half, other = first.size // 2, second.size // 2
-    threshold = best_threshold(first[:half], second[:other], setting)
-    return _bounded(Tally.at(threshold, first[half:], second[other:]), setting.level)
+    half, second_half = first.size // 2, second.size // 2
+    threshold = best_threshold(first[:half], second[:second_half], setting)
+    return _bounded(Tally.at(threshold, first[half:], second[second_half:]), setting.level)

@@ -20,14 +20,14 @@ def scaled_confidence(logits: ArrayLike, labels: ArrayLike) -> FloatArray:
         labels: y, whole numbers from 0, shape (n,).
     Reference: Carlini et al. 2022, arXiv:2112.03570, Section V.
     """
-    others, right = require_array("logits", logits, dimensions=2), np.asarray(labels)
-    records, classes = others.shape
+    scores, right = require_array("logits", logits, dimensions=2), np.asarray(labels)
+    records, classes = scores.shape
     if classes < 2 or right.dtype.kind not in "iu" or right.shape != (records,) or right.min() < 0 or right.max() >= classes:
         raise _mismatch("labels", right.tolist(), f"{records} whole numbers from 0 to {classes - 1}, and logits of two or more classes")
     rows = np.arange(records)
-    own = others[rows, right]
-    others[rows, right] = -np.inf
-    return own - special.logsumexp(others, axis=1)
+    true_logits = scores[rows, right]
+    scores[rows, right] = -np.inf
+    return true_logits - special.logsumexp(scores, axis=1)
 
 
 def lira_online(observed: ArrayLike, in_scores: ArrayLike, out_scores: ArrayLike, *, pooled_variance: bool = False) -> FloatArray:
@@ -74,22 +74,22 @@ def rmia(
     """
     factor, gamma = require_probability("offline_factor", offline_factor), require_positive("threshold", threshold)
     ratios = _relative("observed", observed, "reference", reference, factor)
-    others = np.sort(_relative("population", population, "population_reference", population_reference, factor))
-    return np.searchsorted(others, ratios / gamma, side="right") / others.size
+    population_ratios = np.sort(_relative("population", population, "population_reference", population_reference, factor))
+    return np.searchsorted(population_ratios, ratios / gamma, side="right") / population_ratios.size
 
 
 def _standardised(observed: ArrayLike, name: str, scores: ArrayLike, *, pooled: bool) -> tuple[FloatArray, FloatArray]:
     """How many standard deviations above the mean of the models each record's score is, and the deviations."""
-    own, values = require_array("observed", observed, dimensions=1), require_array(name, scores, dimensions=2)
-    if len(values) < 2 or values.shape[1] != own.size:
-        raise _mismatch(name, values.shape, f"at least two models, and a column for each of the {own.size} records")
+    targets, values = require_array("observed", observed, dimensions=1), require_array(name, scores, dimensions=2)
+    if len(values) < 2 or values.shape[1] != targets.size:
+        raise _mismatch(name, values.shape, f"at least two models, and a column for each of the {targets.size} records")
     variance = values.var(axis=0)
     if pooled:
         variance = np.full_like(variance, variance.mean())
     if variance.min() == 0.0:
         same = f"{name}: record {int(np.argmin(variance))} has the same score under every model."
         raise InputError(same, source=f"the argument {name}", remedy="train more models, or pool the variance")
-    return (own - values.mean(axis=0)) / np.sqrt(variance), np.sqrt(variance)
+    return (targets - values.mean(axis=0)) / np.sqrt(variance), np.sqrt(variance)
 
 
 def _relative(name: str, values: ArrayLike, reference_name: str, references: ArrayLike, factor: float) -> FloatArray:

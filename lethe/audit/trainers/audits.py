@@ -52,10 +52,10 @@ def audit(
     require_instance("config", config, AuditConfig)
     if custom_canary is not None:
         require_instance("custom_canary", custom_canary, Canary)
-    stated, places = training.claim(config) if claim is None else claim, _places(training, len(columns[0]), config.game)
-    planted = training.canaries(config.canary, columns, places, seed=config.seed) if custom_canary is None else [custom_canary]
-    if len(planted) != len(places):
-        raise InputError(f"canary: got one record; one_run needs {len(places)}.", remedy="name a kind of canary.")
+    stated, positions = training.claim(config) if claim is None else claim, _canary_positions(training, len(columns[0]), config.game)
+    planted = training.canaries(config.canary, columns, positions, seed=config.seed) if custom_canary is None else [custom_canary]
+    if len(planted) != len(positions):
+        raise InputError(f"canary: got one record; one_run needs {len(positions)}.", remedy="name a kind of canary.")
     words = planted[0].words if isinstance(config.game, TwoWorldGame) else f"{len(planted)} canaries, such as {planted[0].words}"
     page = AuditPage(subject=training.name, canary=words, claim=stated)
     setting = AuditSetting(delta=config.delta, neighbours=training.neighbours, threat=config.threat, level=config.level)
@@ -63,7 +63,7 @@ def audit(
     if isinstance(config.game, OneRunGame):
         train, score = training.game(config.threat, planted)
         run = CanaryRun(
-            data=columns, positions=places, inside=[each.inside for each in planted], outside=[each.outside for each in planted]
+            data=columns, positions=positions, inside=[each.inside for each in planted], outside=[each.outside for each in planted]
         )
         guess = partial(audit_canaries, page, setting=setting, guesses=config.game.guesses, conditional=config.conditional)
         _rehearsed(guess(OneRunScores(scores=np.arange(float(len(planted))), included=run.coins(seed), seed=seed)))
@@ -73,15 +73,15 @@ def audit(
     )
     made_up = np.arange(float(config.game.runs))
     rule = _rehearsed(judge(TwoWorldScores(out_scores=made_up, in_scores=made_up, seed=seed))).audits[0].rule
-    trial = training.trial(config.threat, columns, planted[0], places[0])
+    trial = training.trial(config.threat, columns, planted[0], positions[0])
     declared = f"{rule}, delta {config.delta!r}, level {config.level!r}"
     return judge(play(trial, config.game, seed=seed, declared=declared, progress=progress))
 
 
-def _places(training: AuditedTraining, records: int, game: TwoWorldGame | OneRunGame) -> list[int]:
+def _canary_positions(training: AuditedTraining, records: int, game: TwoWorldGame | OneRunGame) -> list[int]:
     if isinstance(game, OneRunGame):
-        return training.places(require_count("canaries", game.canaries, low=4, high=records), records)
-    return training.places(1, records) if game.position is None else [require_count("position", game.position, low=0, high=records - 1)]
+        return training.canary_positions(require_count("canaries", game.canaries, low=4, high=records), records)
+    return training.canary_positions(1, records) if game.position is None else [require_count("position", game.position, low=0, high=records - 1)]
 
 
 def _rehearsed(page: AuditPage) -> AuditPage:

@@ -74,8 +74,8 @@ class LinearTraining(RunTraining):
             norms = _tensors(self.run, [canary.inside for canary in canaries])[0].norm(dim=1).numpy()
             chosen = start + np.einsum("m,mdk->dk", _WRONG / np.maximum(norms, 1e-12) / len(canaries), directions)
             return replace(self, initial=chosen), partial(_loss_gaps, tuple(canaries))
-        known: tuple[Threat, ...] = ("final_model", "black_box", "black_box_chosen_start")
-        raise unknown_threat(threat, known, "fit of a Linear shows its last iterate only;")
+        threats: tuple[Threat, ...] = ("final_model", "black_box", "black_box_chosen_start")
+        raise unknown_threat(threat, threats, "fit of a Linear shows its last iterate only;")
 
     def directions(self, canaries: Sequence[Canary], start: FloatArray) -> FloatArray:
         """Directions, shape (m, d, k), unit: the difference of the clipped gradients of each canary and its replacement, at the start."""

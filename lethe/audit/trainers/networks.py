@@ -94,8 +94,8 @@ class NetworkTraining(RunTraining):
             return self, partial(_along, (apart / apart.norm(dim=1, keepdim=True)).numpy())
         if threat == "black_box":
             return self, partial(self._nearer, tuple(canaries), self._gaps(self.built(), canaries))
-        known: tuple[Threat, ...] = ("white_box", "final_model", "black_box")
-        raise unknown_threat(threat, known, "the start is what `build` makes;")
+        threats: tuple[Threat, ...] = ("white_box", "final_model", "black_box")
+        raise unknown_threat(threat, threats, "the start is what `build` makes;")
 
     def differences(self, model: nn.Module, canaries: Sequence[Canary]) -> Tensor:
         """The clipped gradient of each canary less that of the record in its place, at the model's parameters, shape (m, D)."""
@@ -129,11 +129,11 @@ class NetworkTraining(RunTraining):
         return np.asarray(strategy.T @ (strategy @ steps.astype(np.float64)))
 
     def _canary(self, kind: CanaryKind, data: Data, position: int) -> Canary:
-        own = record_of(data, position)
+        record = record_of(data, position)
         inside = blank(data, label=0) if kind == "blank" else mislabelled(data, position, classes=self.classes)
         words = "blank record" if kind == "blank" else f"record {position} with the next label"
         if self.run.neighbours == "replace_one":
-            outside, against = ((*inside[:-1], 1), "another label") if kind == "blank" else (own, "its own label")
+            outside, against = ((*inside[:-1], 1), "another label") if kind == "blank" else (record, "its own label")
         else:
             outside, against = (*inside[:-1], IGNORED), "a record without gradient"
         return Canary(inside, outside, f"{words}, against {against}", position)
@@ -161,7 +161,7 @@ class NetworkTraining(RunTraining):
         with torch.enable_grad():
             total = self.loss(model(*inputs), target).sum()
         gradients = torch.autograd.grad(total, parameters, allow_unused=True)
-        parts = [torch.zeros_like(each) if one is None else one for each, one in zip(parameters, gradients, strict=True)]
+        parts = [torch.zeros_like(each) if gradient is None else gradient for each, gradient in zip(parameters, gradients, strict=True)]
         return torch.cat([part.flatten() for part in parts]).to(torch.float64)
 
 
@@ -175,8 +175,8 @@ def _watched_descent(model: nn.Module, training: NetworkTraining, shares: list[F
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         gradients = [parameter.grad for parameter in _trained(model)]
         gradient = torch.cat([part.flatten() for part in gradients if part is not None]).to(torch.float64)
-        for mine, theirs in zip(_trained(shadow), _trained(model), strict=True):
-            mine.copy_(theirs)
+        for shadow_parameter, theirs in zip(_trained(shadow), _trained(model), strict=True):
+            shadow_parameter.copy_(theirs)
         apart = training.differences(shadow, training.watching)
         for group in optimizer.param_groups:
             group["lr"] = float(run.step_sizes[len(shares)])

@@ -53,7 +53,7 @@ class AuditedTraining(ABC):
         """The claim that is known at the audit's delta; None if there is none."""
         return
 
-    def places(self, count: int, records: int) -> list[int]:
+    def canary_positions(self, count: int, records: int) -> list[int]:
         """So many places where a canary is forgotten last: the last ones."""
         return list(range(records - count, records))
 
@@ -110,7 +110,7 @@ class RunTraining(AuditedTraining):
         """The run's certificate; HypothesisError if it has none."""
         return claim_of(certify(self.run, config.delta, allow_large_delta=config.allow_large_delta))
 
-    def places(self, count: int, records: int) -> list[int]:
+    def canary_positions(self, count: int, records: int) -> list[int]:
         """The last places that a run of fixed batches uses, and of others the last there are; InputError if there are not as many."""
         apart = self.run.batches.fixed and self.run.batches.exact_size
         used = self.run.steps_per_pass * self.run.batch_size if apart else self.run.records
@@ -132,9 +132,9 @@ def claim_of(certificate: Certificate) -> Claim:
     )
 
 
-def unknown_threat(threat: object, known: Sequence[Threat], why: str) -> InputError:
+def unknown_threat(threat: object, threats: Sequence[Threat], why: str) -> InputError:
     """The error for an adversary that a trainer cannot play, and why it cannot show more."""
-    return InputError(f"threat: got {threat!r}; {why} it needs one of {', '.join(known)}.", source="the argument threat")
+    return InputError(f"threat: got {threat!r}; {why} it needs one of {', '.join(threats)}.", source="the argument threat")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -173,13 +173,13 @@ class FunctionTraining(AuditedTraining):
         owns = [record_of(data, position) for position in positions]
         if kind == "blank":
             words = "blank record, against record {}"
-            return [Canary(blank(data, label=own[-1]), own, words.format(place)) for own, place in zip(owns, positions, strict=True)]
+            return [Canary(blank(data, label=record[-1]), record, words.format(index)) for record, index in zip(owns, positions, strict=True)]
         if self.classes is None:
             missing = "classes: None; a wrong label needs their number."
             raise InputError(missing, source="the argument classes", remedy="give it, or take blank.")
         words, classes = "record {} with the next label, against its own", self.classes
         wrong = [mislabelled(data, position, classes=classes) for position in positions]
-        return [Canary(inside, own, words.format(place)) for inside, own, place in zip(wrong, owns, positions, strict=True)]
+        return [Canary(inside, original, words.format(index)) for inside, original, index in zip(wrong, owns, positions, strict=True)]
 
     def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[TrainFunction, Scores]:
         """See `AuditedTraining`: the function, and its own score, whatever the adversary sees."""

@@ -122,27 +122,27 @@ class _Probe(NamedTuple):
     def lowest(self, tilt: float, chance: float) -> FloatArray:
         """Below these a term lies with less than this chance, tilted."""
         weights = np.cumsum(self.tilted(tilt), axis=1)
-        places = np.argmax(weights > chance * weights[:, -1:], axis=1)
-        return self.values[np.arange(places.size), np.maximum(places - 1, 0)]
+        columns = np.argmax(weights > chance * weights[:, -1:], axis=1)
+        return self.values[np.arange(columns.size), np.maximum(columns - 1, 0)]
 
-    def tilt(self, threshold: float, wanted: float) -> float:
+    def tilt(self, threshold: float, largest: float) -> float:
         """The tilt under which the sum is at the threshold on average; where that is small, up to `wanted`, if it costs a factor of 20."""
-        low, high = math.log(wanted) - _SMALLEST, math.log(wanted)
+        low, high = math.log(largest) - _SMALLEST, math.log(largest)
         step = 1.0
         for _ in range(_MOST_DOUBLINGS):
             if not self.mean(math.exp(high)) < threshold:
                 break
             low, high, step = high, min(high + step, _LARGEST_EXPONENT), 2.0 * step
         best = _last(lambda tilt: self.mean(tilt) < threshold, low, high)
-        if best >= wanted:
+        if best >= largest:
             return best
-        most = self.log_mean(best) - best * threshold + _COST
-        return _last(lambda tilt: self.log_mean(tilt) - tilt * threshold < most, math.log(best), math.log(wanted))
+        ceiling = self.log_mean(best) - best * threshold + _COST
+        return _last(lambda tilt: self.log_mean(tilt) - tilt * threshold < ceiling, math.log(best), math.log(largest))
 
     def reach(self, tilt: float, threshold: float, way: int, rarity: float) -> float:
         """How far above the threshold (way 1, or below it: -1) the tilted sum lies with a chance above exp(-rarity): Chernoff's bound."""
-        here, shares = self.log_mean(tilt), (tilt * _TILT_SHARES).tolist()
-        return min((self.log_mean(tilt + way * share) - here - way * share * threshold + rarity) / share for share in shares)
+        log_mean, shares = self.log_mean(tilt), (tilt * _TILT_SHARES).tolist()
+        return min((self.log_mean(tilt + way * share) - log_mean - way * share * threshold + rarity) / share for share in shares)
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -185,7 +185,7 @@ def log_mean_excess(terms: Terms, threshold: float, intervals: int) -> float:
     share = _best_share(terms, threshold, intervals)
     # Finer grids can do with ceilings that are a little higher.
     shares = (share, min(2.0 * share, 1.0)) if share < 1.0 and intervals > _COARSE else (share,)
-    return min(_on_grid(terms, threshold, intervals, one) for one in shares)
+    return min(_on_grid(terms, threshold, intervals, trial) for trial in shares)
 
 
 def log_mean_excesses(problems: Sequence[tuple[Terms, float]], intervals: int) -> list[float]:
@@ -193,18 +193,18 @@ def log_mean_excesses(problems: Sequence[tuple[Terms, float]], intervals: int) -
 
     What is best for one is taken for its neighbours, and where all have the same terms, one sum on one grid serves them.
     """
-    found: list[float] = []
+    excesses: list[float] = []
     for first in range(0, len(problems), TOGETHER):
         group = problems[first : first + TOGETHER]
         terms, middle = group[len(group) // 2]
         share = _best_share(terms, middle, intervals)
-        if all(one == terms for one, _ in group):
+        if all(candidate == terms for candidate, _ in group):
             with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
                 total = _sum_on_grid(terms, middle, intervals, share)
-                found += [math.inf if total is None else _number(total.log_mean_excess(threshold)) for _, threshold in group]
+                excesses += [math.inf if total is None else _number(total.log_mean_excess(threshold)) for _, threshold in group]
         else:
-            found += [_on_grid(one, threshold, intervals, share) for one, threshold in group]
-    return found
+            excesses += [_on_grid(trial, threshold, intervals, share) for trial, threshold in group]
+    return excesses
 
 
 def _best_share(terms: Terms, threshold: float, intervals: int) -> float:
@@ -265,10 +265,10 @@ class _Sum(NamedTuple):
         last = int(count_above((above + blur) / step, MOST_COUNT)) if above > -blur else -1
         if last - first >= intervals:
             return math.inf
-        places = np.arange(first, last + 1)
-        over = np.maximum(above + blur - step * places, 0.0)
+        cells = np.arange(first, last + 1)
+        over = np.maximum(above + blur - step * cells, 0.0)
         weights = over * np.exp(-theta * over)
-        answer = float(weights @ np.maximum(self.masses[places % intervals], 0.0)) + self.off * float(np.linalg.norm(weights))
+        answer = float(weights @ np.maximum(self.masses[cells % intervals], 0.0)) + self.off * float(np.linalg.norm(weights))
         if first > 0:
             # x exp(-theta x) falls for x > 1 / theta, so this is the most that any place above the first may count.
             reached = above - step * first

@@ -35,7 +35,7 @@ _EPS = float(np.finfo(np.float64).eps)
 # Sums of lognormal terms are computed for these; a smaller mu is raised to the least, which is sound.
 _LEAST_MU, _LARGEST_MU, _LARGEST_EPSILON = 1e-4, 25.0, 600.0
 # The spread of a sum has so many intervals that their square costs some 1e-4 of epsilon.
-_INTERVALS_A_ROOT, _FEWEST, _MOST, _COARSER, _FEWEST_COARSE = 500.0, 14, 19, 8, 2**11
+_INTERVALS_A_ROOT, _FEWEST, _MOST_ROOTS, _COARSER, _FEWEST_COARSE = 500.0, 14, 19, 8, 2**11
 _MOST_KEPT, _SHRINKING, _MOST_SHRUNK = 1000, 0.8, 8
 _GROWTH, _ABOUT, _AN_OCTAVE = 0.05, 0.01, 8.0
 # How close to delta its logarithm is brought, and how close is enough.
@@ -84,17 +84,17 @@ class BallsInBinsGaussian(Profile):
 
     def directed_deltas(self, epsilons: FloatArray) -> tuple[FloatArray, ...]:
         r"""$H(P\|Q)$ and $H(Q\|P)$, or one where they are the same, at many ascending $\epsilon \ge 0$: faster than by themselves."""
-        found = [self._revealed.deltas(epsilons) for _ in self._directions]
-        known = [level for level in epsilons.tolist() if self._computable(level)]
-        for deltas, direction in zip(found, self._directions, strict=True):
-            problems = [self._problem(direction, level, known[place - place % TOGETHER]) for place, level in enumerate(known)]
+        directed = [self._revealed.deltas(epsilons) for _ in self._directions]
+        computable = [level for level in epsilons.tolist() if self._computable(level)]
+        for deltas, direction in zip(directed, self._directions, strict=True):
+            problems = [self._problem(direction, level, computable[index - index % TOGETHER]) for index, level in enumerate(computable)]
             excesses = log_mean_excesses([(terms, threshold) for terms, threshold, _ in problems], self._intervals[0])
             bounds = [
                 self._as_delta(excess, unit) if excess < math.inf else self._log(direction, level, self._intervals[1])
-                for level, excess, (_, _, unit) in zip(known, excesses, problems, strict=True)
+                for level, excess, (_, _, unit) in zip(computable, excesses, problems, strict=True)
             ]
-            deltas[: len(known)] = np.minimum(deltas[: len(known)], exp_above(np.array(bounds)))
-        return tuple(found)
+            deltas[: len(computable)] = np.minimum(deltas[: len(computable)], exp_above(np.array(bounds)))
+        return tuple(directed)
 
     def epsilon(self, delta: float) -> float:
         r"""The smallest $\epsilon$ at $\delta$, to about seven digits, rounded up, and seen to hold."""
@@ -118,15 +118,15 @@ class BallsInBinsGaussian(Profile):
         if high == 0.0 or not self._computable(high):
             return high
         coarse, target = self._intervals[1], math.log(delta)
-        found = crossing(
+        crossing_epsilon = crossing(
             lambda level: max(self._log(way, level, coarse) for way in self._directions) - target, 0.0, high, resolution=_ABOUT * high
         )
-        return min(high, float(np.exp2(np.ceil(_AN_OCTAVE * np.log2(found)) / _AN_OCTAVE)))
+        return min(high, float(np.exp2(np.ceil(_AN_OCTAVE * np.log2(crossing_epsilon)) / _AN_OCTAVE)))
 
     def describe(self) -> str:
         """How many bins, and the range of what they cost."""
-        least, most = min(self.mus), max(self.mus)
-        costs = f"{shown(most)}-GDP" if least == most else f"{shown(least)}- to {shown(most)}-GDP"
+        smallest_mu, largest_mu = min(self.mus), max(self.mus)
+        costs = f"{shown(largest_mu)}-GDP" if smallest_mu == largest_mu else f"{shown(smallest_mu)}- to {shown(largest_mu)}-GDP"
         return f"one of {sum(self.counts)} secret bins, {costs} each, {self.relation.replace('_', ' ')}"
 
     def renyi_curve(self) -> RDPCurve:
@@ -145,7 +145,7 @@ class BallsInBinsGaussian(Profile):
     def _intervals(self) -> tuple[int, int]:
         """Of the full grid and of a coarse one."""
         visited = sum(count for mu, count in zip(self.mus, self.counts, strict=True) if mu > 0.0)
-        full = 2 ** max(int(count_above(math.log2(_INTERVALS_A_ROOT * math.sqrt(visited)), _MOST)), _FEWEST)
+        full = 2 ** max(int(count_above(math.log2(_INTERVALS_A_ROOT * math.sqrt(visited)), _MOST_ROOTS)), _FEWEST)
         return full, max(full // _COARSER, _FEWEST_COARSE)
 
     def _computable(self, level: float) -> bool:
@@ -222,8 +222,8 @@ class BallsInBinsGaussian(Profile):
         start = crossing(coarse, failing, passing, resolution=_COARSELY * passing)
         if start == high:
             return high
-        beside = start * (1.0 - _COARSELY)
-        return _polished(fine, start, (coarse(start) - coarse(beside)) / (start - beside), low, high)
+        lower_start = start * (1.0 - _COARSELY)
+        return _polished(fine, start, (coarse(start) - coarse(lower_start)) / (start - lower_start), low, high)
 
 
 def _polished(gap: Callable[[float], float], start: float, slope: float, low: float, high: float) -> float:

@@ -52,12 +52,12 @@ class TruncatedAllocation(Profile):
     def directed_deltas(self, epsilons: FloatArray) -> tuple[FloatArray, ...]:
         """As of `BallsInBinsGaussian`."""
         chances = [self._chance(count) for count in range(1, _MOST_FULL + 2)]
-        most = next((count for count, chance in enumerate(chances) if chance <= _FAILURE), _MOST_FULL)
+        most_full = next((count for count, chance in enumerate(chances) if chance <= _FAILURE), _MOST_FULL)
         parts = [(1.0, self.bins.directed_deltas(epsilons))]
-        parts += [(chances[0], self._with_full(1).directed_deltas(epsilons))] if most > 0 else []
-        parts += [(chances[1], self._with_full(most).directed_deltas(epsilons))] if most > 1 else []
+        parts += [(chances[0], self._with_full(1).directed_deltas(epsilons))] if most_full > 0 else []
+        parts += [(chances[1], self._with_full(most_full).directed_deltas(epsilons))] if most_full > 1 else []
         ways = range(max(len(deltas) for _, deltas in parts))
-        sums = [sum(weight * deltas[way % len(deltas)] for weight, deltas in parts) + chances[most] for way in ways]
+        sums = [sum(weight * deltas[way % len(deltas)] for weight, deltas in parts) + chances[most_full] for way in ways]
         return tuple(np.minimum(above(deltas, 1e-15), 1.0) for deltas in sums)
 
     def describe(self) -> str:
@@ -72,11 +72,11 @@ class TruncatedAllocation(Profile):
 
     def _with_full(self, count: int) -> BallsInBinsGaussian:
         """So many bins at twice the largest cost in the place of the cheapest ones."""
-        left, costs = min(count, sum(self.bins.counts)), dict[float, int]()
-        doubled = left
+        remaining, costs = min(count, sum(self.bins.counts)), dict[float, int]()
+        doubled = remaining
         for mu, bins in sorted(zip(self.bins.mus, self.bins.counts, strict=True)):
-            gone = min(left, bins)
-            left -= gone
+            gone = min(remaining, bins)
+            remaining -= gone
             if bins > gone:
                 costs[mu] = bins - gone
         largest = 2.0 * max(self.bins.mus)

@@ -17,48 +17,48 @@ MOST_DENSE = 4096
 """Steps beyond which no matrix is written out: 128 MiB."""
 
 # Products of a few of these, summed over all steps, neither vanish nor overflow.
-_LEAST, _MOST = 1e-60, 1e60
+_SMALLEST_ENTRY, _LARGEST_ENTRY = 1e-60, 1e60
 
 
 def require_strategy(strategy: ArrayLike) -> FloatArray:
     """A strategy C as an array, or raise InputError: the first column of a Toeplitz matrix, shape (T,), with no negative entry, the first
     > 0; or a lower-triangular matrix, shape (T, T) with T <= 4096, with a positive diagonal.
     """
-    given = real_array("strategy", strategy)
-    if given.ndim == 1:
-        given = require_vector("strategy", given, low=0.0)
-        diagonal = given[:1]
+    array = real_array("strategy", strategy)
+    if array.ndim == 1:
+        array = require_vector("strategy", array, low=0.0)
+        diagonal = array[:1]
     else:
-        given = _require_triangular(given)
-        diagonal = np.diagonal(given)
-    if not (diagonal.min() >= _LEAST and np.abs(given).max() <= _MOST):
-        raise outside("strategy", f"a diagonal from {diagonal.min():g} and entries up to {np.abs(given).max():g}", "1e-60 to 1e60")
-    return given
+        array = _require_triangular(array)
+        diagonal = np.diagonal(array)
+    if not (diagonal.min() >= _SMALLEST_ENTRY and np.abs(array).max() <= _LARGEST_ENTRY):
+        raise outside("strategy", f"a diagonal from {diagonal.min():g} and entries up to {np.abs(array).max():g}", "1e-60 to 1e60")
+    return array
 
 
 def real_array(name: str, values: ArrayLike) -> FloatArray:
     """Numbers of any shape as float64, or raise InputError: text, dates, complex and masked numbers would become others without a word."""
     try:
-        given = np.asarray(values)
-        if given.dtype.kind in "iufO" and not np.ma.is_masked(values):
-            return np.asarray(given, dtype=np.float64)
+        array = np.asarray(values)
+        if array.dtype.kind in "iufO" and not np.ma.is_masked(values):
+            return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         pass
     raise outside(name, values, "an array of real numbers")
 
 
-def _require_triangular(given: FloatArray) -> FloatArray:
-    if given.ndim != 2 or given.shape[0] != given.shape[1] or given.size == 0:
-        raise outside("strategy", f"shape {given.shape}", "shape (T,), the first column of a Toeplitz matrix, or (T, T)")
-    if len(given) > MOST_DENSE:
-        raise outside("strategy", f"{len(given)} steps", f"at most {MOST_DENSE} steps, or a Toeplitz strategy")
-    if not np.isfinite(given).all():
+def _require_triangular(matrix: FloatArray) -> FloatArray:
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
+        raise outside("strategy", f"shape {matrix.shape}", "shape (T,), the first column of a Toeplitz matrix, or (T, T)")
+    if len(matrix) > MOST_DENSE:
+        raise outside("strategy", f"{len(matrix)} steps", f"at most {MOST_DENSE} steps, or a Toeplitz strategy")
+    if not np.isfinite(matrix).all():
         raise outside("strategy", "an entry that is not finite", "finite numbers")
-    if np.triu(given, 1).any():
+    if np.triu(matrix, 1).any():
         raise outside("strategy", "an entry above the diagonal", "a lower-triangular matrix: noise must not depend on later steps")
-    if not np.diagonal(given).min() > 0:
-        raise outside("strategy", f"the diagonal entry {np.diagonal(given).min():g}", "a positive diagonal, so that it has an inverse")
-    return given
+    if not np.diagonal(matrix).min() > 0:
+        raise outside("strategy", f"the diagonal entry {np.diagonal(matrix).min():g}", "a positive diagonal, so that it has an inverse")
+    return matrix
 
 
 def as_matrix(array: FloatArray) -> FloatArray:
@@ -149,10 +149,10 @@ def inverse_column(coefficients: ArrayLike, steps: int) -> FloatArray:
     $1/d_0$. Rounded up: each entry is made of at most T (p + 2) roundings of what is not negative. Reference: Kalinin, McKenna, Upadhyay,
     Lampert 2025, arXiv:2505.12128.
     """
-    steps, given = require_count("steps", steps), real_array("coefficients", coefficients)
-    if given.ndim != 1 or not (given.size and _LEAST <= given[0] <= _MOST and np.all(given[1:] <= 0.0) and math.fsum(given) >= 0.0):
-        raise outside("coefficients", given.tolist(), "one number above 0, then none above 0, that sum to 0 or more, such as 1, -0.9")
+    steps, array = require_count("steps", steps), real_array("coefficients", coefficients)
+    if array.ndim != 1 or not (array.size and _SMALLEST_ENTRY <= array[0] <= _LARGEST_ENTRY and np.all(array[1:] <= 0.0) and math.fsum(array) >= 0.0):
+        raise outside("coefficients", array.tolist(), "one number above 0, then none above 0, that sum to 0 or more, such as 1, -0.9")
     from scipy import signal  # which loads scipy.stats: importing lethe stays light
 
-    column = np.asarray(signal.lfilter([1.0], given, np.append(1.0, np.zeros(steps - 1))), dtype=np.float64)
-    return above(np.maximum(column, 0.0), (len(given) + 2) * steps * 2.0**-52)
+    column = np.asarray(signal.lfilter([1.0], array, np.append(1.0, np.zeros(steps - 1))), dtype=np.float64)
+    return above(np.maximum(column, 0.0), (len(array) + 2) * steps * 2.0**-52)

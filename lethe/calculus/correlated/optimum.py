@@ -35,7 +35,7 @@ def banded_toeplitz(steps: int, slots: int, bands: int, *, workload: FloatArray 
     """
     steps, slots = require_count("steps", steps), require_count("slots", slots)
     bands = require_count("bands", bands, high=steps)
-    asked = _require_toeplitz(workload, steps)
+    target = _require_toeplitz(workload, steps)
     from scipy import signal  # which loads scipy.stats: importing lethe stays light
 
     identity, root = square_root(steps, 1), square_root(steps, bands)
@@ -45,14 +45,14 @@ def banded_toeplitz(steps: int, slots: int, bands: int, *, workload: FloatArray 
     def loss(tail: FloatArray) -> tuple[float, FloatArray]:
         column = np.concatenate(([1.0], tail))
         padded = np.concatenate((column, np.zeros(steps - bands)))
-        value, gradient = _log_error(padded, lambda values: signal.lfilter([1.0], column, values), asked, slots, bands)
+        value, gradient = _log_error(padded, lambda values: signal.lfilter([1.0], column, values), target, slots, bands)
         return value, gradient[1:]
 
-    found = optimize.minimize(
+    solution = optimize.minimize(
         loss, root[1:bands], jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * (bands - 1), options={"maxiter": 500}
     )
-    best = np.concatenate(([1.0], found.x, np.zeros(steps - bands)))
-    return min((best, root, identity), key=lambda column: mean_squared_error(column, asked, slots))[:bands]
+    best = np.concatenate(([1.0], solution.x, np.zeros(steps - bands)))
+    return min((best, root, identity), key=lambda column: mean_squared_error(column, target, slots))[:bands]
 
 
 def buffered_toeplitz(steps: int, slots: int, buffers: int, *, workload: FloatArray | None = None) -> Buffers:
@@ -63,7 +63,7 @@ def buffered_toeplitz(steps: int, slots: int, buffers: int, *, workload: FloatAr
     """
     steps, slots = require_count("steps", steps), require_count("slots", slots)
     buffers = require_count("buffers", buffers, high=10)
-    asked = _require_toeplitz(workload, steps)
+    target = _require_toeplitz(workload, steps)
     from scipy import signal
 
     lags = np.arange(steps - 1, dtype=np.float64)
@@ -77,7 +77,7 @@ def buffered_toeplitz(steps: int, slots: int, buffers: int, *, workload: FloatAr
             powers = thetas[:, None] ** lags
         column = np.concatenate(([1.0], omegas @ powers))
         inverted = _inverse_of_buffers(omegas, thetas, steps)
-        value, gradient = _log_error(column, lambda values: signal.fftconvolve(inverted, values)[:steps], asked, slots, steps)
+        value, gradient = _log_error(column, lambda values: signal.fftconvolve(inverted, values)[:steps], target, slots, steps)
         by_omega = powers @ gradient[1:]
         by_theta = omegas / thetas * ((powers * lags) @ gradient[1:])
         return value, np.concatenate((by_omega * omegas, by_theta * thetas * (1.0 - thetas)))
@@ -86,11 +86,11 @@ def buffered_toeplitz(steps: int, slots: int, buffers: int, *, workload: FloatAr
     times = np.geomspace(1.5, max(3.0, 0.5 * steps), buffers)
     start = np.concatenate((np.log(0.5 / times**0.5 / buffers**0.5), np.log(times)))
     bounds = [(-30.0, 3.0)] * buffers + [(-10.0, 25.0)] * buffers
-    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 1000})
-    omegas, thetas = read(found.x)
+    solution = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 1000})
+    omegas, thetas = read(solution.x)
     best = Buffers(tuple(omegas.tolist()), tuple(thetas.tolist()))
     nothing = Buffers((0.0,) * buffers, (0.0,) * buffers)
-    return min((best, nothing), key=lambda one: mean_squared_error(blt_column(*one, steps), asked, slots))
+    return min((best, nothing), key=lambda buffers: mean_squared_error(blt_column(*buffers, steps), target, slots))
 
 
 def banded_inverse(steps: int, slots: int, bands: int, *, workload: FloatArray | None = None) -> FloatArray:
@@ -102,7 +102,7 @@ def banded_inverse(steps: int, slots: int, bands: int, *, workload: FloatArray |
     """
     steps, slots = require_count("steps", steps), require_count("slots", slots)
     bands = require_count("bands", bands, high=steps)
-    asked = _require_toeplitz(workload, steps)
+    target = _require_toeplitz(workload, steps)
     from scipy import signal
 
     lags = np.arange(1, bands)
@@ -113,7 +113,7 @@ def banded_inverse(steps: int, slots: int, bands: int, *, workload: FloatArray |
 
     def error(coefficients: FloatArray) -> tuple[float, FloatArray]:
         column = np.asarray(signal.lfilter([1.0], coefficients, np.append(1.0, np.zeros(steps - 1))), dtype=np.float64)
-        value, gradient = _log_error(column, lambda values: signal.lfilter(coefficients, [1.0], values), asked, slots, steps)
+        value, gradient = _log_error(column, lambda values: signal.lfilter(coefficients, [1.0], values), target, slots, steps)
         return value, -_correlated(gradient, signal.lfilter([1.0], coefficients, column), bands)  # delta c = -c c delta d
 
     def read(point: FloatArray) -> FloatArray:
@@ -125,8 +125,8 @@ def banded_inverse(steps: int, slots: int, bands: int, *, workload: FloatArray |
         return value, -shares * (gradient[1:] - gradient[1:] @ shares)
 
     start = np.log(-root[1:] / root.sum())
-    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-40.0, 40.0)] * (bands - 1), options={"maxiter": 500})
-    return min((np.append(1.0, -read(found.x)), root, identity), key=lambda one: error(one)[0])
+    solution = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-40.0, 40.0)] * (bands - 1), options={"maxiter": 500})
+    return min((np.append(1.0, -read(solution.x)), root, identity), key=lambda candidate: error(candidate)[0])
 
 
 def _inverse_of_buffers(omegas: FloatArray, thetas: FloatArray, steps: int) -> FloatArray:
@@ -147,30 +147,30 @@ def _log_error(
         noise = inverse(workload)
         weighted = np.arange(steps, 0, -1) * noise
         total = float(weighted @ noise)
-        again = inverse(noise)
-    if not (0.0 < total < _HOPELESS and np.isfinite(again).all()):
+        twice_inverted = inverse(noise)
+    if not (0.0 < total < _HOPELESS and np.isfinite(twice_inverted).all()):
         return np.log(_HOPELESS), np.zeros(bands)
     answer = response(column, slots)
     squares = float(answer @ answer)
-    by_noise = -2.0 * _correlated(weighted, again, bands)
+    by_noise = -2.0 * _correlated(weighted, twice_inverted, bands)
     by_response = 2.0 * response(answer[::-1].copy(), slots)[::-1][:bands] if slots < steps else 2.0 * answer[:bands]
     return np.log(total) + np.log(squares), by_noise / total + by_response / squares
 
 
-def _correlated(one: FloatArray, other: FloatArray, lags: int) -> FloatArray:
+def _correlated(first: FloatArray, second: FloatArray, lags: int) -> FloatArray:
     """The sum over t of one[t + k] other[t], for k below `lags`."""
     if lags <= 64:
-        return np.array([one[lag:] @ other[: len(other) - lag] for lag in range(lags)])
+        return np.array([first[lag:] @ second[: len(second) - lag] for lag in range(lags)])
     from scipy import signal
 
-    return signal.fftconvolve(one, other[::-1])[len(other) - 1 :][:lags]
+    return signal.fftconvolve(first, second[::-1])[len(second) - 1 :][:lags]
 
 
 def _require_toeplitz(workload: FloatArray | None, steps: int) -> FloatArray:
-    asked = prefix_sums(steps) if workload is None else require_workload(workload, steps)
-    if asked.ndim != 1:
-        raise outside("workload", f"shape {asked.shape}", f"a Toeplitz column of shape ({steps},); a dense strategy takes any workload")
-    return asked
+    target = prefix_sums(steps) if workload is None else require_workload(workload, steps)
+    if target.ndim != 1:
+        raise outside("workload", f"shape {target.shape}", f"a Toeplitz column of shape ({steps},); a dense strategy takes any workload")
+    return target
 
 
 # Multiplications that a search may take: about a minute on one core.
@@ -193,10 +193,10 @@ def dense(
     """
     steps, slots = require_count("steps", steps, high=MOST_DENSE), require_count("slots", slots)
     width = steps if bands is None else require_count("bands", bands, high=steps)
-    asked = prefix_sums(steps) if workload is None else require_workload(workload, steps)
+    target = prefix_sums(steps) if workload is None else require_workload(workload, steps)
     if iterations is None:
         iterations = min(400, max(8, round(_WORK / (8.0 * float(steps) ** 3))))
-    full = as_matrix(asked)
+    full = as_matrix(target)
     rows, columns = np.nonzero(np.tril(np.triu(np.ones((steps, steps), dtype=bool), 1 - width)))
 
     def loss(entries: FloatArray) -> tuple[float, FloatArray]:
@@ -205,24 +205,24 @@ def dense(
         value, gradient = _error(matrix, full, slots)
         return value, gradient[rows, columns]
 
-    known = [square_root(steps, 1), square_root(steps, width)] + ([binary_tree(steps)] if bands is None else [])
-    if asked.ndim == 1 or slots > 1:
-        columns_only = asked if asked.ndim == 1 else None
+    strategies = [square_root(steps, 1), square_root(steps, width)] + ([binary_tree(steps)] if bands is None else [])
+    if target.ndim == 1 or slots > 1:
+        columns_only = target if target.ndim == 1 else None
         for narrow in {min(slots, width), min(32, width)}:
             column = np.zeros(steps)
             column[:narrow] = banded_toeplitz(steps, slots, narrow, workload=columns_only)
-            known.append(column)
-    start = min(known, key=lambda one: mean_squared_error(one, asked, slots))
-    found = optimize.minimize(
+            strategies.append(column)
+    start = min(strategies, key=lambda strategy: mean_squared_error(strategy, target, slots))
+    solution = optimize.minimize(
         loss, as_matrix(start)[rows, columns], jac=True, method="L-BFGS-B", options={"maxiter": iterations, "maxcor": 8, "ftol": 1e-7}
     )
     best = np.zeros((steps, steps))
-    best[rows, columns] = found.x
+    best[rows, columns] = solution.x
     candidates = [as_matrix(start)]
     if np.isfinite(best).all() and np.diagonal(best).all():
         candidates.append(best * np.sign(np.diagonal(best))[:, None])  # signs of rows are signs of noise
-    levelled = [one / _slot_norms(one, slots)[0] for one in candidates]
-    return min(levelled, key=lambda one: mean_squared_error(one, asked, slots))
+    levelled = [strategy / _slot_norms(strategy, slots)[0] for strategy in candidates]
+    return min(levelled, key=lambda strategy: mean_squared_error(strategy, target, slots))
 
 
 def _error(matrix: FloatArray, workload: FloatArray, slots: int) -> tuple[float, FloatArray]:

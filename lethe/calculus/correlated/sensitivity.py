@@ -26,25 +26,25 @@ def slot_sensitivities(strategy: ArrayLike, slots: int) -> FloatArray:
     that some step reaches, shape (min(l, T),). Reference: Choquette-Choo, McMahan, Rush, Thakurta 2023, arXiv:2211.06530 (vector
     contributions and non-negative $X$).
     """
-    given, slots = require_strategy(strategy), require_count("slots", slots)
-    if given.ndim == 1:
-        return _of_column(given, slots)
-    return np.array([_of_columns(given[slot:, slot::slots]) for slot in range(min(slots, len(given)))])
+    matrix, slots = require_strategy(strategy), require_count("slots", slots)
+    if matrix.ndim == 1:
+        return _of_column(matrix, slots)
+    return np.array([_of_columns(matrix[slot:, slot::slots]) for slot in range(min(slots, len(matrix)))])
 
 
 def column_norms(strategy: ArrayLike) -> FloatArray:
     r"""How far a contribution of norm 1 at one step moves $CG$: $\|C_{\cdot s}\|$, rounded up, shape (T,)."""
-    given = require_strategy(strategy)
-    squares = np.cumsum(np.square(given))[::-1] if given.ndim == 1 else np.square(given).sum(axis=0)
-    return np.asarray(root_above(above(squares, (len(given) + 16) * _UNIT)))
+    matrix = require_strategy(strategy)
+    squares = np.cumsum(np.square(matrix))[::-1] if matrix.ndim == 1 else np.square(matrix).sum(axis=0)
+    return np.asarray(root_above(above(squares, (len(matrix) + 16) * _UNIT)))
 
 
 def band_count(strategy: ArrayLike) -> int:
     r"""How many diagonals reach the last entry that is not 0: the smallest b with $C_{ts} = 0$ where $t - s \ge b$."""
-    given = require_strategy(strategy)
-    if given.ndim == 1:
-        return int(np.flatnonzero(given)[-1]) + 1
-    rows, columns = np.nonzero(given)
+    matrix = require_strategy(strategy)
+    if matrix.ndim == 1:
+        return int(np.flatnonzero(matrix)[-1]) + 1
+    rows, columns = np.nonzero(matrix)
     return int((rows - columns).max()) + 1
 
 
@@ -94,21 +94,21 @@ def separated_sensitivity(strategy: ArrayLike, separation: int, participations: 
         InputError: more than 4096 steps of a column that is neither narrow nor falling.
     Reference: Choquette-Choo et al. 2023, arXiv:2306.08153; Kalinin & Lampert 2024, arXiv:2405.13763 (falling columns).
     """
-    given, separation = require_strategy(strategy), require_count("separation", separation)
-    steps = len(given)
+    matrix, separation = require_strategy(strategy), require_count("separation", separation)
+    steps = len(matrix)
     longest = -(-steps // separation)
     count = longest if participations is None else min(require_count("participations", participations), longest)
-    if given.ndim == 1 and np.all(np.diff(given) <= 0.0):
-        return _falling(given, separation, count)
-    if band_count(given) <= separation:
-        squares = np.square(column_norms(given))
+    if matrix.ndim == 1 and np.all(np.diff(matrix) <= 0.0):
+        return _falling(matrix, separation, count)
+    if band_count(matrix) <= separation:
+        squares = np.square(column_norms(matrix))
         # The columns of a Toeplitz strategy are the shorter the later: the first of the steps are the worst.
-        early = given.ndim == 1
-        most = squares[::separation][:count].sum() if early else _heaviest(squares[:, None], separation, count)[0]
-        return float(root_above(above(most, (count + 16) * _UNIT)))
+        early = matrix.ndim == 1
+        square = squares[::separation][:count].sum() if early else _heaviest(squares[:, None], separation, count)[0]
+        return float(root_above(above(square, (count + 16) * _UNIT)))
     if steps > MOST_DENSE:
         raise outside("strategy", f"{steps} steps of a column that rises", f"at most {MOST_DENSE} steps, few bands, or a column that falls")
-    return _of_separated(as_matrix(given), separation, count)
+    return _of_separated(as_matrix(matrix), separation, count)
 
 
 def _falling(column: FloatArray, separation: int, count: int) -> float:
@@ -123,13 +123,13 @@ def _of_separated(matrix: FloatArray, separation: int, count: int) -> float:
     steps = len(matrix)
     gram = np.abs(matrix.T @ matrix)
     squares = np.diagonal(gram).copy()
-    places = np.arange(steps)
-    gram[np.abs(np.subtract.outer(places, places)) < separation] = 0.0
+    indices = np.arange(steps)
+    gram[np.abs(np.subtract.outer(indices, indices)) < separation] = 0.0
     values = squares + _heaviest(gram, separation, count - 1)
-    found = float(_heaviest(values[:, None], separation, count)[0])
+    square = float(_heaviest(values[:, None], separation, count)[0])
     # What rounding can do to an entry is at most this many units of the product of the columns' norms.
-    found += (steps + 16) * _UNIT * count**2 * float(squares.max())
-    return float(root_above(above(found, (4 * count + 16) * _UNIT)))
+    square += (steps + 16) * _UNIT * count**2 * float(squares.max())
+    return float(root_above(above(square, (4 * count + 16) * _UNIT)))
 
 
 def _heaviest(weights: FloatArray, separation: int, count: int) -> FloatArray:
@@ -145,26 +145,26 @@ def _heaviest(weights: FloatArray, separation: int, count: int) -> FloatArray:
 
 def require_workload(workload: ArrayLike, steps: int) -> FloatArray:
     """A workload A for T steps as an array, of shape (T,), the first column of a Toeplitz matrix, or (T, T); or raise InputError."""
-    given = real_array("workload", workload)
-    if given.shape not in ((steps,), (steps, steps)) or not np.isfinite(given).all() or not given.any():
-        raise outside("workload", f"shape {given.shape}", f"finite numbers of shape ({steps},) or ({steps}, {steps}), not all 0")
-    return given
+    array = real_array("workload", workload)
+    if array.shape not in ((steps,), (steps, steps)) or not np.isfinite(array).all() or not array.any():
+        raise outside("workload", f"shape {array.shape}", f"finite numbers of shape ({steps},) or ({steps}, {steps}), not all 0")
+    return array
 
 
 def noise_squares(strategy: ArrayLike, workload: ArrayLike) -> float:
     r"""$\|A C^{-1}\|_F^2$: the sum of the squared errors of all T outputs $A C^{-1} z$, a coordinate, where $z$ has variance 1; infinity
     where it overflows. C and A have shape (T,) or (T, T).
     """
-    given = require_strategy(strategy)
-    asked = require_workload(workload, len(given))
-    if given.ndim == 1 and asked.ndim == 1:
+    matrix = require_strategy(strategy)
+    target = require_workload(workload, len(matrix))
+    if matrix.ndim == 1 and target.ndim == 1:
         from scipy import signal  # which loads scipy.stats: importing lethe stays light
 
         with np.errstate(over="ignore", invalid="ignore"):
-            column = np.asarray(signal.lfilter([1.0], np.trim_zeros(given, "b"), asked), dtype=np.float64)  # pyright: ignore
-            return as_bound(float(np.sum(np.arange(len(given), 0, -1) * np.square(column))))
+            column = np.asarray(signal.lfilter([1.0], np.trim_zeros(matrix, "b"), target), dtype=np.float64)  # pyright: ignore
+            return as_bound(float(np.sum(np.arange(len(matrix), 0, -1) * np.square(column))))
     with np.errstate(over="ignore", invalid="ignore"):
-        solved = linalg.solve_triangular(as_matrix(given), as_matrix(asked).T, lower=True, trans="T", check_finite=False)
+        solved = linalg.solve_triangular(as_matrix(matrix), as_matrix(target).T, lower=True, trans="T", check_finite=False)
         return as_bound(float(np.sum(np.square(solved))))
 
 
@@ -172,17 +172,17 @@ def output_square(strategy: ArrayLike, weights: ArrayLike) -> float:
     r"""$\|C^{-\top}a\|^2$: the squared error of one output $a^\top C^{-1}z$, a coordinate, where $z$ has variance 1; infinity where it
     overflows. $a \ge 0$, shape (T,), is how much of each step's noise the output has.
     """
-    given = require_strategy(strategy)
-    asked = require_vector("weights", weights, low=0.0)
-    if len(asked) != len(given):
-        raise outside("weights", f"{len(asked)} numbers", f"one for each of {len(given)} steps")
+    matrix = require_strategy(strategy)
+    target = require_vector("weights", weights, low=0.0)
+    if len(target) != len(matrix):
+        raise outside("weights", f"{len(target)} numbers", f"one for each of {len(matrix)} steps")
     with np.errstate(over="ignore", invalid="ignore"):
-        if given.ndim == 1:
+        if matrix.ndim == 1:
             from scipy import signal
 
-            solved = np.asarray(signal.lfilter([1.0], np.trim_zeros(given, "b"), asked[::-1]), dtype=np.float64)  # pyright: ignore
+            solved = np.asarray(signal.lfilter([1.0], np.trim_zeros(matrix, "b"), target[::-1]), dtype=np.float64)  # pyright: ignore
         else:
-            solved = linalg.solve_triangular(given, asked, lower=True, trans="T", check_finite=False)
+            solved = linalg.solve_triangular(matrix, target, lower=True, trans="T", check_finite=False)
         return as_bound(float(np.sum(np.square(solved))))
 
 

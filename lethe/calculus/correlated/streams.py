@@ -44,11 +44,11 @@ class Stream(ABC):
 
     def next(self, fresh: Any) -> Any:
         """$w_t$ from $z_t$, of the same shape and kind; what it was given is left as it was. InputError where the strategy has no row."""
-        given = fresh if hasattr(fresh, "reshape") else np.asarray(fresh, dtype=np.float64)
-        flat = given.reshape(-1)
-        made = self.part(_copy(flat), 0, len(flat))
+        array = fresh if hasattr(fresh, "reshape") else np.asarray(fresh, dtype=np.float64)
+        flat = array.reshape(-1)
+        noise = self.part(_copy(flat), 0, len(flat))
         self.forward()
-        return made.reshape(given.shape)
+        return noise.reshape(array.shape)
 
     def part(self, fresh: Any, start: int, size: int) -> Any:
         """Some coordinates of $w_t$; `forward` ends the step once all were asked for, each once.
@@ -60,12 +60,12 @@ class Stream(ABC):
             InputError: the strategy has no row for this step.
         """
         if self.memory is None:
-            self.memory = _zeros(self.held, size, fresh)
+            self.memory = _zeros(self.memory_rows, size, fresh)
         (weights, diagonal, kept_in), vector = self._present(fresh)
-        kept = self.memory[:, start : start + len(fresh)]
-        given = _copy(fresh) if self._product else fresh
-        _take_sum(fresh, diagonal if self._product else 1.0 / diagonal, vector, kept[: len(weights)])
-        self._keep(kept, given, kept_in)
+        memory = self.memory[:, start : start + len(fresh)]
+        value = _copy(fresh) if self._product else fresh
+        _take_sum(fresh, diagonal if self._product else 1.0 / diagonal, vector, memory[: len(weights)])
+        self._keep(memory, value, kept_in)
         return fresh
 
     def forward(self) -> None:
@@ -87,9 +87,9 @@ class Stream(ABC):
             self._row = row, like.new_tensor(factors) if hasattr(like, "new_tensor") else factors
         return self._row
 
-    def _keep(self, kept: Any, value: Any, row: int | None) -> None:
+    def _keep(self, memory: Any, value: Any, row: int | None) -> None:
         if row is not None:
-            kept[row] = value
+            memory[row] = value
 
     @abstractmethod
     def row(self, step: int) -> Row:
@@ -97,7 +97,7 @@ class Stream(ABC):
 
     @property
     @abstractmethod
-    def held(self) -> int:
+    def memory_rows(self) -> int:
         """How many rows the memory has."""
 
 
@@ -110,14 +110,14 @@ class BandedStream(Stream):
 
     def row(self, step: int) -> Row:
         """Of step t - k the memory's row t - k modulo p - 1."""
-        first, held = float(self._coefficients[0]), self.held
-        back = np.arange(1, min(step, held) + 1)
+        first, rows = float(self._coefficients[0]), self.memory_rows
+        back = np.arange(1, min(step, rows) + 1)
         weights = np.zeros(len(back))
-        weights[(step - back) % held if held else back] = self._coefficients[back]
-        return Row(weights, first, step % held if held else None)
+        weights[(step - back) % rows if rows else back] = self._coefficients[back]
+        return Row(weights, first, step % rows if rows else None)
 
     @property
-    def held(self) -> int:
+    def memory_rows(self) -> int:
         """p - 1."""
         return len(self._coefficients) - 1
 
@@ -133,13 +133,13 @@ class BufferedStream(Stream):
         """The same at every step."""
         return Row(self._scales, 1.0, None)
 
-    def _keep(self, kept: Any, value: Any, row: int | None) -> None:
+    def _keep(self, memory: Any, value: Any, row: int | None) -> None:
         for number, decay in enumerate(self._decays):
-            kept[number] *= decay
-            kept[number] += value
+            memory[number] *= decay
+            memory[number] += value
 
     @property
-    def held(self) -> int:
+    def memory_rows(self) -> int:
         """d."""
         return len(self._scales)
 
@@ -153,7 +153,7 @@ class MatrixStream(Stream):
     def __init__(self, matrix: FloatArray, *, product: bool = False) -> None:
         super().__init__(product=product)
         self._matrix = matrix
-        self._places, self._held = _places([int(column.nonzero()[0][-1]) for column in matrix.T])
+        self._places, self._held = _memory_slots([int(column.nonzero()[0][-1]) for column in matrix.T])
 
     def row(self, step: int) -> Row:
         """Of an earlier step, where it has a place in the memory, that one."""
@@ -167,27 +167,27 @@ class MatrixStream(Stream):
         used = entries[:step].nonzero()[0]
         weights = np.zeros(int(self._places[used].max(initial=-1)) + 1)
         weights[self._places[used]] = entries[used]
-        place = int(self._places[step])
-        return Row(weights, float(entries[step]), None if place < 0 else place)
+        index = int(self._places[step])
+        return Row(weights, float(entries[step]), None if index < 0 else index)
 
     @property
-    def held(self) -> int:
+    def memory_rows(self) -> int:
         """As many as the matrix needs, at most T - 1."""
         return self._held
 
 
-def _places(until: Sequence[int]) -> tuple[Any, int]:
+def _memory_slots(until: Sequence[int]) -> tuple[Any, int]:
     """Of each output, last used by row `until`, the row of the memory that keeps it (-1: none), and how many rows there are."""
-    places, free, held = np.full(len(until), -1), list[int](), 0
+    slots, free, size = np.full(len(until), -1), list[int](), 0
     ending: dict[int, list[int]] = {}
     for step, last in enumerate(until):
         free += ending.pop(step, [])  # this step's row is read before it is written
         if last > step:
             if not free:
-                free, held = [held], held + 1
-            places[step] = free.pop()
-            ending.setdefault(last, []).append(int(places[step]))
-    return places, held
+                free, size = [size], size + 1
+            slots[step] = free.pop()
+            ending.setdefault(last, []).append(int(slots[step]))
+    return slots, size
 
 
 def _take_sum(fresh: Any, factor: float, weights: Any, rows: Any) -> None:
@@ -199,9 +199,9 @@ def _take_sum(fresh: Any, factor: float, weights: Any, rows: Any) -> None:
         fresh += weights @ rows
 
 
-def _copy(given: Any) -> Any:
+def _copy(array: Any) -> Any:
     """A copy, of the same kind; of arrays in float64."""
-    return given.clone() if hasattr(given, "clone") else np.array(given, dtype=np.float64)
+    return array.clone() if hasattr(array, "clone") else np.array(array, dtype=np.float64)
 
 
 def _zeros(rows: int, size: int, like: Any) -> Any:

@@ -70,12 +70,12 @@ def steepness(laws: Sequence[Law], exponent: float) -> float:
 
     def rarity(slope: float) -> float:
         total = 0.0
-        for places, logs, count in pooled:
-            exponents = logs + slope * places
+        for indices, logs, count in pooled:
+            exponents = logs + slope * indices
             top = float(exponents.max())
             weights = np.exp(exponents - top)
             whole = float(weights.sum())
-            total += count * (slope * float(weights @ places) / whole - top - math.log(whole))
+            total += count * (slope * float(weights @ indices) / whole - top - math.log(whole))
         return total
 
     low, high = 0.0, 1e-3
@@ -116,31 +116,31 @@ def sum_ends(parts: Tilted, tail: float) -> tuple[int, int]:
     """
     share, variance = math.log(2.0 / tail), 0.0
     grids = [np.arange(float(law.masses.size)) for law in parts.laws]
-    for law, places in zip(parts.laws, grids, strict=True):
-        variance += law.copies * float(law.masses @ np.square(places - float(law.masses @ places)))
+    for law, indices in zip(parts.laws, grids, strict=True):
+        variance += law.copies * float(law.masses @ np.square(indices - float(law.masses @ indices)))
     best = 2.0 * math.sqrt(2.0 * share / max(variance, 1e-12))
 
     def end(order: float) -> float:
         total = share
-        for law, logs, places in zip(parts.laws, parts.logs, grids, strict=True):
-            exponents = logs + order * places
+        for law, logs, indices in zip(parts.laws, parts.logs, grids, strict=True):
+            exponents = logs + order * indices
             largest = float(exponents.max())
             total += law.copies * (largest + math.log(float(np.exp(exponents - largest).sum())))
         return total / order if math.isfinite(total) else math.copysign(math.inf, order)
 
-    last, first = _least(lambda order: end(order), best), -_least(lambda order: -end(-order), best)
-    most = sum((law.masses.size - 1) * law.copies for law in parts.laws)
-    return max(0, math.floor(first)) if first > -math.inf else 0, min(most, math.ceil(last)) if last < math.inf else most
+    last, first = _smallest_nearby(lambda order: end(order), best), -_smallest_nearby(lambda order: -end(-order), best)
+    highest = sum((law.masses.size - 1) * law.copies for law in parts.laws)
+    return max(0, math.floor(first)) if first > -math.inf else 0, min(highest, math.ceil(last)) if last < math.inf else highest
 
 
-def _least(value: Callable[[float], float], best: float) -> float:
+def _smallest_nearby(value: Callable[[float], float], best: float) -> float:
     """The smallest value at any of the orders, of values that fall and then rise."""
-    least = value(best * _RATIO**-_FIRST_TRIED)
+    smallest = value(best * _RATIO**-_FIRST_TRIED)
     for way in (-1, 1):
         power = way - _FIRST_TRIED
-        while abs(power) < _MOST_TRIED and ((found := value(best * _RATIO**power)) < least or found == least == math.inf):
-            least, power = found, power + way
-    return least
+        while abs(power) < _MOST_TRIED and ((trial := value(best * _RATIO**power)) < smallest or trial == smallest == math.inf):
+            smallest, power = trial, power + way
+    return smallest
 
 
 def summed(laws: Sequence[Law], first: int, size: int) -> FloatArray:

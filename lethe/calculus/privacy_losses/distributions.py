@@ -98,20 +98,20 @@ class _TiltedLosses(NamedTuple):
 
     def delta(self, level: float) -> float:
         """The delta at an epsilon, rounded up."""
-        size, place = self.masses.size, min(level / self.interval, _BEYOND)
-        near = int(min(max(place - self.lowest - 1.0, 0.0), float(size)))
-        most = size if self.slope == 0.0 else int(min(max(near + 2.0 + _FAINT / self.slope, 0.0), float(size)))
-        above = (np.arange(near, most) + self.lowest) * self.interval
+        size, cell = self.masses.size, min(level / self.interval, _BEYOND)
+        near = int(min(max(cell - self.lowest - 1.0, 0.0), float(size)))
+        stop = size if self.slope == 0.0 else int(min(max(near + 2.0 + _FAINT / self.slope, 0.0), float(size)))
+        above = (np.arange(near, stop) + self.lowest) * self.interval
         first = int(np.searchsorted(above, level, side="right"))
         beyond = level - above[first:]
         factors = -np.expm1(beyond) * np.exp(self.slope / self.interval * beyond)
-        weighed = max(float(factors @ self.masses[near + first : most]), 0.0)
+        weighed = max(float(factors @ self.masses[near + first : stop]), 0.0)
         return self.infinite + self.chernoff(level) * (weighed + self.allowance)
 
     def chernoff(self, level: float) -> float:
         r"""$e^{K-s\epsilon}$, rounded up."""
-        place = min(level / self.interval, _BEYOND)
-        exponent = self.log_scale - self.slope * place * (1.0 - 1e-15)
+        cell = min(level / self.interval, _BEYOND)
+        exponent = self.log_scale - self.slope * cell * (1.0 - 1e-15)
         rounding = 1e-15 * (abs(self.log_scale) + self.slope * self.masses.size)
         return math.exp(min(exponent + rounding, 700.0))
 
@@ -135,8 +135,8 @@ class LossProfile(Profile):
     def delta(self, epsilon: float) -> float:
         """The smallest delta at `epsilon`, rounded up."""
         level = require_nonnegative("epsilon", epsilon)
-        value, most = self._bound(1, level), _LEVELS[0].floor
-        return self._lowered(value, level, 0.0) if value <= most else min(value, max(self._bound(0, level), most))
+        value, floor = self._bound(1, level), _LEVELS[0].floor
+        return self._lowered(value, level, 0.0) if value <= floor else min(value, max(self._bound(0, level), floor))
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon at `delta`, rounded up."""
@@ -191,8 +191,8 @@ def _interval(factors: Sequence[Factor], tail: float) -> float:
     lost = min(_DISCRETISATION, _DISCRETISATION_SHARE * spread)
     useful = min(_FINEST_INTERVAL, math.sqrt(8.0 * lost * spread / steps), usual / 200.0)
     built = width / min(_MOST_POINTS_TO_BUILD, _MOST_POINTS_OF_ALL / len(factors))
-    most = (built, (16.0 * spread + 2.0 * width) / _MOST_POINTS)
-    return max(useful, 1e-300, *most)
+    smallest_intervals = (built, (16.0 * spread + 2.0 * width) / _MOST_POINTS)
+    return max(useful, 1e-300, *smallest_intervals)
 
 
 def _composed(factors: Sequence[Factor], level: _Level) -> tuple[_TiltedLosses, ...]:
@@ -202,14 +202,14 @@ def _composed(factors: Sequence[Factor], level: _Level) -> tuple[_TiltedLosses, 
     interval = _interval(factors, tail)
     for _ in range(_MOST_TRIES):
         parts = [factor.losses(interval, tail) for factor in factors]
-        if not all(np.isfinite(one.masses).all() and one.masses.max() > 0.0 and one.infinite < 1.0 for part in parts for one in part):
+        if not all(np.isfinite(losses.masses).all() and losses.masses.max() > 0.0 and losses.infinite < 1.0 for part in parts for losses in part):
             return ()
         ways = [[part[way % len(part)] for part in parts] for way in range(max(len(part) for part in parts))]
-        windows = [_window([Law(one.lowest, one.masses, count) for one, count in zip(way, counts, strict=True)], level) for way in ways]
-        most = max(window.size for window in windows)
-        if most <= _MOST_POINTS_COMPOSED:
+        windows = [_window([Law(losses.lowest, losses.masses, count) for losses, count in zip(way, counts, strict=True)], level) for way in ways]
+        largest = max(window.size for window in windows)
+        if largest <= _MOST_POINTS_COMPOSED:
             return tuple(_tilted_losses(way, counts, interval, window) for way, window in zip(ways, windows, strict=True))
-        interval *= 1.1 * most / _MOST_POINTS_COMPOSED
+        interval *= 1.1 * largest / _MOST_POINTS_COMPOSED
     return ()
 
 

@@ -84,8 +84,8 @@ def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> t
     dots: list[Dots] = []
     for deltas in ways:
         deltas[0] = variation
-        kept = slice(None) if isinstance(guarantee, GDP) else lower_hull(np.expm1(levels), deltas)
-        dots.append(Dots(knots[kept], deltas[kept]))
+        hull = slice(None) if isinstance(guarantee, GDP) else lower_hull(np.expm1(levels), deltas)
+        dots.append(Dots(knots[hull], deltas[hull]))
     return connected_losses(dots[0], dots[-1], interval)[: len(dots)]
 
 
@@ -108,7 +108,7 @@ class Dots(NamedTuple):
     The places $k_i$ are whole numbers that grow from 0, shape (n,), n >= 2, and so many are the bounds.
     """
 
-    places: NDArray[np.int64]
+    cells: NDArray[np.int64]
     deltas: FloatArray
 
 
@@ -135,7 +135,7 @@ def connected_losses(above: Dots, below: Dots, interval: float) -> tuple[Losses,
 class _Chords(NamedTuple):
     """How fast the chords fall up to each place, by how much the polygon was raised at order 1 to be convex, and its rounding there."""
 
-    places: NDArray[np.int64]
+    cells: NDArray[np.int64]
     falls: FloatArray
     scales: FloatArray
     infinite: float
@@ -148,14 +148,14 @@ def _chords(dots: Dots, first: float, interval: float) -> _Chords:
     # Rounding may make the profile neither rise nor turn concave; to raise it is sound.
     rising = np.maximum.accumulate(dots.deltas[::-1])[::-1]
     rising[0] = first
-    gaps = np.diff(dots.places)
-    drops, levels = -np.diff(rising), interval * dots.places.astype(np.float64)
+    gaps = np.diff(dots.cells)
+    drops, levels = -np.diff(rising), interval * dots.cells.astype(np.float64)
     orders, allowed = np.exp(levels), _EPS * (6.0 + levels)
     widths = orders[:-1] * (np.expm1(interval * gaps) if np.any(gaps > 1) else math.expm1(interval))
     falls = drops / widths * (1.0 + allowed[:-1])
     convex = np.maximum.accumulate(falls[::-1])[::-1]
     return _Chords(
-        places=dots.places[1:],
+        cells=dots.cells[1:],
         falls=convex,
         scales=orders[1:] * (1.0 + allowed[1:]),
         infinite=float(rising[-1]),
@@ -166,9 +166,9 @@ def _chords(dots: Dots, first: float, interval: float) -> _Chords:
 
 
 def _one_way(up: _Chords, down: _Chords, centre: float, apart: float) -> Losses:
-    lowest = -int(down.places[-1])
-    masses = np.zeros(int(up.places[-1]) - lowest + 1)
-    masses[-lowest - down.places] = -np.diff(down.falls, append=0.0) * (apart + 6.0 * _EPS)
+    lowest = -int(down.cells[-1])
+    masses = np.zeros(int(up.cells[-1]) - lowest + 1)
+    masses[-lowest - down.cells] = -np.diff(down.falls, append=0.0) * (apart + 6.0 * _EPS)
     masses[-lowest] = centre
-    masses[up.places - lowest] = -np.diff(up.falls, append=0.0) * up.scales * apart
+    masses[up.cells - lowest] = -np.diff(up.falls, append=0.0) * up.scales * apart
     return Losses(lowest, masses, up.infinite * apart)

@@ -128,15 +128,15 @@ class SampledGaussian(Built):
         if not rounded and len(self.noise) > MOST_LEVELS:
             rounded = f", {len(self.noise)} levels rounded down to at most {MOST_LEVELS} for the loss distribution"
         batches = self.design.replace("_", " ")
-        beside = f", and a {shown(self.gaussian_mu)}-GDP Gaussian" if self.gaussian_mu > 0.0 else ""
-        steps = f"{sum(self.counts)} steps, noise {levels}{rounded}{beside}"
+        extra = f", and a {shown(self.gaussian_mu)}-GDP Gaussian" if self.gaussian_mu > 0.0 else ""
+        steps = f"{sum(self.counts)} steps, noise {levels}{rounded}{extra}"
         return f"sampled Gaussian, {batches}, q = {self.sampling_probability:.4g}, {steps}"
 
     def renyi_curve(self) -> RDPCurve:
         """The Rényi bound of the composition at `ORDERS`, every noise level as it is, rounded up."""
         gaussian = np.array(ORDERS) * (0.5 * self.gaussian_mu * self.gaussian_mu) + 5e-324 if self.gaussian_mu > 0.0 else 0.0
-        one = partial(renyi_values, self.sampling_probability, relation=self.relation, design=self.design)
-        return summed_curve(one, self.noise, self.counts, gaussian)
+        step_curve = partial(renyi_values, self.sampling_probability, relation=self.relation, design=self.design)
+        return summed_curve(step_curve, self.noise, self.counts, gaussian)
 
     def _build(self) -> Guarantee:
         probability = self.sampling_probability
@@ -149,7 +149,7 @@ class SampledGaussian(Built):
 
 
 def summed_curve(
-    one: Callable[[FloatArray], FloatArray], noise: Sequence[float], counts: Sequence[int], more: FloatArray | float = 0.0
+    step_curve: Callable[[FloatArray], FloatArray], noise: Sequence[float], counts: Sequence[int], more: FloatArray | float = 0.0
 ) -> RDPCurve:
     """The curve of steps from `one`, which has the divergences of a step at `ORDERS` for some noise levels, rounded up, and of `more`."""
     levels, steps = np.array(noise), np.array(counts, dtype=np.float64)
@@ -157,7 +157,7 @@ def summed_curve(
     with np.errstate(over="ignore"):
         for first in range(0, levels.size, _LEVELS_AT_ONCE):
             part = slice(first, first + _LEVELS_AT_ONCE)
-            values += steps[part] @ one(levels[part])
+            values += steps[part] @ step_curve(levels[part])
         values += more
     # A sum of n terms, all positive, is off by at most n roundings.
     return RDPCurve(ORDERS, tuple(raised(values, 1e-12 + 2.0 * _EPS * levels.size).tolist()))
@@ -203,8 +203,8 @@ def merged_levels(noise: FloatArray, counts: Sequence[int]) -> tuple[tuple[float
     levels, which = np.unique(noise, return_inverse=True)
     # As Python's whole numbers: a composition may have more steps than 64 bits can count.
     totals = [0] * levels.size
-    for place, count in zip(which.tolist(), counts, strict=True):
-        totals[place] += int(count)
+    for index, count in zip(which.tolist(), counts, strict=True):
+        totals[index] += int(count)
     used = [(level, total) for level, total in zip(levels.tolist(), totals, strict=True) if total > 0]
     return tuple(level for level, _ in used), tuple(total for _, total in used)
 

@@ -71,16 +71,16 @@ def _replaced(probability: float, noise: float, size: FloatArray) -> _Parts:
 def _zeroed(probability: float, noise: float, size: FloatArray) -> _Parts:
     """As `_replaced`, in units of the noise."""
     unit = 1.0 / noise * (1.0 + 2.0 * _EPS)
-    other = (1.0 - probability) / probability
+    odds = (1.0 - probability) / probability
     # The larger root of t^2 - e^eps k t - other (e^eps - 1), k = exp(unit^2 / 2), with t = exp(unit x).
     log_linear = size + 0.5 * unit * unit
-    inside = 4.0 * other * np.exp(-size - unit * unit) * -np.expm1(-size)
+    inside = 4.0 * odds * np.exp(-size - unit * unit) * -np.expm1(-size)
     threshold = (log_linear + np.log1p(np.sqrt(1.0 + inside)) - math.log(2.0)) / unit
     more = special.ndtr(unit - threshold)
-    here = np.exp(size + special.log_ndtr(-threshold))
-    beyond = other * -np.expm1(-size) * np.exp(size + special.log_ndtr(-threshold - unit))
+    excess = np.exp(size + special.log_ndtr(-threshold))
+    beyond = odds * -np.expm1(-size) * np.exp(size + special.log_ndtr(-threshold - unit))
     rounding = 8.0 * _EPS * (4.0 + size - math.log(probability) + np.square(threshold) + np.square(threshold + unit))
-    return more, here + beyond, rounding
+    return more, excess + beyond, rounding
 
 
 # Beyond this an exponential overflows, and arsinh(e^l) is l + log 2 long before.
@@ -104,12 +104,12 @@ def added_delta(probability: float, noise: float, epsilon: FloatArray) -> FloatA
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         mu, log_rest = _distance(noise), math.log1p(-probability)
         away = epsilon + log_rest
-        left = np.maximum(-np.expm1(away), 0.0) * np.exp(-epsilon) / probability
+        ratio = np.maximum(-np.expm1(away), 0.0) * np.exp(-epsilon) / probability
         # A larger kappa is a smaller epsilon. Its error is relative, but for that of the sum above and of epsilon itself.
-        kappa = left * (1.0 + 8.0 * _EPS * (1.0 + epsilon)) - 8.0 * _EPS * log_rest * (1.0 - probability) / probability
-        place = np.log(kappa) / mu + 0.5 * mu
-        more, less = kappa * special.ndtr(place), special.ndtr(place - mu)
-        rounding = 8.0 * _EPS * (4.0 + np.square(place) + np.square(place - mu))
+        kappa = ratio * (1.0 + 8.0 * _EPS * (1.0 + epsilon)) - 8.0 * _EPS * log_rest * (1.0 - probability) / probability
+        threshold = np.log(kappa) / mu + 0.5 * mu
+        more, less = kappa * special.ndtr(threshold), special.ndtr(threshold - mu)
+        rounding = 8.0 * _EPS * (4.0 + np.square(threshold) + np.square(threshold - mu))
         delta = _scaled(more, less, rounding, probability, probability * np.exp(epsilon) * (1.0 + 2.0 * _EPS * epsilon))
         return np.where(away > 4.0 * _EPS * (epsilon - log_rest), 0.0, delta)
 
@@ -124,12 +124,12 @@ def replaced_delta(probability: float, noise: float, epsilon: FloatArray) -> Flo
         log_odds = math.log1p(-probability) - math.log(probability)
         risen = -np.expm1(-epsilon)
         log_sine = log_odds + 0.5 * mu * mu + 0.5 * epsilon + np.log(0.5 * risen)
-        place = (0.5 * epsilon + np.arcsinh(np.exp(np.minimum(log_sine, _LARGE))) + np.maximum(log_sine - _LARGE, 0.0)) / mu
-        more = special.ndtr(mu - place)
-        other = np.exp(epsilon + special.log_ndtr(-mu - place))
-        neither = risen * np.exp(log_odds + epsilon + special.log_ndtr(-place))
-        rounding = 8.0 * _EPS * (4.0 + epsilon + abs(log_odds) + np.square(place) + np.square(place + mu))
-        return _scaled(more, other + neither, rounding, probability, probability)
+        threshold = (0.5 * epsilon + np.arcsinh(np.exp(np.minimum(log_sine, _LARGE))) + np.maximum(log_sine - _LARGE, 0.0)) / mu
+        more = special.ndtr(mu - threshold)
+        subtracted = np.exp(epsilon + special.log_ndtr(-mu - threshold))
+        neither = risen * np.exp(log_odds + epsilon + special.log_ndtr(-threshold))
+        rounding = 8.0 * _EPS * (4.0 + epsilon + abs(log_odds) + np.square(threshold) + np.square(threshold + mu))
+        return _scaled(more, subtracted + neither, rounding, probability, probability)
 
 
 def _distance(noise: float) -> float:
@@ -137,10 +137,10 @@ def _distance(noise: float) -> float:
     return 1.0 / noise * (1.0 + 2.0 * _EPS)
 
 
-def _scaled(more: FloatArray, less: FloatArray, rounding: FloatArray, most: float, scale: FloatArray | float) -> FloatArray:
+def _scaled(more: FloatArray, less: FloatArray, rounding: FloatArray, largest: float, scale: FloatArray | float) -> FloatArray:
     delta = scale * np.maximum(more - less + rounding * (more + less), 0.0) * (1.0 + 4.0 * _EPS)
     # No profile is above the chance that the record is drawn, and a product that underflowed is not 0.
-    return np.clip(delta, 5e-324, most)
+    return np.clip(delta, 5e-324, largest)
 
 
 _Profile = Callable[[FloatArray], FloatArray]
@@ -182,7 +182,7 @@ def _directions(step: Sequence[SampledStep], tail: float) -> list[tuple[_Profile
     each = [_directions_of(part, min(tail / part.weight, 0.5)) for part in step]
     if len(each) == 1:
         return each[0]
-    ways = [[found[way % len(found)] for found in each] for way in range(max(map(len, each)))]
+    ways = [[profiles[way % len(profiles)] for profiles in each] for way in range(max(map(len, each)))]
     return [(partial(_mixed, step, [profile for profile, _ in way]), max(widest for _, widest in way)) for way in ways]
 
 

@@ -60,20 +60,20 @@ def _band(q: float, noise: FloatArray, orders: FloatArray, first: float, second:
     shift = np.minimum(11.0, noise * (2.8 if second == 0.0 else min(1.4, 10.0 / math.sqrt(highest))))
     step = 2.0 * math.pi * shift / (needed + _log_growth(second / noise, shift, np.array([highest]))[:, 0])
     reach = np.sqrt(2.0 * needed) + 1.0
-    left = -reach - mu
+    lower = -reach - mu
     # Far enough for the share of r's second component there, which only grows to the right (or, falling, only helps).
     turn = highest * mu if second < 0.0 else (highest + 1.0) * mu + reach
     right = highest * first * mu - (highest - 1.0) * second * mu * _shares(q, second * mu, turn) + reach
-    counts = count_above((right - left) / step, _MOST_NODES) + 1
+    counts = count_above((right - lower) / step, _MOST_NODES) + 1
     result = np.full((noise.size, orders.size), np.inf)
     ranked = np.flatnonzero((counts <= _MOST_NODES) & (counts * orders.size <= _MOST_VALUES))
     ranked = ranked[np.argsort(-counts[ranked], kind="stable")]
     while ranked.size:
         nodes = int(counts[ranked[0]])
         rows, ranked = np.split(ranked, [max(1, _NODES_AT_ONCE // nodes)])
-        steps = (right[rows] - left[rows]) / (nodes - 1)  # a little shorter than they need be
-        places = left[rows, None] + steps[:, None] * np.arange(nodes, dtype=np.float64)
-        result[rows] = _moments(q, mu[rows], places, steps, shift[rows], orders, first, second)
+        steps = (right[rows] - lower[rows]) / (nodes - 1)  # a little shorter than they need be
+        nodes_at = lower[rows, None] + steps[:, None] * np.arange(nodes, dtype=np.float64)
+        result[rows] = _moments(q, mu[rows], nodes_at, steps, shift[rows], orders, first, second)
     return result
 
 
@@ -87,22 +87,22 @@ def _moments(
     # f grows with |log x| on either side of 0, so that rounding is taken away from 0.
     loss = loss + np.copysign(slip_p + slip_r, loss)
     log_weight = -0.5 * np.square(nodes) - 0.5 * math.log(2.0 * math.pi) + log_r + slip_r
-    excess, kept, gain, largest = np.expm1(loss), -np.expm1(-loss), loss > 0.0, np.abs(loss).max(axis=1)
+    excess, shrink, gain, largest = np.expm1(loss), -np.expm1(-loss), loss > 0.0, np.abs(loss).max(axis=1)
     log_sums, last = np.empty((mu.size, orders.size)), np.maximum(loss[:, -1], 0.0)
-    for place, order in enumerate(orders.tolist()):
+    for column, order in enumerate(orders.tolist()):
         powers = order * loss
         small = np.abs(powers) < _SMALL
         shrunk = np.expm1(-np.abs(powers))
         series = 1.0 + (order - 3.0) / 4.0 * excess * (1.0 + (order - 4.0) / 5.0 * excess)
         near = 0.5 * order * (order - 1.0) * np.square(excess) * (1.0 + (order - 2.0) / 3.0 * excess * series)
         # Where x > 1 as shares of x^alpha: 1 - x^-alpha - alpha (x - 1) x^-alpha, no factor of which is a difference of like numbers.
-        ahead: FloatArray = -shrunk - order * kept * np.exp(np.minimum((1.0 - order) * loss, 0.0))
+        ahead: FloatArray = -shrunk - order * shrink * np.exp(np.minimum((1.0 - order) * loss, 0.0))
         value = np.where(small, near, np.where(gain, ahead, shrunk - order * excess))
         logs = log_weight + np.where(gain & ~small, powers, 0.0)
         top = logs.max(axis=1)
         total = (np.exp(logs - top[:, None]) * value).sum(axis=1)
         rounding = 1e-11 + 4e-12 / (order - 1.0) + 8.0 * _EPS * (np.abs(logs).max(axis=1) + order * largest + nodes.shape[1])
-        log_sums[:, place] = top + np.log(total * (1.0 + rounding) + 1e-300) + np.log(step)
+        log_sums[:, column] = top + np.log(total * (1.0 + rounding) + 1e-300) + np.log(step)
     # The ends, as geometric series.
     share = _shares(q, second * mu, nodes[:, -1])
     slope = (nodes[:, -1])[:, None] - np.multiply.outer(first * mu, orders) + np.multiply.outer(second * mu * share, orders - 1.0)
@@ -128,9 +128,9 @@ def _log_expm1(x: FloatArray) -> FloatArray:
     return x + np.log(-np.expm1(-x))
 
 
-def _shares(q: float, mean: FloatArray, places: FloatArray) -> FloatArray:
+def _shares(q: float, mean: FloatArray, points: FloatArray) -> FloatArray:
     """The share of the second component in 1 - q + q e^x, x its log ratio at these places."""
-    exponent = math.log(q) + mean * places - 0.5 * np.square(mean)
+    exponent = math.log(q) + mean * points - 0.5 * np.square(mean)
     return np.exp(exponent - np.logaddexp(math.log1p(-q), exponent))
 
 
@@ -153,8 +153,8 @@ def replaced_excess(probability: float, noise: FloatArray, orders: FloatArray) -
     """
     distance = (2.0 / noise * (1.0 + 2.0 * _EPS))[:, None]
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        kept = np.minimum(1.0, np.exp((orders - 2.0) * math.log1p(-probability)))
-        return _difference(probability, orders, distance, kept * _below(distance))
+        survival = np.minimum(1.0, np.exp((orders - 2.0) * math.log1p(-probability)))
+        return _difference(probability, orders, distance, survival * _below(distance))
 
 
 def zeroed_excess(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
@@ -166,7 +166,7 @@ def zeroed_excess(probability: float, noise: FloatArray, orders: FloatArray) -> 
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         square = distance * distance
         largest = 1.0 - probability + probability * np.exp(square)
-        kept = np.minimum(1.0, np.exp((orders - 2.0) * (math.log1p(-probability) - np.log(largest)))) / largest
+        survival = np.minimum(1.0, np.exp((orders - 2.0) * (math.log1p(-probability) - np.log(largest)))) / largest
         parts = (
             np.exp(4.0 * square) * special.ndtr(-2.5 * distance)
             - 2.0 * np.exp(2.0 * square) * special.ndtr(-1.5 * distance)
@@ -175,7 +175,7 @@ def zeroed_excess(probability: float, noise: FloatArray, orders: FloatArray) -> 
         slack = (
             64.0 * _EPS * (1.0 + square) * (np.exp(4.0 * square) * special.ndtr(-2.5 * distance) + np.exp(2.0 * square) + np.exp(square))
         )
-        spared = kept * np.maximum(parts - slack, 0.0)
+        spared = survival * np.maximum(parts - slack, 0.0)
         return _difference(probability, orders, distance, np.where(np.isfinite(spared), spared, 0.0))
 
 
@@ -194,9 +194,9 @@ def _difference(probability: float, orders: FloatArray, distance: FloatArray, sp
     above = above + 64.0 * _EPS * (1.0 + square) * (np.exp(square) + 3.0)
     half = 0.5 * orders * (orders - 1.0) * probability * probability
     plain = (orders - 1.0) * probability * (special.ndtr(0.5 * distance) - special.ndtr(-0.5 * distance) + 8.0 * _EPS)
-    other = np.expm1(pair_log_moments(probability, 1.0 / distance[:, 0], orders, "added")) - half * _below(distance) * (1.0 - 8.0 * _EPS)
-    least = plain  # a number always; the others where they are one
-    for bound in (half * above, other * (1.0 + 1e-12)):
-        least = np.minimum(least, np.where(bound >= 0.0, bound, np.inf))
+    alternative = np.expm1(pair_log_moments(probability, 1.0 / distance[:, 0], orders, "added")) - half * _below(distance) * (1.0 - 8.0 * _EPS)
+    smallest = plain  # a number always; the others where they are one
+    for bound in (half * above, alternative * (1.0 + 1e-12)):
+        smallest = np.minimum(smallest, np.where(bound >= 0.0, bound, np.inf))
     # What is spared is never more than V, but for rounding; V itself is never negative.
-    return np.maximum(least - half * spared * (1.0 - 8.0 * _EPS), 0.0) * (1.0 + 16.0 * _EPS)
+    return np.maximum(smallest - half * spared * (1.0 - 8.0 * _EPS), 0.0) * (1.0 + 16.0 * _EPS)

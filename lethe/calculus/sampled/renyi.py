@@ -82,17 +82,17 @@ def _chunk_log_sums(log_terms: FloatArray, probabilities: FloatArray, pairs: Flo
     if large >= pairs.size:
         return sums
     for row in range(log_terms.shape[0]):
-        kept = _kept(log_terms[row, large:], pairs[large:], float(halves.min()), float(halves.max())) + large
-        if kept.size:
-            exponents = halves[:, None] * pairs[kept]
+        significant = _significant_terms(log_terms[row, large:], pairs[large:], float(halves.min()), float(halves.max())) + large
+        if significant.size:
+            exponents = halves[:, None] * pairs[significant]
             # Above e^500 the 1 taken off does not matter; below, the matrix product has the term already.
-            logs = np.where(exponents <= _LARGEST_EXPONENT, -np.inf, log_terms[row, kept] + exponents)
+            logs = np.where(exponents <= _LARGEST_EXPONENT, -np.inf, log_terms[row, significant] + exponents)
             top = np.maximum(logs.max(axis=1), -1e300)
             sums[:, row] = np.logaddexp(sums[:, row], top + np.log(np.exp(logs - top[:, None]).sum(axis=1)) + 1e-17)
     return sums
 
 
-def _kept(logs: FloatArray, pairs: FloatArray, low: float, high: float) -> NDArray[np.intp]:
+def _significant_terms(logs: FloatArray, pairs: FloatArray, low: float, high: float) -> NDArray[np.intp]:
     """The terms that matter for some half in [low, high]: one term against another is linear in the half, so both ends decide."""
     alive = np.flatnonzero(np.isfinite(logs))
     if alive.size == 0:
@@ -141,17 +141,17 @@ def distance(relation: Relation) -> float:
     return 2.0 if relation == "replace_one" else 1.0
 
 
-def round_levels_down(noise: FloatArray, counts: FloatArray, most: int) -> tuple[FloatArray, FloatArray]:
+def round_levels_down(noise: FloatArray, counts: FloatArray, max_levels: int) -> tuple[FloatArray, FloatArray]:
     """At most `most` noise levels: equal bins of the logarithm, each bin at its smallest level. Less noise is sound.
 
     Noise and counts have shape (levels,).
     """
-    if noise.size <= most:
+    if noise.size <= max_levels:
         return noise, counts
     ranked = np.argsort(noise, kind="stable")
     noise, counts = noise[ranked], counts[ranked]
     logs = np.log(noise)
-    bins = np.minimum(np.floor(most * (logs - logs[0]) / (logs[-1] - logs[0])), most - 1)
+    bins = np.minimum(np.floor(max_levels * (logs - logs[0]) / (logs[-1] - logs[0])), max_levels - 1)
     # Sorted, so that each bin's first level is its smallest.
     firsts = np.flatnonzero(np.diff(bins, prepend=-1.0) > 0.0)
     return noise[firsts], np.add.reduceat(counts, firsts)
@@ -220,10 +220,10 @@ def _each_level(bound: _Bound, probability: float, noise: FloatArray, orders: Fl
     """`bound` at each distinct level that floating point can hold, infinity below them; more noise than 1e100 counts as 1e100."""
     levels, where = np.unique(np.minimum(noise, _STRONGEST_NOISE), return_inverse=True)
     values = np.full((levels.size, orders.size), np.inf)
-    held = levels >= WEAKEST_NOISE
-    if np.any(held):
+    bounded = levels >= WEAKEST_NOISE
+    if np.any(bounded):
         with np.errstate(over="ignore", under="ignore"):
-            values[held] = bound(probability, levels[held], orders) / (orders - 1.0) * (1.0 + 2.0 * _EPS) + 5e-324
+            values[bounded] = bound(probability, levels[bounded], orders) / (orders - 1.0) * (1.0 + 2.0 * _EPS) + 5e-324
     return values[where]
 
 
@@ -232,9 +232,9 @@ def _at_few_levels(bound: _Bound, probability: float, noise: FloatArray, orders:
     levels = np.unique(noise[noise >= WEAKEST_NOISE])
     if levels.size <= _MOST_QUADRATURES:
         return _each_level(bound, probability, noise, orders)
-    kept, _ = round_levels_down(levels, np.ones(levels.size), _MOST_QUADRATURES)
-    lower = np.searchsorted(kept, noise, side="right") - 1
-    return _each_level(bound, probability, np.where(lower < 0, 0.0, kept[lower]), orders)
+    coarse, _ = round_levels_down(levels, np.ones(levels.size), _MOST_QUADRATURES)
+    lower = np.searchsorted(coarse, noise, side="right") - 1
+    return _each_level(bound, probability, np.where(lower < 0, 0.0, coarse[lower]), orders)
 
 
 def _replaced_logs(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
@@ -252,9 +252,9 @@ def _poisson_logs(probability: float, noise: FloatArray, orders: FloatArray) -> 
     below, above = np.floor(orders).astype(int), np.ceil(orders).astype(int)
     wholes = np.unique(np.concatenate((below, above)))
     # The logarithm is 0 at order 1, exactly.
-    known = np.zeros((noise.size, wholes.size))
-    known[:, wholes > 1] = _integer_log_moments(probability, noise, tuple(wholes[wholes > 1].tolist()))
-    low, high = known[:, np.searchsorted(wholes, below)], known[:, np.searchsorted(wholes, above)]
+    log_moments = np.zeros((noise.size, wholes.size))
+    log_moments[:, wholes > 1] = _integer_log_moments(probability, noise, tuple(wholes[wholes > 1].tolist()))
+    low, high = log_moments[:, np.searchsorted(wholes, below)], log_moments[:, np.searchsorted(wholes, above)]
     share = orders - below
     with np.errstate(invalid="ignore"):
         logs = np.where(share == 0.0, low, ((1.0 - share) * low + share * high) * (1.0 + 8.0 * _EPS))

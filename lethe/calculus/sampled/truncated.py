@@ -53,10 +53,10 @@ class TruncatedPoisson(Built):
         poisson = isinstance(steps, SampledGaussian) and steps.design == "poisson" and steps.gaussian_mu == 0.0  # pyright: ignore[reportUnnecessaryIsInstance]
         if not poisson or not 0.0 < steps.sampling_probability < 1.0:
             raise outside("steps", steps, "a SampledGaussian of Poisson batches with q in (0, 1), without a Gaussian beside it")
-        full, kept = require_probability("full", self.full), require_probability("kept", self.kept)
-        if not (full > 0.0 and 0.0 < kept < 1.0):
-            raise outside("full and kept", (full, kept), "chances above 0, and kept below 1")
-        freeze(self, full=full, kept=kept)
+        full, kept_share = require_probability("full", self.full), require_probability("kept", self.kept)
+        if not (full > 0.0 and 0.0 < kept_share < 1.0):
+            raise outside("full and kept", (full, kept_share), "chances above 0, and kept below 1")
+        freeze(self, full=full, kept=kept_share)
 
     def describe(self) -> str:
         """The recipe in words."""
@@ -93,7 +93,7 @@ class TruncatedPoisson(Built):
         steps, count = self.steps, sum(self.steps.counts)
         # A record that is there or not can stand in the place of another one.
         relation = "replace_one" if steps.relation == "add_or_remove" else steps.relation
-        told = draws_told(replace(steps, sampling_probability=max(steps.sampling_probability, self.kept), relation=relation))
+        accountants = draws_told(replace(steps, sampling_probability=max(steps.sampling_probability, self.kept), relation=relation))
         slack = ever(self.full, count)
         uncut = (WithSlack(steps, slack),) if slack < _MOST_SLACK else ()
-        return Tightest((*uncut, *told, self.renyi_curve(), *composed(self.factors())))
+        return Tightest((*uncut, *accountants, self.renyi_curve(), *composed(self.factors())))

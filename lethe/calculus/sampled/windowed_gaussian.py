@@ -103,14 +103,14 @@ class WindowedGaussian(Built):
         """(share, window) pairs worth a privacy loss distribution, which is tighter and slower; any pair is sound."""
         orders = np.array(ORDERS)
         epsilons = [totals + np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0) for delta in _SETTLED_AT]
-        found = list[tuple[float, int]]()
+        settings = list[tuple[float, int]]()
         for values in (self._spreads(), *(bounds.min(axis=2) for bounds in epsilons)):
             share, window = (int(index) for index in np.unravel_index(int(np.argmin(values)), values.shape))
             # A window that hides no shift is composition over all its steps, which is a theorem of its own.
             useful = math.isfinite(float(values.min())) and math.sqrt(_SHARES[share]) * min(self.noise) >= WEAKEST_NOISE
-            if useful and self.shift_mus[window] > 0.0 and (_SHARES[share], window) not in found:
-                found.append((_SHARES[share], window))
-        return found
+            if useful and self.shift_mus[window] > 0.0 and (_SHARES[share], window) not in settings:
+                settings.append((_SHARES[share], window))
+        return settings
 
     def _spreads(self) -> FloatArray:
         """How far apart the two laws are by the central limit theorem, shape (shares, windows): an estimate, for choosing only."""

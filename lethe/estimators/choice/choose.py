@@ -57,8 +57,8 @@ class Choice:
 
     def lines(self) -> list[str]:
         """For a person."""
-        shown = [(name, value if isinstance(value, str) else f"predicted excess risk {value:.3g}") for name, value in self.others]
-        return [self.why, *(f"    {name:<24} {words}" for name, words in shown)]
+        rows = [(name, value if isinstance(value, str) else f"predicted excess risk {value:.3g}") for name, value in self.others]
+        return [self.why, *(f"    {name:<24} {words}" for name, words in rows)]
 
 
 def choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, *, paid: bool = False) -> Choice:
@@ -81,47 +81,47 @@ def _choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, cheap: bo
         why = f"zero weights: {facts.records} records are fewer than 1/epsilon, so that no private weights could say much of them"
         return Choice(plan=_zeros(facts, nothing), others=(), why=why)
     allowed = [
-        one
-        for one in MECHANISMS
-        if mechanism in ("auto", one.name)
-        or (mechanism == "sgd" and one.name in _RUN_NAMES)
-        or (mechanism, one.name) == ("correlated", "cyclic_poisson_correlated")  # where the batches were asked for
+        candidate
+        for candidate in MECHANISMS
+        if mechanism in ("auto", candidate.name)
+        or (mechanism == "sgd" and candidate.name in _RUN_NAMES)
+        or (mechanism, candidate.name) == ("correlated", "cyclic_poisson_correlated")  # where the batches were asked for
     ]
-    plans, others = _plans([one for one in allowed if not (cheap and one.name in _DEAR)], facts, budget)
+    plans, refused = _plans([candidate for candidate in allowed if not (cheap and candidate.name in _DEAR)], facts, budget)
     if cheap:
-        others += [(name, "left out: a ledger would count several times its epsilon for it") for name in sorted(_DEAR)]
+        refused += [(name, "left out: a ledger would count several times its epsilon for it") for name in sorted(_DEAR)]
     if not plans:
-        name, reason = others[0]
+        name, reason = refused[0]
         raise InputError(
-            f"mechanism: {mechanism} cannot train this: " + (f"{reason}." if len(others) == 1 else f"{name}: {reason}, and so on."),
+            f"mechanism: {mechanism} cannot train this: " + (f"{reason}." if len(refused) == 1 else f"{name}: {reason}, and so on."),
             source="the parameters and the public size of the data",
             remedy='set mechanism="auto", and leave batches, passes and schedule at "auto"',
         )
-    best, least = _best(plans, facts, alike=_NOTHING_LEFT * nothing), min(plan.risk for plan in plans)
+    best, smallest = _best(plans, facts, alike=_NOTHING_LEFT * nothing), min(plan.risk for plan in plans)
     rest = [(plan.name, plan.risk) for plan in plans if plan is not best]
     if mechanism != "auto":
-        return Choice(plan=best, others=(*rest, *others), why=f"{best.name} ({best.summary}): asked for by mechanism = {mechanism!r}")
+        return Choice(plan=best, others=(*rest, *refused), why=f"{best.name} ({best.summary}): asked for by mechanism = {mechanism!r}")
     if best.risk > (1.0 - _LEAST_GAIN) * nothing:
-        listed = (*((plan.name, plan.risk) for plan in plans), *others)
+        listed = (*((plan.name, plan.risk) for plan in plans), *refused)
         return Choice(plan=_zeros(facts, nothing), others=listed, why="zero weights: no mechanism is expected to do better at this epsilon")
-    why = f"{best.name} ({best.summary}): predicted excess risk {best.risk:.3g}, the least {least:.3g}; zero weights {nothing:.3g}"
-    return Choice(plan=best, others=(*sorted(rest, key=lambda row: row[1]), *others), why=why)
+    why = f"{best.name} ({best.summary}): predicted excess risk {best.risk:.3g}, the least {smallest:.3g}; zero weights {nothing:.3g}"
+    return Choice(plan=best, others=(*sorted(rest, key=lambda row: row[1]), *refused), why=why)
 
 
 def _best(plans: Sequence[MechanismPlan], facts: PublicFacts, *, alike: float) -> MechanismPlan:
     """The plan of least risk, or a favoured one whose risk is near to that; risks below `alike` are near to any."""
-    least = min(plan.risk for plan in plans)
+    smallest = min(plan.risk for plan in plans)
     if facts.in_blocks:
-        return min((plan for plan in plans if plan.risk <= max(_IN_BLOCKS * least, alike)), key=lambda plan: (plan.passes, plan.risk))
+        return min((plan for plan in plans if plan.risk <= max(_IN_BLOCKS * smallest, alike)), key=lambda plan: (plan.passes, plan.risk))
     if facts.release == "all":
         favoured, tie = _EVERY_ITERATE
-        limit = tie * least
+        limit = tie * smallest
     else:
         classes = facts.target_bound is None
         favoured, tie = _CLASSES if classes else _REGRESSION
         limit = min((_OTHER_RUNS if classes and plan.name in _RUN_NAMES else tie) * plan.risk for plan in plans)
         if not classes and facts.wants_run:  # which no minimiser can do
-            favoured, limit = _CLASSES[0], _CLASSES[1] * least
+            favoured, limit = _CLASSES[0], _CLASSES[1] * smallest
     near = (plan for plan in plans if plan.name == favoured and plan.risk <= max(limit, alike))
     return next(near, min(plans, key=lambda plan: plan.risk))
 
@@ -132,15 +132,15 @@ def _plans(
     """Of those that can train this problem, and the reason against each other."""
     plans: list[MechanismPlan] = []
     refused: list[tuple[str, float | str]] = []
-    for one in allowed:
-        reason = one.refusal(facts)
+    for candidate in allowed:
+        reason = candidate.refusal(facts)
         if reason is None:
             try:
-                plans.append(one.plan(facts, budget))
+                plans.append(candidate.plan(facts, budget))
             except CalibrationError as error:
                 reason = error.what.rstrip(".")
         if reason is not None:
-            refused.append((one.name, f"not possible: {reason}"))
+            refused.append((candidate.name, f"not possible: {reason}"))
     return plans, refused
 
 

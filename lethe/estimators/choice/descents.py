@@ -39,7 +39,7 @@ def carry_out(run: Run, records: AnyRecords, draws: RandomSources, *, averaged: 
 
     shape = (records.columns + (1 if records.intercept else 0), records.loss.outputs)
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
-    secret, noises = (fresh_generator(torch.device("cpu")) if one is None else one for one in (draws.batches, draws.noise))
+    secret, noises = (fresh_generator(torch.device("cpu")) if generator is None else generator for generator in (draws.batches, draws.noise))
     recorder, noise = Recorder(drawn, seeded=draws.seeded), linear_noise(run, NetworkNoise(noises))
     precision = zero_start_precision(run, records.loss, shape[0])
     start, batches = torch.zeros(shape, dtype=torch.float64), draw_batches(drawn, secret)
@@ -47,8 +47,8 @@ def carry_out(run: Run, records: AnyRecords, draws: RandomSources, *, averaged: 
     bounded = records.with_envelope(run.clip_norm if descends_envelope(run) else None)
 
     def gradient_sum(parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
-        places = batch if isinstance(batch, slice) else batch.numpy()
-        return torch.from_numpy(bounded.gradient_sum(parameters.numpy(), places))
+        index = batch if isinstance(batch, slice) else batch.numpy()
+        return torch.from_numpy(bounded.gradient_sum(parameters.numpy(), index))
 
     last = descend(drawn, start, gradient_sum, batches, noise.add_to, recorder=recorder, finished=add, precision=precision)
     refuse_overflow([last], drawn, remedy="take fewer passes or a larger epsilon.")

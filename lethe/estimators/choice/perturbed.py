@@ -64,15 +64,15 @@ class MinimiserMechanism:
     def plan(self, facts: PublicFacts, budget: PrivacyBudget) -> MechanismPlan:
         """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
         target, minimiser = ApproxDP(_expected(budget), budget.delta), _Tilted if self.name == "objective_perturbation" else _Noised
-        settled = _least_risk(cut_losses(facts), budget, lambda one: minimiser(one, target))
+        settled = _least_risk(cut_losses(facts), budget, lambda cut: minimiser(cut, target))
         chosen, ridge, goal = minimiser(settled.facts, settled.goal), settled.ridge, settled.goal
 
         def train(records: AnyRecords, draws: RandomSources, penalties: Penalties) -> Outcome:
-            found = chosen.trained(records, ridge, penalties.ridge, draws.mechanism)
-            stated = replace(found.statement, findings=enforced(found.statement.findings, ENFORCED))
+            trained = chosen.trained(records, ridge, penalties.ridge, draws.mechanism)
+            stated = replace(trained.statement, findings=enforced(trained.statement.findings, ENFORCED))
             if penalties.ridge > ridge:  # it costs less; by how much may depend on a release, so that what was planned is stated
                 stated = replace(stated, guarantee=chosen.guarantee_at(ridge, goal), derivation=chosen.derivation_at(ridge, goal))
-            return Outcome(weights=found.weights, statement=stated, facts=settled.facts, ridge=max(ridge, penalties.ridge))
+            return Outcome(weights=trained.weights, statement=stated, facts=settled.facts, ridge=max(ridge, penalties.ridge))
 
         return MechanismPlan(
             name=self.name,
@@ -99,11 +99,11 @@ class _Tilted:
     def predicted(self, ridge: float) -> float:
         return self._with_noise(ridge, _objective_noise(self.facts, ridge, self.target))
 
-    def trained(self, records: AnyRecords, ridge: float, asked: float, generator: np.random.Generator | None) -> PrivateWeights:
+    def trained(self, records: AnyRecords, ridge: float, requested: float, generator: np.random.Generator | None) -> PrivateWeights:
         return objective_perturbation(
-            *records.given(self.facts.loss),
+            *records.arrays(self.facts.loss),
             loss=self.facts.loss,
-            regularisation=max(ridge, asked),
+            regularisation=max(ridge, requested),
             noise_std=_objective_noise(self.facts, ridge, self.target),  # with a larger ridge it costs less
             neighbours=self.facts.neighbours,
             records=self.facts.records,
@@ -141,11 +141,11 @@ class _Noised:
         variance = gaussian_noise_std(self._sensitivity(ridge), self.target) ** 2
         return risk(self.facts, minimiser_missed(self.facts, ridge), variance)
 
-    def trained(self, records: AnyRecords, ridge: float, asked: float, generator: np.random.Generator | None) -> PrivateWeights:
+    def trained(self, records: AnyRecords, ridge: float, requested: float, generator: np.random.Generator | None) -> PrivateWeights:
         return output_perturbation(
-            *records.given(self.facts.loss),
+            *records.arrays(self.facts.loss),
             loss=self.facts.loss,
-            regularisation=max(ridge, asked),
+            regularisation=max(ridge, requested),
             target=self.target,
             neighbours=self.facts.neighbours,
             records=self.facts.records,
@@ -202,16 +202,16 @@ def _least_risk(
     tried = [(minimiser(facts), cost) for facts, cost in losses]
     # Where risks are equal, the first loss and the smallest ridge.
     waiting = [
-        (one.at_least(ridge) + cost, False, place, 0.0, ridge)
-        for place, (one, cost) in enumerate(tried)
-        for ridge in {max(one.facts.ridge, share * one.facts.smoothness) for share in _RIDGES}
+        (cut.at_least(ridge) + cost, False, index, 0.0, ridge)
+        for index, (cut, cost) in enumerate(tried)
+        for ridge in {max(cut.facts.ridge, share * cut.facts.smoothness) for share in _RIDGES}
     ]
     heapify(waiting)
     while waiting:
-        value, found, place, _, ridge = heappop(waiting)
+        value, is_predicted, place, _, ridge = heappop(waiting)
         one, cost = tried[place]
         with suppress(CalibrationError):  # too little curvature for this epsilon, or for what is left of it
-            if found:
+            if is_predicted:
                 return _Settled(one.facts, ridge, value, budget.settle(partial(one.guarantee_at, ridge)))
             predicted = one.predicted(ridge)
             heappush(waiting, (predicted + cost, True, place, predicted, ridge))
@@ -254,8 +254,8 @@ class NoisyMoments:
             return gaussian_guarantee(sensitivity, gaussian_noise_std(sensitivity, goal))
 
         def train(records: AnyRecords, draws: RandomSources, penalties: Penalties) -> Outcome:
-            found = adassp(
-                *records.given(),
+            solution = adassp(
+                *records.arrays(),
                 feature_norm=facts.norm,
                 target_bound=bound,
                 target=budget.settle(guarantee_at),
@@ -263,7 +263,7 @@ class NoisyMoments:
                 least_ridge=penalties.ridge * facts.records,
                 generator=draws.mechanism,
             )
-            return Outcome(weights=found.weights, statement=found.statement, facts=facts)
+            return Outcome(weights=solution.weights, statement=solution.statement, facts=facts)
 
         return MechanismPlan(
             name=self.name,

@@ -102,8 +102,8 @@ def run_losses(facts: PublicFacts) -> list[tuple[PublicFacts, float]]:
     # Unlike a cut slope it is as long for every record that is far off. Of users' mean losses, and of weighted ones, none is known.
     if facts.keeps_loss or facts.weighted or facts.unit != "record" or not isinstance(facts.loss, Logistic | Softmax):
         return cut_losses(facts)
-    known = _ENVELOPES if isinstance(facts.loss, Logistic) else _ENVELOPES_OF_MANY
-    return [(facts, 0.0), *((replace(facts, envelope=share * facts.norm), cost) for share, cost in known)]
+    envelopes = _ENVELOPES if isinstance(facts.loss, Logistic) else _ENVELOPES_OF_MANY
+    return [(facts, 0.0), *((replace(facts, envelope=share * facts.norm), cost) for share, cost in envelopes)]
 
 
 def _cut(facts: PublicFacts) -> list[tuple[LinearLoss, float]]:

@@ -39,15 +39,15 @@ from lethe.mechanisms.base import Array, require_swap
 
 _SHARES = (16, 8)  # of the steps: which means are looked at, beside a pass
 _MOST_BANDS = 64
-_LEAST = 1e-6
-_AWAY = (*np.geomspace(_LEAST, 0.2, 10).tolist(), 0.35, 0.5, 0.65, 0.8, 0.9, 1.0)  # the 1 - f that are looked at
+_SMALLEST = 1e-6
+_AWAY = (*np.geomspace(_SMALLEST, 0.2, 10).tolist(), 0.35, 0.5, 0.65, 0.8, 0.9, 1.0)  # the 1 - f that are looked at
 _EXPONENT = 1.0 / 3.0
 _RATES = np.geomspace(1e-9, 100.0, 160)  # -2 log of what a pass keeps of a distance: where sums are looked at
 
 
 def start_kept(factors: Array, steps: int, averaged: int) -> Array:
     r"""What is left of the start in the mean, $\frac1a\sum_{t>T-a} f^t$, with factors f in [0, 1] of any shape."""
-    away = np.maximum(1.0 - factors, _LEAST)
+    away = np.maximum(1.0 - factors, _SMALLEST)
     powers = (1.0 - away) ** (steps - averaged + 1)
     return np.asarray(powers * -np.expm1(averaged * np.log1p(-np.minimum(away, 1.0 - 1e-12))) / (averaged * away))
 
@@ -59,21 +59,21 @@ def noise_kept(factors: Array, steps: int, averaged: int, *, slots: int | None =
     C is the square root of the prefix sums, cut to the steps of a pass (slots) and to at most 64 bands: near to what `lethe.correlate`
     finds. Factors f in [0, 1] have any shape.
     """
-    logarithms, left = _kept_at(steps, averaged, slots)
-    between = interpolate.PchipInterpolator(logarithms, left)  # within 2 %, where tests looked
-    return np.asarray(np.exp(between(np.log(np.clip(1.0 - factors, _LEAST, 1.0)))))
+    logarithms, remaining = _kept_at(steps, averaged, slots)
+    between = interpolate.PchipInterpolator(logarithms, remaining)  # within 2 %, where tests looked
+    return np.asarray(np.exp(between(np.log(np.clip(1.0 - factors, _SMALLEST, 1.0)))))
 
 
 @lru_cache(maxsize=8192)
 def _kept_at(steps: int, averaged: int, slots: int | None) -> tuple[Array, Array]:
     """Logarithms of some 1 - f, ascending, and of what is left of the noise there."""
     inverse, square = _strategy(steps, slots)
-    left: list[float] = []
-    for one in _AWAY:
-        reached = np.cumsum(signal.lfilter([1.0], [1.0, one - 1.0], inverse))
+    remaining: list[float] = []
+    for distance in _AWAY:
+        reached = np.cumsum(signal.lfilter([1.0], [1.0, distance - 1.0], inverse))
         reached[averaged:] -= reached[:-averaged].copy()
-        left.append(float(np.square(reached / averaged).sum()) * square)
-    return np.log(np.array(_AWAY)), np.log(np.array(left))
+        remaining.append(float(np.square(reached / averaged).sum()) * square)
+    return np.log(np.array(_AWAY)), np.log(np.array(remaining))
 
 
 @lru_cache(maxsize=64)
@@ -91,11 +91,11 @@ def _strategy(steps: int, slots: int | None) -> tuple[Array, float]:
 @lru_cache(maxsize=32)
 def waning_variances(passes: int) -> Array:
     r"""$v_p$ in the order of the passes, with $\sum_p 1/v_p = 1$: a pass's sensitivity times $\sqrt{v_p}/\mu$ is $\mu$-GDP in all."""
-    left = np.arange(passes, 0, -1) - 0.5
-    shape = left**_EXPONENT
-    found: Array = shape * np.sum(1.0 / shape)
-    found.flags.writeable = False
-    return found
+    passes_left = np.arange(passes, 0, -1) - 0.5
+    shape = passes_left**_EXPONENT
+    variances: Array = shape * np.sum(1.0 / shape)
+    variances.flags.writeable = False
+    return variances
 
 
 def waning_kept(decay: Array, passes: int) -> Array:
@@ -154,7 +154,7 @@ def best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu
     # Of noise at every step some theorems that count secret batches know no envelopes.
     losses = cut_losses(facts) if schedule == "uniform" and not certifies_all(facts, schedule) else run_losses(facts)
     unreached = _UNREACHED if facts.target_bound is None else 0.0
-    shapes = [shape for one, cost in losses for shape in _shapes(one, design, schedule, mu, unreached, cost)]
+    shapes = [shape for loss_facts, cost in losses for shape in _shapes(loss_facts, design, schedule, mu, unreached, cost)]
     if schedule != "pass_ends":
         return _nearest(shapes, 1.0)
     best = _nearest(shapes, _NEAR)
@@ -174,7 +174,7 @@ def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: f
     # The largest curvature of the mean loss at zero weights, of which no score is above another; of classes less than that elsewhere.
     of_zeros = facts.norm**2 * usual_trace(facts.loss) / facts.loss.outputs
     limit = 1.0 / (min(of_zeros, facts.smoothness) if every else facts.smoothness)
-    most = _MOST_CORRELATED if schedule == "correlated" else _MOST_STEPS
+    step_limit = _MOST_CORRELATED if schedule == "correlated" else _MOST_STEPS
     work = facts.records * facts.weights / (_MOST_WORK if schedule == "pass_ends" else _LONG_WORK)
     for batches in (1,) if design == "full" else _BATCHES:
         size = facts.records // batches
@@ -185,16 +185,16 @@ def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: f
         groups = sorted({math.gcd(slots, count) for count in _GROUPS}) if design == "cyclic_poisson" else [1]
         of_grid = _PASSES_OF_ONE_BATCH if design == "full" else _PASSES
         for passes in of_grid if facts.passes is None else (facts.passes,):
-            if facts.passes is None and passes > 1 and (passes * slots > most or passes * work > 1.0):
+            if facts.passes is None and passes > 1 and (passes * slots > step_limit or passes * work > 1.0):
                 continue
             sizes = [step * limit for step in (_LONG_STEPS if every else _STEPS)]
             # How many last iterates are looked at: 1, a pass, and shares of all steps.
             counts = sorted({1, slots, *(max(passes * slots // share, 1) for share in _SHARES)}) if every else [1]
             for count, averaged in itertools.product(groups, counts):
-                given = {"passes": passes, "size": size, "averaged": averaged, "groups": count}
-                predicted = _risks(facts, design, schedule, mu, slots=slots, step_sizes=sizes, **given)
+                settings = {"passes": passes, "size": size, "averaged": averaged, "groups": count}
+                predicted = _risks(facts, design, schedule, mu, slots=slots, step_sizes=sizes, **settings)
                 for step_size, risk in zip(sizes, predicted, strict=True):
-                    yield RunShape(step_size=step_size, facts=facts, risk=risk + unreached + cost, loss_cost=cost, **given)
+                    yield RunShape(step_size=step_size, facts=facts, risk=risk + unreached + cost, loss_cost=cost, **settings)
 
 
 def _risks(

@@ -156,18 +156,18 @@ RUNS = (
 def _with_noise(run: Run, budget: PrivacyBudget, schedule: NoiseShape, facts: PublicFacts) -> Run:
     from lethe.estimators.choice.descents import zero_start_precision
 
-    found: list[Run] = []
+    runs: list[Run] = []
     run = correlate(run) if schedule == "correlated" else run
 
     def guarantee_at(target: ApproxDP) -> Guarantee:  # at the delta of the budget, which the estimator has looked at
         chosen = plan(run, target=target, allow_large_delta=True)
         if chosen.release == "last" and chosen.noise is None:
             chosen = chosen.replace(precision=zero_start_precision(chosen, facts.loss, facts.rows))
-        found.append(chosen)
+        runs.append(chosen)
         return certified(chosen, budget.delta).guarantee
 
     budget.settle(guarantee_at)
-    return found[-1]
+    return runs[-1]
 
 
 @lru_cache(maxsize=16)
@@ -201,7 +201,7 @@ def training_record(
     of_several = f", the mean of the last {averaged} of {run.total_steps} iterates" if averaged > 1 else ""
     released = _released(f"coef_ and intercept_{of_several}", coefficients, intercepts)
     claims = tuple(HypothesisClaim(name, how) for name, how in enforced(run).items())
-    declared = tuple(HypothesisClaim(one.name, one.detail) for one in _declared(run, in_blocks=in_blocks))
+    declared = tuple(HypothesisClaim(finding.name, finding.detail) for finding in _declared(run, in_blocks=in_blocks))
     return TrainingRecord(run=run, by=ESTIMATORS, enforced=claims, declared=declared, released=(released,))
 
 
@@ -216,9 +216,9 @@ def _released(name: str, coefficients: Array, intercepts: Array | float) -> Rele
 
 def secret_design(mechanism: str, batches: BatchDesign) -> BatchDesign | None:
     """The design of the batches that was asked for, by itself or by the name of a run, if it draws them secretly; else None."""
-    named: list[BatchDesign] = [one.design for one in RUNS if one.name == mechanism]
-    asked = batches if batches != "auto" or not named else named[0]
-    return asked if asked in _SECRET else None
+    named: list[BatchDesign] = [mechanism_run.design for mechanism_run in RUNS if mechanism_run.name == mechanism]
+    design = batches if batches != "auto" or not named else named[0]
+    return design if design in _SECRET else None
 
 
 def _regulariser(penalties: Penalties) -> Regulariser | None:

@@ -46,8 +46,8 @@ class Description:
     def __repr__(self) -> str:
         lines = list[str]()
         for name, (missing, _, quantiles, counts) in self.columns.items():
-            said = {f"{share:.0%}": value for share, value in quantiles.items()} or counts
-            words = ", ".join(f"{one} {value:.4g}" for one, value in said.items()) or "give its range, or its categories"
+            figures = {f"{share:.0%}": value for share, value in quantiles.items()} or counts
+            words = ", ".join(f"{label} {value:.4g}" for label, value in figures.items()) or "give its range, or its categories"
             lines.append(f"{name}: missing {missing:.1%}; {words}")
         return "\n".join([*lines, repr(self.statement)])
 
@@ -83,20 +83,20 @@ def describe(
     columns = {str(name): np.asarray(column) for name, column in named.items()}
     listed, wide = dict(categories or {}), require_count("bins", bins, low=2, high=200)
     kinds = {str(name): getattr(column.dtype, "kind", None) or np.asarray(column).dtype.kind for name, column in named.items()}
-    found = {name: (float(low), float(high)) for name, (low, high) in (ranges or {}).items()}
+    known_ranges = {name: (float(low), float(high)) for name, (low, high) in (ranges or {}).items()}
     numeric = [name for name, kind in kinds.items() if kind in "iufb" and name not in listed]
     if (
         not columns
-        or not {*found} <= {*numeric}
+        or not {*known_ranges} <= {*numeric}
         or not {*listed} <= {*columns}
-        or any(not -math.inf < low < high < math.inf for low, high in found.values())
+        or any(not -math.inf < low < high < math.inf for low, high in known_ranges.values())
     ):
         raise outside(
-            "ranges and categories", [*found, *listed], f"columns among {[*columns]}, of numbers with finite low < high for a range"
+            "ranges and categories", [*known_ranges, *listed], f"columns among {[*columns]}, of numbers with finite low < high for a range"
         )
     gaps = {name: _gaps(column) for name, column in columns.items()}
     numbers = {name: np.where(gaps[name] > 0.0, np.nan, columns[name]).astype(np.float64) for name in numeric}
-    records, unknown = len(next(iter(gaps.values()))), [name for name in numeric if name not in found]
+    records, unknown = len(next(iter(gaps.values()))), [name for name in numeric if name not in known_ranges]
     budget = whole_budget(epsilon, delta, records, neighbours)
     settle = paid(ledger, budget.planned("a private description", records), seeded=generator is not None)
     noise: dict[str, Any] = {"neighbours": neighbours, "generator": generator}
@@ -106,15 +106,15 @@ def describe(
         present, share = ColumnsInMemory(np.stack([numbers[name] for name in unknown], axis=1)), budget.share(_RANGES)
         located = located_quantiles(present, tails=(_TAIL, _TAIL), guesses=True, target=share, name="ranges", **noise)
         ends = zip(unknown, located.low.tolist(), located.high.tolist(), located.undetected.tolist(), strict=True)
-        found |= {name: (low, high) for name, low, high, lost in ends if low < high and not lost}
+        known_ranges |= {name: (low, high) for name, low, high, lost in ends if low < high and not lost}
         statements.append(located.statement)
-    edges = {name: np.linspace(*ends, wide + 1) for name, ends in found.items()}
-    labels = {name: [f"below {own[0]:.6g}", *(f"from {edge:.6g}" for edge in own.tolist())] for name, own in edges.items()}
-    cells = {name: (labels[name], counts_between(numbers[name], own)) for name, own in edges.items()}
+    edges = {name: np.linspace(*ends, wide + 1) for name, ends in known_ranges.items()}
+    labels = {name: [f"below {edge_array[0]:.6g}", *(f"from {edge:.6g}" for edge in edge_array.tolist())] for name, edge_array in edges.items()}
+    cells = {name: (labels[name], counts_between(numbers[name], edge_array)) for name, edge_array in edges.items()}
     cells |= {name: _categories(columns[name], listed[name]) for name in listed}
-    told = {name: ColumnDescription(min(max(count / records, 0.0), 1.0)) for name, count in zip(columns, absent.tolist(), strict=True)}
+    described = {name: ColumnDescription(min(max(count / records, 0.0), 1.0)) for name, count in zip(columns, absent.tolist(), strict=True)}
     if cells:
-        rows = [np.pad(own, (0, max(len(one) for _, one in cells.values()) - len(own))) for _, own in cells.values()]
+        rows = [np.pad(cell_counts, (0, max(len(column_counts) for _, column_counts in cells.values()) - len(cell_counts))) for _, cell_counts in cells.values()]
         share = budget.share(1.0 - 1e-9 - _MISSING - _RANGES * bool(unknown))
         std = gaussian_noise_std(histogram_sensitivity(len(cells), neighbours), share)
         noisy, statement = noisy_counts(np.stack(rows), noise_std=std, records=records, name="histograms", **noise)
@@ -122,21 +122,21 @@ def describe(
         for (name, (words, _)), row in zip(cells.items(), noisy, strict=True):
             points = quantiles_of(row[: len(words)], edges[name], SHARES) if name in edges else ()
             quantiles, counts = dict(zip(SHARES, points, strict=False)), dict(zip(words, row.tolist(), strict=False))
-            told[name] = ColumnDescription(told[name].missing, found.get(name), quantiles, counts)
+            described[name] = ColumnDescription(described[name].missing, known_ranges.get(name), quantiles, counts)
     whole = joint(statements, name=f"a description of {len(columns)} columns")
     whole = replace(whole, records=records, target_delta=budget.delta, release_id=secrets.token_hex(16))
     if settle is not None:
         settle(whole)
-    return Description(columns=told, statement=whole)
+    return Description(columns=described, statement=whole)
 
 
 def _gaps(column: np.ndarray[Any, Any]) -> Array:
     """1 where an entry is missing, of whatever type, else 0."""
-    absent = (one is None or (not isinstance(one, str) and str(one) in ("nan", "<NA>", "NaT")) for one in column.tolist())
+    absent = (entry is None or (not isinstance(entry, str) and str(entry) in ("nan", "<NA>", "NaT")) for entry in column.tolist())
     return np.fromiter(absent, dtype=np.float64, count=len(column))
 
 
-def _categories(column: np.ndarray[Any, Any], known: Sequence[Any]) -> tuple[list[str], Array]:
-    places = {category: place for place, category in enumerate(dict.fromkeys(known))}
-    found = [places.get(one, len(places)) for one in column.tolist()]
-    return [*map(str, places), "others"], np.bincount(found, minlength=len(places) + 1).astype(np.float64)
+def _categories(column: np.ndarray[Any, Any], vocabulary: Sequence[Any]) -> tuple[list[str], Array]:
+    indices = {category: index for index, category in enumerate(dict.fromkeys(vocabulary))}
+    codes = [indices.get(entry, len(indices)) for entry in column.tolist()]
+    return [*map(str, indices), "others"], np.bincount(codes, minlength=len(indices) + 1).astype(np.float64)

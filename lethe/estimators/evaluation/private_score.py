@@ -49,8 +49,8 @@ class PrivateScores:
 
     def __repr__(self) -> str:
         width, lines = max(map(len, self.scores)), list[str]()
-        for name, (value, own, other) in self.scores.items():
-            these, new = (f"[{low:.4f}, {high:.4f}]" for low, high in (own, other))
+        for name, (value, of_sample, of_population) in self.scores.items():
+            these, new = (f"[{low:.4f}, {high:.4f}]" for low, high in (of_sample, of_population))
             lines.append(f"{name:<{width}}   {value:8.4f}   these records {these:<18}   new ones {new}")
         return "\n".join([*lines, f"intervals at {self.level:.4g}; {self.statement!r}"])
 
@@ -97,42 +97,42 @@ def private_score(
     """
     check_is_fitted(model)
     labels, edges = column_or_1d(y), np.asarray(bins, dtype=np.float64)
-    asked = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))
-    known = [name for name in NAMES if (name in CLASSIFIES) == is_classifier(model)]
+    requested = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))
+    supported = [name for name in NAMES if (name in CLASSIFIES) == is_classifier(model)]
     if is_classifier(model):
         public_labels(model.classes_, labels)
-        known = [name for name in known if name not in TWO_CLASSES or len(model.classes_) == 2]
-    if not asked or any(name not in known for name in asked):
-        raise outside("metrics", metrics, f"some of {', '.join(known)}, for this model")
+        supported = [name for name in supported if name not in TWO_CLASSES or len(model.classes_) == 2]
+    if not requested or any(name not in supported for name in requested):
+        raise outside("metrics", metrics, f"some of {', '.join(supported)}, for this model")
     if not 0.0 < level < 1.0:
         raise outside("level", level, "a number above 0 and below 1")
     if edges.ndim != 1 or edges.size < 2 or (edges[0], edges[-1]) != (0.0, 1.0) or not (np.diff(edges) > 0.0).all():
         raise outside("bins", bins, "edges that ascend from 0 to 1")
     bounds = PublicBounds(least_probability=least_probability, target_range=target_range, error_bound=error_bound)
-    seen = {metric: _seen(metric, bounds, model, X, labels) for metric in asked}  # what may be refused, before anything is paid
+    prepared = {metric: _prepared(metric, bounds, model, X, labels) for metric in requested}  # what may be refused, before anything is paid
     records, budget = len(labels), whole_budget(epsilon, delta, len(labels), neighbours)
     settle = paid(ledger, budget.planned("a private score", records), seeded=generator is not None)
-    moved = math.hypot(*(sensitivity_of(metric, neighbours) for metric in asked))
+    moved = math.hypot(*(sensitivity_of(metric, neighbours) for metric in requested))
     noise_std = gaussian_noise_std(round_up(moved, 1e-12), budget.as_gaussian())
     noise: dict[str, Any] = {"noise_std": noise_std, "neighbours": neighbours, "generator": generator}
     statements, scores = list[Statement](), dict[str, Score]()
-    for metric in asked:
+    for metric in requested:
         if metric in COLUMNS:
-            sums, statement = noisy_sums(seen[metric], name=metric, **noise)
-            found = [score_of(metric, sums / records, noise_std / records, level, n, bounds) for n in (math.inf, records)]
-            scores[metric] = Score(found[0][0], found[0][1], found[1][1])
+            sums, statement = noisy_sums(prepared[metric], name=metric, **noise)
+            intervals = [score_of(metric, sums / records, noise_std / records, level, n, bounds) for n in (math.inf, records)]
+            scores[metric] = Score(intervals[0][0], intervals[0][1], intervals[1][1])
         elif metric == "roc_auc":
-            ranks = rank_counts(*seen[metric], **noise)
-            statement, own = ranks.statement, [ranks.interval(level, population=one) for one in (False, True)]
-            scores[metric] = Score(ranks.value, *own)
+            ranks = rank_counts(*prepared[metric], **noise)
+            statement, intervals_of_ranks = ranks.statement, [ranks.interval(level, population=of_population) for of_population in (False, True)]
+            scores[metric] = Score(ranks.value, *intervals_of_ranks)
         else:
-            chances, positive = seen[metric]
+            chances, positive = prepared[metric]
             places = np.clip(np.searchsorted(edges, np.nan_to_num(chances), side="right") - 1, 0, edges.size - 2)
             cells = np.bincount(places + (edges.size - 1) * positive, minlength=2 * edges.size - 2).astype(np.float64)
             noisy, statement = noisy_counts(cells[None, :], records=records, name=metric, **noise)
             scores |= _calibration(edges.tolist(), noisy.reshape(2, -1), noise_std, level)
         statements.append(statement)
-    whole = joint(statements, name=f"private scores: {', '.join(asked)}")
+    whole = joint(statements, name=f"private scores: {', '.join(requested)}")
     apart = holds("model", "trained on other records, or what that cost is added to this", evidence="declared")
     whole = replace(whole, records=records, target_delta=budget.delta, release_id=secrets.token_hex(16), findings=(apart, *whole.findings))
     if settle is not None:
@@ -140,7 +140,7 @@ def private_score(
     return PrivateScores(scores=scores, level=level, statement=whole)
 
 
-def _seen(metric: str, bounds: PublicBounds, model: Any, X: Any, labels: Any) -> Any:
+def _prepared(metric: str, bounds: PublicBounds, model: Any, X: Any, labels: Any) -> Any:
     """What is computed of the records: numbers in [0, 1], or scores and which records are positive."""
     if metric in COLUMNS:
         return numbers_of(metric, bounds, model, X, labels)
@@ -153,6 +153,6 @@ def _seen(metric: str, bounds: PublicBounds, model: Any, X: Any, labels: Any) ->
 
 def _calibration(edges: list[float], counts: Any, noise_std: float, level: float) -> Iterator[tuple[str, Score]]:
     for low, high, no, yes in zip(edges[:-1], edges[1:], *counts.tolist(), strict=True):
-        own, other = (share_interval(yes, no, noise_std, level, population=one) for one in (False, True))
-        value = min(max(yes / (yes + no), own[0]), own[1]) if yes + no > 0.0 else sum(own) / 2.0
-        yield f"calibration [{low:g}, {high:g})", Score(value, own, other)
+        sample_interval, population_interval = (share_interval(yes, no, noise_std, level, population=of_population) for of_population in (False, True))
+        value = min(max(yes / (yes + no), sample_interval[0]), sample_interval[1]) if yes + no > 0.0 else sum(sample_interval) / 2.0
+        yield f"calibration [{low:g}, {high:g})", Score(value, sample_interval, population_interval)

@@ -150,9 +150,9 @@ def synthetic_images(image_shape: tuple[int, ...], *, images: int = 1000, seed: 
     generator = np.random.default_rng(require_count("seed", seed, low=0, high=2**63 - 1))
     count = require_count("images", images, low=2, high=10**7)
     down, across = np.mgrid[0.5 : rows + 0.5, 0.5 : columns + 0.5]
-    found = np.empty((count, channels, rows, columns), dtype=np.float32)
+    images_out = np.empty((count, channels, rows, columns), dtype=np.float32)
     largest = max(_WIDEST * min(rows, columns), 2.0 * _SMALLEST)
-    for image in found:
+    for image in images_out:
         image[:] = generator.random((channels, 1, 1))
         for _ in range(_DISCS):
             # The inverse of the distribution function of a density r^-3 between two ends.
@@ -161,7 +161,7 @@ def synthetic_images(image_shape: tuple[int, ...], *, images: int = 1000, seed: 
             angle, cut = 2.0 * np.pi * generator.random(), generator.uniform(-1.0, 2.0)
             leaf = (np.square(y) + np.square(x) <= radius**2) & (np.cos(angle) * x + np.sin(angle) * y <= cut * radius)
             image[:, leaf] = generator.random((channels, 1))
-    return found
+    return images_out
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

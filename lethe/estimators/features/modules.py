@@ -55,8 +55,8 @@ def wavelet(shape: tuple[int, int], scale: int, angle: float, angles: int) -> Ar
     frequency, width = _FREQUENCY / 2.0**scale, _WIDTH * 2.0**scale
     bump, around_zero = np.zeros(shape), np.zeros(shape)
     for down, across in _plane(shape):
-        along, beside = math.cos(angle) * across + math.sin(angle) * down, math.cos(angle) * down - math.sin(angle) * across
-        square = np.square(beside * angles / 4.0)
+        along, across_wave = math.cos(angle) * across + math.sin(angle) * down, math.cos(angle) * down - math.sin(angle) * across
+        square = np.square(across_wave * angles / 4.0)
         bump += np.exp(-0.5 * width**2 * (np.square(along - frequency) + square))
         around_zero += np.exp(-0.5 * width**2 * (np.square(along) + square))
     return bump - bump[0, 0] / around_zero[0, 0] * around_zero
@@ -65,39 +65,39 @@ def wavelet(shape: tuple[int, int], scale: int, angle: float, angles: int) -> Ar
 def low_pass(points: int, scale: int) -> Array:
     r"""$\hat\phi$ along one axis of so many points, as of `fft`: a Gaussian of width $0.8 \cdot 2^{J-1}$ in space, 1 at frequency 0."""
     width = _WIDTH * 2.0 ** (scale - 1)
-    found = np.zeros(points)
+    kernel = np.zeros(points)
     for alias in _ALIASES:
-        found += np.exp(-0.5 * np.square(width * (2.0 * math.pi) * (np.fft.fftfreq(points) + alias)))
-    return found / found[0]
+        kernel += np.exp(-0.5 * np.square(width * (2.0 * math.pi) * (np.fft.fftfreq(points) + alias)))
+    return kernel / kernel[0]
 
 
 @lru_cache(maxsize=16)
 def gain(scales: int, angles: int) -> float:
     """c, for J >= 1 scales and L >= 4 angles: the same for images of all sizes."""
     fine = (min(32 * 2**scales, 256),) * 2  # the largest scale has structure of the size 2^-J
-    found = math.inf
+    smallest = math.inf
     for coarser in range(1, scales + 1):  # after r halvings of the grid, J - r scales are left
         room, energy = 1.0 - np.square(np.outer(low_pass(fine[0], coarser), low_pass(fine[1], coarser))), _energy(fine, coarser, angles)
-        seen = energy > 1e-9  # not at frequency 0, where both are 0
-        found = min(found, float((room[seen] / energy[seen]).min()))
-    return _BETWEEN * math.sqrt(found)
+        positive = energy > 1e-9  # not at frequency 0, where both are 0
+        smallest = min(smallest, float((room[positive] / energy[positive]).min()))
+    return _BETWEEN * math.sqrt(smallest)
 
 
 @lru_cache(maxsize=64)
 def _bank(shape: tuple[int, int], scale: int, angles: int, scales: int) -> Array:
     r"""$\hat\psi$ of the wavelets of one scale, at angles $\pi l / L$, c included, shape (L, rows, columns), read-only."""
     factor = gain(scales, angles)
-    found = np.stack([factor * wavelet(shape, scale, math.pi * angle / angles, angles) for angle in range(angles)])
-    found.flags.writeable = False
-    return found
+    bank = np.stack([factor * wavelet(shape, scale, math.pi * angle / angles, angles) for angle in range(angles)])
+    bank.flags.writeable = False
+    return bank
 
 
 def _plane(shape: tuple[int, int]) -> list[tuple[Array, Array]]:
     """Frequencies down and across, in radians a pixel, once for each pair of aliases."""
     down, across = (2.0 * math.pi * np.fft.fftfreq(points) for points in shape)
     return [
-        (np.add.outer(down + 2.0 * math.pi * one, np.zeros(shape[1])), np.add.outer(np.zeros(shape[0]), across + 2.0 * math.pi * two))
-        for one in _ALIASES
+        (np.add.outer(down + 2.0 * math.pi * down_alias, np.zeros(shape[1])), np.add.outer(np.zeros(shape[0]), across + 2.0 * math.pi * two))
+        for down_alias in _ALIASES
         for two in _ALIASES
     ]
 
@@ -144,8 +144,8 @@ class Scattering2d(nn.Module):
             )
         self.shape = (int(shape[0]), int(shape[1]))
         self.output_shape = (self.shape[0] // unit, self.shape[1] // unit)
-        one = [(scale, angle) for scale in range(self.scales) for angle in range(self.angles)]
-        self.paths: tuple[Path, ...] = ((), *((step,) for step in one), *((a, b) for a in one for b in one if b[0] > a[0]))
+        single = [(scale, angle) for scale in range(self.scales) for angle in range(self.angles)]
+        self.paths: tuple[Path, ...] = ((), *((step,) for step in single), *((a, b) for a in single for b in single if b[0] > a[0]))
         self.channels = len(self.paths)
         # At least 2^J pixels at every edge, and a multiple of 2^J in all: the first sample of the image is its first pixel.
         padded = [-(-side // unit) * unit + 2 * unit for side in self.shape]
@@ -167,50 +167,50 @@ class Scattering2d(nn.Module):
             raise InputError(f"images: got shape {tuple(images.shape)}; it needs (..., {self.shape[0]}, {self.shape[1]}).")
         leading = images.shape[:-2]
         flat = images.reshape(-1, 1, *self.shape)
-        padded = flat.index_select(2, self._kept("pixels0")).index_select(3, self._kept("pixels1"))
+        padded = flat.index_select(2, self._buffer("pixels0")).index_select(3, self._buffer("pixels1"))
         transformed = torch.fft.fft2(padded)
-        found = [self._average(padded, 0)]
+        averages = [self._average(padded, 0)]
         second: list[Tensor] = []
         for first in range(self.scales):
-            moduli = _moduli(transformed[:, 0], self._kept(f"wavelets0{first}"), 2**first)
-            found.append(self._average(moduli, first))
+            moduli = _moduli(transformed[:, 0], self._buffer(f"wavelets0{first}"), 2**first)
+            averages.append(self._average(moduli, first))
             if first + 1 < self.scales:
                 second.append(self._second(moduli, first))
-        return torch.cat([*found, *second], dim=1).reshape(*leading, self.channels, *self.output_shape)
+        return torch.cat([*averages, *second], dim=1).reshape(*leading, self.channels, *self.output_shape)
 
     def _second(self, moduli: Tensor, first: int) -> Tensor:
         """All channels of order 2 behind the wavelets of one scale, shape (n, channels, rows, columns)."""
         transformed = torch.fft.fft2(moduli)
         parts = []
         for scale in range(first + 1, self.scales):
-            deeper = _moduli(transformed, self._kept(f"wavelets{first}{scale}"), 2 ** (scale - first))
+            deeper = _moduli(transformed, self._buffer(f"wavelets{first}{scale}"), 2 ** (scale - first))
             averaged = self._average(deeper, scale)
             parts.append(averaged.reshape(len(moduli), self.angles, self.angles, *self.output_shape))
         return torch.stack(parts, dim=2).flatten(1, 3)
 
     def _average(self, maps: Tensor, level: int) -> Tensor:
         """Low pass and samples at once, a matrix on each side, for maps on the grid of a level."""
-        return self._kept(f"average{level}0") @ maps @ self._kept(f"average{level}1").mT
+        return self._buffer(f"average{level}0") @ maps @ self._buffer(f"average{level}1").mT
 
     def _keep(self, name: str, values: np.ndarray) -> None:
         self.register_buffer(f"_{name}", torch.tensor(values, dtype=self._dtype), persistent=False)
 
-    def _kept(self, name: str) -> Tensor:
+    def _buffer(self, name: str) -> Tensor:
         return self.get_buffer(f"_{name}")
 
 
 def _averages(points: int, scale: int, samples: int, step: int) -> np.ndarray:
     """Circular convolution with the low pass along one axis, read at every `step`-th point from the image's first pixel on."""
     kernel = np.fft.ifft(low_pass(points, scale)).real
-    places = step * (1 + np.arange(samples))
-    return kernel[(places[:, None] - np.arange(points)) % points]
+    samples_at = step * (1 + np.arange(samples))
+    return kernel[(samples_at[:, None] - np.arange(points)) % points]
 
 
 def _reflected(side: int, before: int, padded: int) -> Tensor:
     """Which pixel stands where on the padded axis: there and back again, as often as there is room."""
     period = 2 * side - 2
-    places = (torch.arange(padded) - before) % period
-    return torch.where(places < side, places, period - places)
+    sources = (torch.arange(padded) - before) % period
+    return torch.where(sources < side, sources, period - sources)
 
 
 def _moduli(transformed: Tensor, wavelets: Tensor, step: int) -> Tensor:
@@ -271,18 +271,18 @@ class RandomConvolutions2d(nn.Module):
         centred = images - images.mean(dim=(1, 2, 3), keepdim=True)  # filters do not see it, and squares lose nothing to it
         mean = nn.functional.conv2d(centred, box)
         spread = (nn.functional.conv2d(centred.square(), box) - mean.square()).clamp_min_(0.0)
-        found = nn.functional.conv2d(centred, self.weights) / (spread + _STEADY).sqrt()
-        rectified = torch.cat([found - self.threshold, -found - self.threshold], dim=1).clamp_min_(0.0)
+        responses = nn.functional.conv2d(centred, self.weights) / (spread + _STEADY).sqrt()
+        rectified = torch.cat([responses - self.threshold, -responses - self.threshold], dim=1).clamp_min_(0.0)
         return nn.functional.adaptive_avg_pool2d(rectified, self.cells)
 
 
 def require_patches(shape: tuple[int, ...], channels: int, kernel_size: int, cells: int) -> None:
     """Refuse images, of shape (n, C, H, W), that have too few patches, or other channels than the filters."""
-    least = kernel_size + cells - 1
-    if len(shape) != 4 or shape[1] != channels or min(shape[2:]) < least:
+    smallest_side = kernel_size + cells - 1
+    if len(shape) != 4 or shape[1] != channels or min(shape[2:]) < smallest_side:
         raise InputError(
             f"images: got shape {shape}; kernel_size = {kernel_size} and cells = {cells} need (n, {channels}, H, W) with H and W at least "
-            f"{least}.",
+            f"{smallest_side}.",
             source="the images, and the parameters kernel_size and cells",
             remedy="take smaller kernels or fewer cells, or larger images",
         )

@@ -125,7 +125,7 @@ class RecordNormalizer(RecordTransformer):
         """The records normalised, shape (n, d), of their own floating-point type."""
         rows = read_table(self, X, reset=False, dtype=FLOATS)
         norm, groups, smoothing = self._parameters(rows.shape[1])
-        found = np.empty_like(rows)
+        transformed = np.empty_like(rows)
         size = max(1, _ENTRIES // rows.shape[1])
         inward = _INWARD if rows.dtype == np.float32 else 1.0 - (rows.shape[1] + 16) * _EPS
         for first in range(0, len(rows), size):
@@ -137,8 +137,8 @@ class RecordNormalizer(RecordTransformer):
             if norm is not None:
                 lengths = np.sqrt(np.square(part).sum(axis=1, keepdims=True))
                 part *= norm * inward / np.where(lengths > 0.0, lengths, np.inf)
-            found[first : first + size] = part
-        return found
+            transformed[first : first + size] = part
+        return transformed
 
     def _parameters(self, columns: int) -> tuple[float | None, int | None, float]:
         norm = None if self.norm is None else require_positive("norm", self.norm)
@@ -166,18 +166,18 @@ class Whitening:
         channels = len(self.mean)
         # A matrix on the left of all positions: m goes off by way of its product.
         matrix, offset = self.matrix.astype(table.dtype), (self.matrix @ self.mean).astype(table.dtype)
-        found = np.empty_like(table, order="C")
+        whitened = np.empty_like(table, order="C")
         size = max(1, _ENTRIES // table.shape[1])
         for first in range(0, len(table), size):
             part = np.ascontiguousarray(table[first : first + size]).reshape(-1, channels, table.shape[1] // channels)
-            found[first : first + size] = (matrix @ part - offset[:, None]).reshape(len(part), -1)
-        return found
+            whitened[first : first + size] = (matrix @ part - offset[:, None]).reshape(len(part), -1)
+        return whitened
 
 
-def whitening_of(mean: Array, covariance: Array, *, least: float) -> Whitening:
+def whitening_of(mean: Array, covariance: Array, *, floor: float) -> Whitening:
     """The whitening by a mean, shape (C,), and a covariance, shape (C, C), which may have negative eigenvalues; least is f > 0."""
     values, vectors = np.linalg.eigh(covariance)
-    return Whitening(mean=mean, matrix=(vectors / np.sqrt(np.maximum(values, least))) @ vectors.T)
+    return Whitening(mean=mean, matrix=(vectors / np.sqrt(np.maximum(values, floor))) @ vectors.T)
 
 
 def noise_floor(covariance: Array, noise_std: float, *, share: float) -> float:
@@ -277,7 +277,7 @@ class PublicWhitening(RecordTransformer):
         average = float(np.trace(covariance)) / max(len(mean), 1)
         if not 0.0 < average < np.inf:
             raise outside("covariance", f"a matrix of trace {np.trace(covariance):g}", "variances of which one is above 0")
-        return whitening_of(mean, (covariance + covariance.T) / 2.0, least=require_positive("floor", self.floor) * average)
+        return whitening_of(mean, (covariance + covariance.T) / 2.0, floor=require_positive("floor", self.floor) * average)
 
 
 def _moments_of(table: Any, channels: int) -> tuple[Array, Array]:

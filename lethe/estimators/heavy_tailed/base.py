@@ -30,7 +30,7 @@ from lethe.estimators.private_estimator import PrivateEstimator, with_constructo
 from lethe.heavy_tailed.oracles import noise_for
 from lethe.heavy_tailed.private_moments import COMPARISONS, blocks_for, private_moment
 from lethe.heavy_tailed.solution import Solution
-from lethe.heavy_tailed.solution import beside as worst_of
+from lethe.heavy_tailed.solution import parallel as worst_of
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, joint
 from lethe.mechanisms.quantiles.located import CountedColumns
 from lethe.run.run import Neighbours
@@ -40,7 +40,7 @@ _PAPER = Citation(
     key="lowy-razaviyayn-2023",
     text="Lowy, Razaviyayn 2023, Private stochastic optimization with large worst-case Lipschitz parameter, arXiv:2209.07403",
 )
-_LEAST, _MOST = 0.1, 1.0 / 3.0  # of the records are set aside
+_SMALLEST_SHARE, _LARGEST_SHARE = 0.1, 1.0 / 3.0  # of the records are set aside
 _ENOUGH = 200.0  # records set aside, times mu: with fewer the quantiles are lost in their noise
 _QUANTILE = 0.75  # of the norms, where rows are clipped
 _TAIL = 0.4
@@ -97,7 +97,7 @@ class HeavyTailedEstimator(PrivateEstimator):
         """Set what the solver tells, and what says how private the result is."""
         solved = statement_of(solution, self.neighbours)
         released = [statement for fact in facts for statement in fact.statements]
-        total = solved if not released else _beside(joint(released, name="constants"), solved, first=first, records=records)
+        total = solved if not released else _parallel(joint(released, name="constants"), solved, first=first, records=records)
         lines = [*why, *(fact.why for fact in facts)]
         self._state([*released, solved], budget, records, why=lines, public=public, total=total)
         self.run_, self.phases_ = solution.run, solution.phases
@@ -140,7 +140,7 @@ def statement_of(solution: Solution, neighbours: Neighbours) -> Statement:
     )
 
 
-def _beside(aside: Statement, solved: Statement, *, first: int, records: int) -> Statement:
+def _parallel(aside: Statement, solved: Statement, *, first: int, records: int) -> Statement:
     """Two statements on disjoint parts of the records as one: whichever part the record is in, the worse one covers both."""
     # Given what the first part released the solver's law depends on the second alone; a record of the first changes that release alone.
     return Statement(
@@ -160,8 +160,8 @@ def _beside(aside: Statement, solved: Statement, *, first: int, records: int) ->
 
 def set_aside(records: int, whole: GDP) -> int:
     r"""How many of n records constants are released from: $200/\mu$, but at least a tenth and at most a third; 1 and n - 1 at the ends."""
-    wanted = min(max(math.ceil(_LEAST * records), math.ceil(_ENOUGH / whole.mu)), round(_MOST * records))
-    return min(max(1, wanted), records - 1)
+    count = min(max(math.ceil(_SMALLEST_SHARE * records), math.ceil(_ENOUGH / whole.mu)), round(_LARGEST_SHARE * records))
+    return min(max(1, count), records - 1)
 
 
 def part_of(whole: GDP, parts: int) -> GDP:
@@ -220,9 +220,9 @@ def released_curvature(
 def released_centre(table: Array | CountedColumns, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None) -> Fact:
     """A point in the middle of the columns of a table, shape (m, d): halfway between two released quantiles of each."""
     name = f"middle of the columns (their {_TAIL:g} and {1.0 - _TAIL:g} quantiles)"
-    found = private_ranges(table, tail=_TAIL, share=share, name=name, give="centre", neighbours=neighbours, generator=generator)
+    ranges = private_ranges(table, tail=_TAIL, share=share, name=name, give="centre", neighbours=neighbours, generator=generator)
     why = f"centre: {name}, released from {table.shape[0]} records"
-    return Fact(value=(found.low + found.high) / 2.0, statements=(found.statement,), why=why)
+    return Fact(value=(ranges.low + ranges.high) / 2.0, statements=(ranges.statement,), why=why)
 
 
 def released_size(
@@ -244,21 +244,21 @@ def released_moment(
     rho = 0.5 * share.mu * share.mu
     noise_std = noise_for(1.0, rho / COMPARISONS)
     failure = next((chance for chance in _FAILURES if blocks_for(chance, noise_std) <= sizes.shape[0]), _FAILURES[-1])
-    found = private_moment(sizes, order=order, rho=rho, failure=failure, generator=generator)
-    name = f"moment of order {order:g} (median of {found.blocks} blocks)"
+    estimate = private_moment(sizes, order=order, rho=rho, failure=failure, generator=generator)
+    name = f"moment of order {order:g} (median of {estimate.blocks} blocks)"
     detail = f"one record is in one block and moves a count by 1; {COMPARISONS} counts with noise of standard deviation {noise_std:.6g}"
     statement = Statement(
         name=name,
-        guarantee=found.phase.with_fresh_noise,
+        guarantee=estimate.phase.with_fresh_noise,
         neighbours=neighbours,
         findings=(holds("sensitivity", detail, evidence="enforced"),),
         citations=(),
         seeded=generator is not None,
-        derivation=phases_derivation([found.phase]),
+        derivation=phases_derivation([estimate.phase]),
         records=sizes.shape[0],
     )
-    wrong = f"wrong with probability {found.failure:.2g} if sizes are not too heavy-tailed{_AT_END[found.end]}"
-    return Fact(value=found.bound, statements=(statement,), why=f"{name} at most {found.bound:.4g}, {wrong}")
+    wrong = f"wrong with probability {estimate.failure:.2g} if sizes are not too heavy-tailed{_AT_END[estimate.end]}"
+    return Fact(value=estimate.bound, statements=(statement,), why=f"{name} at most {estimate.bound:.4g}, {wrong}")
 
 
 def refuse_many(records: int) -> None:

@@ -149,11 +149,11 @@ class HeavyTailedBlocks(RecordsInBlocks):
 
     def sizes(self, largest: Largest | None = None, radius: float | None = None) -> Array | BlockColumns:
         """Norms of the rows, or what `largest` makes of them: one pass, or where they are too many, counts when they are asked for."""
-        return BlockColumns(self.records, partial(_sizes, rows=self.rows, largest=largest, radius=radius)).found()
+        return BlockColumns(self.records, partial(_sizes, rows=self.rows, largest=largest, radius=radius)).examined()
 
     def lengths(self, gradient: Callable[[Array, Any], Array], parameters: Array) -> Array | BlockColumns:
         """Norms of the gradients there, as `sizes`."""
-        return BlockColumns(self.records, partial(_lengths, gradient=gradient, parameters=parameters)).found()
+        return BlockColumns(self.records, partial(_lengths, gradient=gradient, parameters=parameters)).examined()
 
     def clipped_moments(self, longest: float) -> Array:
         """The sum of the products of the rows, clipped to that norm, shape (d, d)."""
@@ -189,9 +189,9 @@ def _chunks(block: Block) -> Iterator[tuple[Array, slice]]:
         yield np.asarray(readable(block.features[part]), dtype=np.float64), part
 
 
-def _clipped_scores(block: Block, made: ScoredRows, slope: Slope, parameters: Array, clip_norm: float) -> tuple[Array]:
+def _clipped_scores(block: Block, scored_rows: ScoredRows, slope: Slope, parameters: Array, clip_norm: float) -> tuple[Array]:
     total = np.zeros(len(parameters))
-    for records in made(block):
+    for records in scored_rows(block):
         total += _score_gradients(slope, parameters, records).clipped_sum(clip_norm)
     return (total,)
 
@@ -203,10 +203,10 @@ def _clipped_rows(block: Block, gradient: Callable[[Array, Any], Array], paramet
     return (total,)
 
 
-def _clipped_products(block: Block, made: ScoredRows, longest: float) -> tuple[Array]:
-    width = block.features.shape[1] + (1 if made.intercept else 0)
+def _clipped_products(block: Block, scored_rows: ScoredRows, longest: float) -> tuple[Array]:
+    width = block.features.shape[1] + (1 if scored_rows.intercept else 0)
     total = np.zeros((width, width))
-    for features, _, norms in made(block):
+    for features, _, norms in scored_rows(block):
         clipped = clipped_to(features, norms, longest)
         total += clipped.T @ clipped
     return (total,)
@@ -259,7 +259,7 @@ def solve(
         count = require_count("passes", passes)
         return multi_pass(problem, records, oracle=oracle, passes=count, generator=generator), None
     if name in UNIFORM:
-        rows = Problem(**{one.name: getattr(problem, one.name) for one in fields(Problem)})
+        rows = Problem(**{field.name: getattr(problem, field.name) for field in fields(Problem)})
         if name == "strongly_convex":
             limit = _MOST_STEPS if parameters == "practical" else None
             return strongly_convex(rows, records, rho=rho, most_steps=limit, generator=generator), None
@@ -269,10 +269,10 @@ def solve(
     oracle = ClippedLinearMean(clip_norm=plan.clip_norm, rho=rho)
     if name == "accelerated":
         assert plan.step is not None
-        found = accelerated(problem, records, oracle=oracle, steps=plan.steps, step=plan.step, generator=generator)
+        solution = accelerated(problem, records, oracle=oracle, steps=plan.steps, step=plan.step, generator=generator)
     else:
-        found = (one_pass if name == "one_pass" else proximal)(problem, records, oracle=oracle, steps=plan.steps, generator=generator)
-    return found, plan
+        solution = (one_pass if name == "one_pass" else proximal)(problem, records, oracle=oracle, steps=plan.steps, generator=generator)
+    return solution, plan
 
 
 @lru_cache(maxsize=4096)

@@ -72,21 +72,21 @@ class PrivateMean(HeavyTailedEstimator):
             table = examined(self, blocks, targets=False)
         count, columns = table.shape
         budget, chance = self._budget(count), self._randomness(count, stored_order=blocks is not None)
-        asked = options_of(self)
-        name = "clipped_mean" if isinstance(asked.mechanism, str) and asked.mechanism == "auto" else asked.mechanism
+        options = options_of(self)
+        name = "clipped_mean" if isinstance(options.mechanism, str) and options.mechanism == "auto" else options.mechanism
         if name not in MEAN_SOLVERS:
-            raise outside("mechanism", asked.mechanism, "auto, " + " or ".join(MEAN_SOLVERS))
-        if asked.parameters not in PARAMETERS:
-            raise outside("parameters", asked.parameters, "one of " + ", ".join(PARAMETERS))
-        passes = (declared_passes(asked.passes) or _PASSES) if name == "multi_pass" else 1
+            raise outside("mechanism", options.mechanism, "auto, " + " or ".join(MEAN_SOLVERS))
+        if options.parameters not in PARAMETERS:
+            raise outside("parameters", options.parameters, "one of " + ", ".join(PARAMETERS))
+        passes = (declared_passes(options.passes) or _PASSES) if name == "multi_pass" else 1
         moment = declared("moment", self.moment)
-        stated = Moments(order=asked.order, bound=1.0 if moment is None else moment)
+        stated = Moments(order=options.order, bound=1.0 if moment is None else moment)
         released = isinstance(self.centre, str) and self.centre == PRIVATE
         centre = None if released else require_point("centre", self.centre, columns)
         whole = whole_cost(budget)
         data: Any = table[chance.order] if blocks is None else HeavyTailedBlocks(ConsecutiveRecords(table, 0, count))
         first = set_aside(count, whole) if moment is None or centre is None else 0
-        if blocks is not None and moment is None and asked.parameters != "practical":
+        if blocks is not None and moment is None and options.parameters != "practical":
             refuse_many(first)
         each = part_of(whole, 2) if moment is None and centre is None else whole
         facts = list[Fact]()
@@ -99,12 +99,12 @@ class PrivateMean(HeavyTailedEstimator):
             centre = facts[-1].value
         if moment is None:
             sizes = aside.lengths(_gradient, centre) if isinstance(aside, HeavyTailedBlocks) else row_norms(_gradient(centre, aside))
-            release, at = (released_size, _QUANTILE) if asked.parameters == "practical" else (released_moment, stated.order)
+            release, at = (released_size, _QUANTILE) if options.parameters == "practical" else (released_moment, stated.order)
             facts.append(release(sizes, at, each, **noise))
             moment = facts[-1].value
         problem = Problem(gradient=_gradient, dimension=columns, smoothness=1.0, moments=Moments(order=stated.order, bound=moment))
         rho, rest = 0.5 * whole.mu * whole.mu, some_records(data, slice(first, count))
-        clip = _clip_norm(asked.parameters, problem, len(rest), rho)
+        clip = _clip_norm(options.parameters, problem, len(rest), rho)
         solution = multi_pass(
             problem,
             rest,
@@ -117,15 +117,15 @@ class PrivateMean(HeavyTailedEstimator):
         errors = gradient_errors(problem, batch_size=len(rest), clip_norm=clip, rho=rho)
         self.mechanism_, self.moment_, self.plan_, self.centre_ = name, moment, None, centre
         self.mean_ = solution.parameters.copy()
-        stands = name == "clipped_mean" and not (self.moment == PRIVATE and asked.parameters == "practical")
+        stands = name == "clipped_mean" and not (self.moment == PRIVATE and options.parameters == "practical")
         self.error_bound_ = math.sqrt(errors.squared) if stands else None
         stored = [] if blocks is None else [f"records in {len(table.seen)} blocks, of which the first {first} are set aside"]
-        given = [f"{key} = {getattr(self, key)}" for key in ("moment", "centre") if not isinstance(getattr(self, key), str)]
+        declared_values = [f"{key} = {getattr(self, key)}" for key in ("moment", "centre") if not isinstance(getattr(self, key), str)]
         why = [
-            f"{name}, clipped to {clip:.4g}, {asked.parameters} settings",
+            f"{name}, clipped to {clip:.4g}, {options.parameters} settings",
             "a row farther than that from the centre counts as one at that distance: of skewed columns the mean comes out nearer to it",
         ]
-        public = [f"{columns} columns, and their names", *stored, *given]
+        public = [f"{columns} columns, and their names", *stored, *declared_values]
         self._state_solved(solution, facts, budget, first=first, records=count, why=why, public=public)
         return self
 

@@ -93,15 +93,15 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
 
     def _train(self, table: Any, targets: Any, *, public: list[str]) -> tuple[Array, float]:
         """Release what is not given, solve, and set everything but coef_ and intercept_."""
-        intercept, asked = require_switch("fit_intercept", self.fit_intercept), options_of(self)
+        intercept, options = require_switch("fit_intercept", self.fit_intercept), options_of(self)
         count, columns = table.shape
         in_blocks = isinstance(table, ExaminedTable)
         budget, chance = self._budget(count), self._randomness(count, stored_order=in_blocks)
         moment, smoothness = declared("moment", self.moment), declared("smoothness", self.smoothness)
         radius = None if self.radius is None else require_positive("radius", self.radius)
-        strongly = None if asked.strong_convexity is None else require_positive("strong_convexity", asked.strong_convexity)
-        passes = declared_passes(asked.passes) or _PASSES
-        name = chosen_solver(asked.mechanism, asked.parameters, strongly=strongly is not None)
+        strongly = None if options.strong_convexity is None else require_positive("strong_convexity", options.strong_convexity)
+        passes = declared_passes(options.passes) or _PASSES
+        name = chosen_solver(options.mechanism, options.parameters, strongly=strongly is not None)
         if radius is None and name != "multi_pass":
             raise InputError(
                 f'radius = None: the mechanism "{name}" needs a bounded domain.',
@@ -115,12 +115,12 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
                 remedy='take "multi_pass", or "one_pass", "accelerated" or "proximal", which read it once',
             )
         # Constants first: a moment out of its range is refused before anything is released.
-        stated = Moments(order=asked.order, bound=1.0 if moment is None else moment, kind="uniform" if name in UNIFORM else "raw")
+        stated = Moments(order=options.order, bound=1.0 if moment is None else moment, kind="uniform" if name in UNIFORM else "raw")
         whole = whole_cost(budget)
         first = set_aside(count, whole) if moment is None or smoothness is None else 0
         data: Any
         if in_blocks:
-            if moment is None and asked.parameters != "practical":
+            if moment is None and options.parameters != "practical":
                 refuse_many(first)
             data = HeavyTailedBlocks(ConsecutiveRecords(table, 0, count), ScoredRows(targets, intercept))
             public = [*public, f"records in {len(table.seen)} blocks, of which the first {first} in the stored order are set aside"]
@@ -137,7 +137,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
             facts.append(released_curvature(rows, norms, each, **noise))
             smoothness = facts[-1].value * self._curvature
         if moment is None:
-            practical = asked.parameters == "practical" and name not in UNIFORM
+            practical = options.parameters == "practical" and name not in UNIFORM
             within, largest = None if practical else radius, type(self)._largest
             sizes = aside.sizes(largest, within) if isinstance(aside, HeavyTailedBlocks) else largest(aside[2], aside[1], within)
             release, at = (released_size, _QUANTILE) if practical else (released_moment, stated.order)
@@ -154,16 +154,16 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
             moments=Moments(order=stated.order, bound=moment, kind=stated.kind),
         )
         rest, rho = some_records(data, slice(first, count)), 0.5 * whole.mu * whole.mu
-        solution, plan = solve(name, asked.parameters, problem, rest, rho, passes=passes, generator=chance.mechanism)
+        solution, plan = solve(name, options.parameters, problem, rest, rho, passes=passes, generator=chance.mechanism)
         self.mechanism_, self.moment_, self.smoothness_ = name, moment, smoothness
         # A quantile in the place of a moment bounds no risk.
-        self.plan_ = None if declared("moment", self.moment) is None and asked.parameters == "practical" else plan
-        why = [f"{name}, {asked.parameters} settings"]
+        self.plan_ = None if declared("moment", self.moment) is None and options.parameters == "practical" else plan
+        why = [f"{name}, {options.parameters} settings"]
         if self.plan_ is not None:
             why += [f"expected excess risk at most {self.plan_.bound:.4g} if the constants hold", *self.plan_.notes]
         constants = {"moment": self.moment, "smoothness": self.smoothness, "radius": radius, "strong_convexity": strongly}
-        known = [f"{key} = {value:g}" for key, value in constants.items() if isinstance(value, int | float)]
-        public = [f"{columns} columns, and their names", *public, *known]
+        constant_words = [f"{key} = {value:g}" for key, value in constants.items() if isinstance(value, int | float)]
+        public = [f"{columns} columns, and their names", *public, *constant_words]
         self._state_solved(solution, facts, budget, first=first, records=count, why=why, public=public)
         weights = solution.parameters
         return weights[:columns].copy(), float(weights[-1]) if intercept else 0.0

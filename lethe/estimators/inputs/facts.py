@@ -50,13 +50,13 @@ class PublicFacts:
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", require_linear_loss(self.loss).on_rows(self.norm))
         require_swap(self.neighbours)
-        for name, value, known in (
+        for name, value, literal in (
             ("batches", self.batches, BatchDesign),
             ("schedule", self.schedule, NoiseShape),
             ("release", self.release, Release),
         ):
-            if value not in get_args(known):
-                raise outside(name, value, "one of " + ", ".join(get_args(known)))
+            if value not in get_args(literal):
+                raise outside(name, value, "one of " + ", ".join(get_args(literal)))
 
     @property
     def rows(self) -> int:
@@ -86,5 +86,5 @@ class PublicFacts:
     @property
     def wants_run(self) -> bool:
         """Whether something was asked for that only a run has: batches, passes, a schedule, iterates, weights of records, l1, or users."""
-        asked = self.weighted or self.l1 > 0.0 or self.unit != "record"
-        return asked or self.batches != "auto" or self.passes is not None or self.schedule != "auto" or self.release == "all"
+        needs_run = self.weighted or self.l1 > 0.0 or self.unit != "record"
+        return needs_run or self.batches != "auto" or self.passes is not None or self.schedule != "auto" or self.release == "all"

@@ -79,20 +79,20 @@ def private_ranges(
         generator=generator,
     )
 
-    def places(flags: Any) -> str:
+    def column_words(flags: Any) -> str:
         listed = np.flatnonzero(flags).tolist()
-        some = f"{', '.join(map(str, listed[:5]))}{' and others' if len(listed) > 5 else ''}"
-        return name if width == 1 else f"{name}, columns {some}, counted from 0"
+        first_columns = f"{', '.join(map(str, listed[:5]))}{' and others' if len(listed) > 5 else ''}"
+        return name if width == 1 else f"{name}, columns {first_columns}, counted from 0"
 
     if located.beyond.any():
-        _warn(_END, what=places(located.beyond), beyond="Larger values")
+        _warn(_END, what=column_words(located.beyond), beyond="Larger values")
     if located.undetected.any():
         so = "all of them count as 0, or nearly so"
-        _warn(_UNDETECTED, what=places(located.undetected), records=records, so=so, give=give)
+        _warn(_UNDETECTED, what=column_words(located.undetected), records=records, so=so, give=give)
     elif records * share.mu < _FEW * math.sqrt(width):
         _warn(_FEW_RECORDS, what=name, records=records, give=give)
     if of_target and located.tiny.any():
-        _warn(_TINY, what=places(located.tiny), so="these count as 0, or nearly so")
+        _warn(_TINY, what=column_words(located.tiny), so="these count as 0, or nearly so")
     return located
 
 
@@ -144,10 +144,10 @@ def released_norm(
 def withheld() -> Iterator[list[tuple[str, type[Warning]]]]:
     """Show no warning of what runs inside; afterwards the list holds those of released ranges, which follow from what was released."""
     texts: list[tuple[str, type[Warning]]] = []
-    with warnings.catch_warnings(record=True) as shown:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield texts
-    texts += [(str(one.message), one.category) for one in shown if isinstance(one.message, ReleasedRangeWarning)]
+    texts += [(str(warning.message), warning.category) for warning in caught if isinstance(warning.message, ReleasedRangeWarning)]
 
 
 _END = (
@@ -178,5 +178,5 @@ _UNSCALED = (
 )
 
 
-def _warn(kind: tuple[type[Warning], str], **said: Any) -> None:
-    warnings.warn(kind[1].format(**said), kind[0], stacklevel=5)  # about at the line that called fit
+def _warn(kind: tuple[type[Warning], str], **words: Any) -> None:
+    warnings.warn(kind[1].format(**words), kind[0], stacklevel=5)  # about at the line that called fit

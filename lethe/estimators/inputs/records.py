@@ -88,15 +88,15 @@ class Records:
 
     def with_loss(self, loss: LinearLoss) -> Records:
         """The same records, for another loss of the same targets."""
-        other = copy(self)
-        other.loss = loss
-        return other
+        twin = copy(self)
+        twin.loss = loss
+        return twin
 
     def with_envelope(self, bound: float | None) -> Records:
         """The same records, along the Lipschitz envelope of their loss: no gradient is longer than `bound`, rounding included."""
-        other = copy(self)
-        other._envelope = None if bound is None else bound * (1.0 - (self.columns + self.loss.outputs + 48) * _EPS)
-        return other
+        twin = copy(self)
+        twin._envelope = None if bound is None else bound * (1.0 - (self.columns + self.loss.outputs + 48) * _EPS)
+        return twin
 
     @property
     def columns(self) -> int:
@@ -143,7 +143,7 @@ class Records:
         scaled[:, self.columns :] = CONSTANT
         return scaled
 
-    def given(self, loss: LinearLoss | None = None) -> tuple[Array, Array]:
+    def arrays(self, loss: LinearLoss | None = None) -> tuple[Array, Array]:
         """What a mechanism takes as features and targets; of records in memory nothing depends on the loss that it trains on."""
         return self.dense(), self.targets
 
@@ -153,9 +153,9 @@ class Records:
         if isinstance(batch, slice) and (whole or self.order is None):
             parts = _chunks(batch.stop - batch.start, self._entries, at_once)
             return [slice(batch.start + part.start, batch.start + part.stop) for part in parts]
-        places = batch if self.order is None else self.order[batch]
-        assert not isinstance(places, slice)
-        return [places[part] for part in _chunks(len(places), self._entries, at_once)]
+        rows = batch if self.order is None else self.order[batch]
+        assert not isinstance(rows, slice)
+        return [rows[part] for part in _chunks(len(rows), self._entries, at_once)]
 
 
 class UserRows(NamedTuple):
@@ -178,25 +178,25 @@ class UserRows(NamedTuple):
         return np.repeat(self.starts[users], sizes) + within
 
 
-def rows_of_users(ids: Any, *, count: int, most: object, generator: np.random.Generator | None) -> UserRows:
+def rows_of_users(ids: Any, *, count: int, rows_per_user: object, generator: np.random.Generator | None) -> UserRows:
     """Which rows are whose, at most so many of a user, chosen at random; whatever is chosen, a user's gradient is bounded."""
-    limit = None if most is None else require_count("rows_per_user", most)
+    limit = None if rows_per_user is None else require_count("rows_per_user", rows_per_user)
     from lethe.train.data.users import owners_of  # loads torch, which takes seconds
 
-    places = owners_of(ids).numpy()
-    if len(places) != count:
-        raise InputError(f"users: got {len(places)} ids for {count} rows.", remedy="give one for each row, in their order.")
-    if (users := int(places.max()) + 1) < 2:
+    owners = owners_of(ids).numpy()
+    if len(owners) != count:
+        raise InputError(f"users: got {len(owners)} ids for {count} rows.", remedy="give one for each row, in their order.")
+    if (users := int(owners.max()) + 1) < 2:
         raise InputError("users: all rows are of one user; it needs at least 2 users.", source="the argument users")
     # Sorted by user, each user's rows in random order, of which the first are kept, in the order of the table again.
     chance = np.random.default_rng() if generator is None else generator
-    shuffled = np.lexsort((chance.random(count), places))
-    sizes = np.bincount(places, minlength=users)
+    shuffled = np.lexsort((chance.random(count), owners))
+    sizes = np.bincount(owners, minlength=users)
     rank = np.arange(count) - np.repeat(sizes.cumsum() - sizes, sizes)
-    kept = np.sort(shuffled if limit is None else shuffled[rank < limit])
-    kept = kept[np.argsort(places[kept], kind="stable")]
-    left = sizes if limit is None else np.minimum(sizes, limit)
-    return UserRows(kept.astype(np.intp, copy=False), np.concatenate([[0], left.cumsum()]).astype(np.intp))
+    chosen = np.sort(shuffled if limit is None else shuffled[rank < limit])
+    chosen = chosen[np.argsort(owners[chosen], kind="stable")]
+    used_sizes = sizes if limit is None else np.minimum(sizes, limit)
+    return UserRows(chosen.astype(np.intp, copy=False), np.concatenate([[0], used_sizes.cumsum()]).astype(np.intp))
 
 
 def row_by_row(what: str, instead: str) -> InputError:
@@ -212,13 +212,13 @@ class UserRecords(Records):
     """Records of users: batches, `order` and the length count users, and a user's gradient is the mean of its rows'."""
 
     def __init__(
-        self, users: UserRows, table: Any, targets: Array, *, weights: Array | None, order: Index | None, norms: Array, **known: Any
+        self, users: UserRows, table: Any, targets: Array, *, weights: Array | None, order: Index | None, norms: Array, **options: Any
     ) -> None:
         sizes = np.diff(users.starts)
         # Rounded down: the shares of a user add up to 1 at most.
         shares = np.repeat((1.0 - 1e-12) / sizes, sizes)
         shares = shares if weights is None else shares * weights[users.rows]
-        super().__init__(table[users.rows], targets[users.rows], weights=shares, order=order, norms=norms[users.rows], **known)
+        super().__init__(table[users.rows], targets[users.rows], weights=shares, order=order, norms=norms[users.rows], **options)
         self._users = users
 
     def __len__(self) -> int:
@@ -227,8 +227,8 @@ class UserRecords(Records):
     def _parts(self, batch: slice | Index, at_once: int) -> list[slice | Index]:
         """The rows of a batch of users in chunks, as places in the table."""
         chosen = batch if self.order is None else self.order[batch]
-        places = self._users.of(chosen)
-        return [places[part] for part in _chunks(len(places), self._entries, at_once)]
+        rows = self._users.of(chosen)
+        return [rows[part] for part in _chunks(len(rows), self._entries, at_once)]
 
 
 def require_radius(feature_norm: float) -> float:

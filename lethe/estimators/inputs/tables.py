@@ -116,33 +116,33 @@ def public_labels(classes: Any, y: Any) -> tuple[Labels, Array, str]:
         )
     check_classification_targets(labels)
     if classes is None:
-        known, places = np.unique(labels, return_inverse=True)
-        if len(known) < 2:
+        values, codes = np.unique(labels, return_inverse=True)
+        if len(values) < 2:
             raise InputError(
-                f"y: got 1 class, {known.tolist()[0]!r}; a classifier needs at least 2 classes.",
+                f"y: got 1 class, {values.tolist()[0]!r}; a classifier needs at least 2 classes.",
                 source="the argument y",
                 remedy="give the classes that could occur as the parameter classes; not all of them need to occur",
             )
-        return known, places.astype(np.float64), "class labels read off the data and declared to be public"
-    known = _declared_classes(classes)
-    if strange := set(np.unique(labels).tolist()) - set(known.tolist()):
+        return values, codes.astype(np.float64), "class labels read off the data and declared to be public"
+    values = _declared_classes(classes)
+    if strange := set(np.unique(labels).tolist()) - set(values.tolist()):
         raise InputError(
-            f"y: got {next(iter(strange))!r}, which is not in the public list of classes, {', '.join(map(repr, known[:5].tolist()))}"
-            f"{', ...' if len(known) > 5 else ''}.",
+            f"y: got {next(iter(strange))!r}, which is not in the public list of classes, {', '.join(map(repr, values[:5].tolist()))}"
+            f"{', ...' if len(values) > 5 else ''}.",
             source="the argument y and the parameter classes",
             remedy="list every class that could occur, and write the labels of both in the same way",
         )
-    return known, np.searchsorted(known, labels).astype(np.float64), "class labels given as public"
+    return values, np.searchsorted(values, labels).astype(np.float64), "class labels given as public"
 
 
 def _declared_classes(classes: Any) -> Labels:
     needed = "a list of at least two different labels, all text or all numbers"
     try:
-        given = np.asarray(classes)
-        if given.ndim == 1 and (given.dtype.kind != "O" or all(isinstance(label, str) for label in given)):
-            found = np.unique(given)
-            if 2 <= len(found) == len(given) and bool(np.all(found == found)):  # NaN is not itself
-                return found
+        array = np.asarray(classes)
+        if array.ndim == 1 and (array.dtype.kind != "O" or all(isinstance(label, str) for label in array)):
+            values = np.unique(array)
+            if 2 <= len(values) == len(array) and bool(np.all(values == values)):  # NaN is not itself
+                return values
     except (TypeError, ValueError):
         pass
     raise outside("classes", classes, needed)
@@ -158,8 +158,8 @@ def bounded_weights(sample_weight: Any, *, count: int, max_weight: Any) -> Array
     bound = require_positive("max_weight", max_weight)
     if sample_weight is None:
         return None
-    given = np.full(count, sample_weight) if isinstance(sample_weight, Number) else sample_weight
-    weights = np.asarray(check_array(given, dtype="float64", ensure_2d=False, allow_nd=True, input_name="sample_weight"))
+    array = np.full(count, sample_weight) if isinstance(sample_weight, Number) else sample_weight
+    weights = np.asarray(check_array(array, dtype="float64", ensure_2d=False, allow_nd=True, input_name="sample_weight"))
     if weights.shape != (count,) or weights.min() < 0.0:
         needed = f"{count} finite numbers >= 0, one a record, or one for all; sample_weights must be 1D"
         raise outside("sample_weight", f"numbers of shape {weights.shape} from {weights.min():g} on", needed)

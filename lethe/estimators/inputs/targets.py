@@ -122,13 +122,13 @@ def released_range(
     centred: bool,
     generator: np.random.Generator | None,
     costs: bool = False,
-    most: float = math.inf,
+    largest: float = math.inf,
 ) -> TargetRange:
     """1.5 times the range between the 0.05 and 0.95 quantiles, for 5 to 30 % of the budget (in squared mu); targets have shape (n,).
 
     Of costs up to twice the 0.98 quantile, or to `most`, which is also the end where none was found.
     """
-    found = private_ranges(
+    ranges = private_ranges(
         targets,
         tail=_TAIL_OF_COSTS if costs else _TAIL,
         of_sizes=costs,
@@ -140,11 +140,11 @@ def released_range(
         generator=generator,
     )
     if costs:
-        unseen = most < math.inf and bool(found.undetected[0] or found.tiny[0])
-        high = most if unseen else min(_WIDER_OF_COSTS * float(found.high[0]), most)
-        return _around(0.0, high, centred=False, statement=found.statement)
-    middle, half = float(found.low[0] + found.high[0]) / 2.0, _WIDER * float(found.high[0] - found.low[0]) / 2.0
-    return _around(middle - half, middle + half, centred=centred, statement=found.statement)
+        unseen = largest < math.inf and bool(ranges.undetected[0] or ranges.tiny[0])
+        high = largest if unseen else min(_WIDER_OF_COSTS * float(ranges.high[0]), largest)
+        return _around(0.0, high, centred=False, statement=ranges.statement)
+    middle, half = float(ranges.low[0] + ranges.high[0]) / 2.0, _WIDER * float(ranges.high[0] - ranges.low[0]) / 2.0
+    return _around(middle - half, middle + half, centred=centred, statement=ranges.statement)
 
 
 def _around(low: float, high: float, *, centred: bool, statement: Statement | None = None) -> TargetRange:
@@ -155,7 +155,7 @@ def _around(low: float, high: float, *, centred: bool, statement: Statement | No
 
 def narrowing_cost(
     narrow: bool | str,
-    given: TargetRange | None,
+    declared_range: TargetRange | None,
     records: int,
     budget: PrivacyBudget,
     *,
@@ -164,20 +164,20 @@ def narrowing_cost(
     costs: bool = False,
 ) -> Statement | None:
     """What `narrowed_range` will cost, if public facts say that it is worth that; None: nothing is released, and `against` may say why."""
-    asked = declared_switch("narrow_range", narrow)
-    if asked is False:
+    requested = declared_switch("narrow_range", narrow)
+    if requested is False:
         return None
-    if given is None:
+    if declared_range is None:
         against = 'target_bound = "auto": the range is released by quantiles, and is as narrow as it gets'
     if against is not None:
-        if asked is None:
+        if requested is None:
             return None
         raise InputError(
             f"narrow_range = True: {against}.", source="the option narrow_range", remedy='leave it at "auto", or set it to False'
         )
     sensitivity = channel_sensitivity(1.0, 1, budget.neighbours, _MEAN_WEIGHT, channels=1)
     noise_std = gaussian_noise_std(sensitivity, budget.share(NARROWING_SHARE))
-    if (asked is None and not may_choose) or noise_std > _MOST_NOISE * records:
+    if (requested is None and not may_choose) or noise_std > _MOST_NOISE * records:
         return None
     if costs:
         return range_cost(records, budget, costs=True) if records * budget.total_mu >= _ENOUGH_FOR_COSTS else None
@@ -186,7 +186,7 @@ def narrowing_cost(
 
 def narrowed_range(
     targets: Array,
-    given: TargetRange,
+    declared_range: TargetRange,
     budget: PrivacyBudget,
     *,
     centred: bool,
@@ -197,9 +197,9 @@ def narrowed_range(
     costs a quantile.
     """
     if costs:
-        return released_range(targets, budget, centred=False, generator=generator, costs=True, most=given.half)
-    found = channel_moments(
-        Centred(centre=given.centre, limit=given.half, unit=given.half)(targets)[:, None],
+        return released_range(targets, budget, centred=False, generator=generator, costs=True, largest=declared_range.half)
+    moments = channel_moments(
+        Centred(centre=declared_range.centre, limit=declared_range.half, unit=declared_range.half)(targets)[:, None],
         channels=1,
         norm=1.0,
         target=budget.share(NARROWING_SHARE),
@@ -208,14 +208,14 @@ def narrowed_range(
         mean_weight=_MEAN_WEIGHT,
         generator=generator,
     )
-    statement = replace(found.statement, name=_MOMENTS)
-    mean, square = float(found.mean[0]), float(found.second_moment[0, 0])
-    middle = mean * max(1.0 - found.mean_noise_std**2 / max(mean * mean, 1e-300), 0.0) if centred else 0.0
-    noise = math.hypot(found.noise_std, 2.0 * middle * found.mean_noise_std)
-    wider = max(1.0, (_TELLING / found.noise_std) ** _WIDENING)
+    statement = replace(moments.statement, name=_MOMENTS)
+    mean, square = float(moments.mean[0]), float(moments.second_moment[0, 0])
+    middle = mean * max(1.0 - moments.mean_noise_std**2 / max(mean * mean, 1e-300), 0.0) if centred else 0.0
+    noise = math.hypot(moments.noise_std, 2.0 * middle * moments.mean_noise_std)
+    wider = max(1.0, (_TELLING / moments.noise_std) ** _WIDENING)
     reach = _REACH * wider * math.sqrt(max(square - 2.0 * middle * mean + middle**2, 0.0) + noise)
     reach = max(reach, _NARROWEST_SHARE)
     low, high = max(middle - reach, -1.0), min(middle + reach, 1.0)
     if high - low > 2.0 * _WIDEST_SHARE:
-        return replace(given, statement=statement)
-    return TargetRange(centre=given.centre + given.half * (low + high) / 2.0, half=given.half * (high - low) / 2.0, statement=statement)
+        return replace(declared_range, statement=statement)
+    return TargetRange(centre=declared_range.centre + declared_range.half * (low + high) / 2.0, half=declared_range.half * (high - low) / 2.0, statement=statement)

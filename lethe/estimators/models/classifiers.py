@@ -81,8 +81,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         loss, alpha, public = self._loss(len(classes)), 1.0 / (strength * records), [listed_classes(how, classes)]
         if by_class is not None:  # over the largest, which changes nothing but the unit of the objective
             assert isinstance(targets, np.ndarray)
-            given = bounded_weights(sample_weight, count=len(targets), max_weight=(bound := options_of(self).max_weight))
-            sample_weight = by_class[targets.astype(np.intp)] / by_class.max() * (1.0 if given is None else bound * given)
+            weights = bounded_weights(sample_weight, count=len(targets), max_weight=(bound := options_of(self).max_weight))
+            sample_weight = by_class[targets.astype(np.intp)] / by_class.max() * (1.0 if weights is None else bound * weights)
             alpha /= by_class.max()
             public.append(f"class_weight = {self.class_weight}")
         train = self._plan(table, loss, budget=budget, chance=chance, users=grouped, sample_weight=sample_weight, alpha=alpha)
@@ -106,18 +106,18 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         return self.classes_[(scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
-def _class_weights(given: Any, classes: np.ndarray[Any, np.dtype[Any]]) -> Array | None:
+def _class_weights(class_weight: Any, classes: np.ndarray[Any, np.dtype[Any]]) -> Array | None:
     """Of each class, shape (K,); None where none were given."""
-    if given is None:
+    if class_weight is None:
         return None
-    if not isinstance(given, Mapping):
-        why = "; those of 'balanced' are read off the labels" if given == "balanced" else ""
+    if not isinstance(class_weight, Mapping):
+        why = "; those of 'balanced' are read off the labels" if class_weight == "balanced" else ""
         remedy = "give rates that everybody knows, or pay for them: PrivateStandardScaler(bounds=(0, 1)) of columns y == class has mean_"
-        raise InputError(f"class_weight: got {given!r}; it needs public weights, {{class: number > 0}}{why}.", remedy=remedy)
-    known = classes.tolist()
-    if unknown := [key for key in given if key not in known]:
-        raise InputError(f"class_weight: {unknown[0]!r} is none of the classes {known}.", remedy="name classes alone")
-    return np.array([require_positive(f"class_weight[{one!r}]", given.get(one, 1.0)) for one in known])
+        raise InputError(f"class_weight: got {class_weight!r}; it needs public weights, {{class: number > 0}}{why}.", remedy=remedy)
+    labels = classes.tolist()
+    if unknown := [key for key in class_weight if key not in labels]:
+        raise InputError(f"class_weight: {unknown[0]!r} is none of the classes {labels}.", remedy="name classes alone")
+    return np.array([require_positive(f"class_weight[{label!r}]", class_weight.get(label, 1.0)) for label in labels])
 
 
 @with_constructor
@@ -147,8 +147,8 @@ class LogisticRegression(PrivateClassifier):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Their logarithms."""
-        found = self.decision_function(X)
-        return found if found.ndim == 2 else np.stack([special.log_expit(-found), special.log_expit(found)], axis=1)
+        scores = self.decision_function(X)
+        return scores if scores.ndim == 2 else np.stack([special.log_expit(-scores), special.log_expit(scores)], axis=1)
 
 
 class SoftmaxRegression(LogisticRegression):

@@ -25,7 +25,7 @@ from lethe.run.losses import Tweedie
 _SHARE, _LEAST_UNITS = {"units": 800.0, "least": 0.01, "most": 0.15}, 80.0
 _NAME = "level (sums of the targets and of the means)"
 _FAR, _NOTHING = 2000.0, 1e-100  # a score whose mean is 0; a bound on targets that leaves nothing of them
-_MOST = 4.0  # of the logarithm
+_LARGEST = 4.0  # of the logarithm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class LevelRelease:
         )
         targets, means = np.maximum(noisy, 2.0 * noise_std).tolist()
         weights = outcome.weights.copy()
-        weights[-1] += min(max(math.log(targets / means), -_MOST), _MOST) / CONSTANT
+        weights[-1] += min(max(math.log(targets / means), -_LARGEST), _LARGEST) / CONSTANT
         return replace(outcome, weights=weights), statement
 
 

@@ -96,10 +96,10 @@ class PrivateLinearModel(PrivateEstimator):
         `costs` are of what the caller releases, before it or after.
         """
         # The loss is one on rows of norm at most 1, of targets in units in which it depends on no release; so does an l1 above 0.
-        intercept, asked = require_switch("fit_intercept", self.fit_intercept), options_of(self)
+        intercept, options = require_switch("fit_intercept", self.fit_intercept), options_of(self)
         (count, columns), in_blocks = table.shape, isinstance(table, ExaminedTable)
         records = count if users is None else users.users
-        weights = None if in_blocks else bounded_weights(sample_weight, count=count, max_weight=asked.max_weight)
+        weights = None if in_blocks else bounded_weights(sample_weight, count=count, max_weight=options.max_weight)
         weighted = "weights" in table.source.read.roles if in_blocks else weights is not None
         radius = declared_norm(self.feature_norm)
         if radius is None and users is not None:
@@ -109,10 +109,10 @@ class PrivateLinearModel(PrivateEstimator):
             budget = budget.with_spent(norm_cost(count, budget))
         whole = budget
         whitening = chosen_whitening(
-            asked.whiten,
+            options.whiten,
             table,
             budget,
-            may_choose=asked.mechanism == "auto",
+            may_choose=options.mechanism == "auto",
             against=self._against_whitening,
             intercept=intercept,
             by_users=users is not None,
@@ -120,7 +120,7 @@ class PrivateLinearModel(PrivateEstimator):
         )
         if whitening is not None:
             budget = budget.with_spent(whitening.cost)
-        secret = secret_design(asked.mechanism, asked.batches)  # pyright: ignore[reportArgumentType]
+        secret = secret_design(options.mechanism, options.batches)  # pyright: ignore[reportArgumentType]
         penalties = self._penalties_on(radius or 1.0, alpha, l1, weighted=weighted)
         facts = PublicFacts(
             records=records,
@@ -133,12 +133,12 @@ class PrivateLinearModel(PrivateEstimator):
             target_bound=target_bound,
             keeps_loss=self._keeps_loss if keeps_loss is None else keeps_loss,
             weighted=weighted,
-            batches=(secret if in_blocks or secret == "cyclic_poisson" else None) or asked.batches,  # pyright: ignore[reportArgumentType]
-            passes=declared_passes(asked.passes),
-            schedule=asked.schedule,  # pyright: ignore[reportArgumentType]
+            batches=(secret if in_blocks or secret == "cyclic_poisson" else None) or options.batches,  # pyright: ignore[reportArgumentType]
+            passes=declared_passes(options.passes),
+            schedule=options.schedule,  # pyright: ignore[reportArgumentType]
             unit="record" if users is None else "user",
             in_blocks=in_blocks,
-            release=asked.release,  # pyright: ignore[reportArgumentType]
+            release=options.release,  # pyright: ignore[reportArgumentType]
         )
         choice = self._choose(facts, budget)
         if choice.plan.name == "zeros":  # for which no row is looked at
@@ -158,10 +158,10 @@ class PrivateLinearModel(PrivateEstimator):
 
             What was trained is `corrected` by one more release.
             """
-            known = [f"{columns} columns, and their names", *public]
+            public_facts = [f"{columns} columns, and their names", *public]
             if users is not None:
-                counted = "all rows" if (most := asked.rows_per_user) is None else f"at most {most} rows, chosen at random,"
-                known.append(f"{users.users} users; of each {counted} count by the mean of their losses")
+                counted = "all rows" if (rows_limit := options.rows_per_user) is None else f"at most {rows_limit} rows, chosen at random,"
+                public_facts.append(f"{users.users} users; of each {counted} count by the mean of their losses")
             rows: Any = table
             norm = radius
             norms: Any = norms_of(rows) if norm is None or not in_blocks else None
@@ -170,7 +170,7 @@ class PrivateLinearModel(PrivateEstimator):
                 norm, cost = private_norm(norms, budget, generator=chance.norm, columns=columns)
                 budget = budget.with_spent(cost)
             else:
-                known.append(f"feature_norm = {norm:g}")
+                public_facts.append(f"feature_norm = {norm:g}")
             why, whitened, feature_norm = choice.lines(), None, norm
             if whitening is not None:
                 rows, whitened, cost = whitened_rows(rows, whitening, feature_norm=norm, budget=budget, generator=chance.norm)
@@ -179,22 +179,22 @@ class PrivateLinearModel(PrivateEstimator):
             penalties = self._penalties_on(norm, alpha, l1, weighted=weighted)
             if released and penalties.ridge > 0.0:
                 why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
-            given: dict[str, Any] = {"loss": loss, "feature_norm": norm, "intercept": intercept}
+            settings: dict[str, Any] = {"loss": loss, "feature_norm": norm, "intercept": intercept}
             if in_blocks:
-                known.append(f"records in {len(rows.seen)} blocks, in the order in which they are stored")
-                if secret_design(asked.mechanism, asked.batches) is not None:  # pyright: ignore[reportArgumentType]
-                    known.append("NOT public: which records are in a batch, of which each worker is told those that it holds")
+                public_facts.append(f"records in {len(rows.seen)} blocks, in the order in which they are stored")
+                if secret_design(options.mechanism, options.batches) is not None:  # pyright: ignore[reportArgumentType]
+                    public_facts.append("NOT public: which records are in a batch, of which each worker is told those that it holds")
                 assert not isinstance(users, UserRows)
-                data = BlockRecords(rows, PreparedRows(targets=targets, max_weight=float(asked.max_weight), users=users, **given))
+                data = BlockRecords(rows, PreparedRows(targets=targets, max_weight=float(options.max_weight), users=users, **settings))
             else:
-                given |= {"weights": weights, "order": chance.order, "norms": norms}
-                data = UserRecords(users, rows, targets, **given) if isinstance(users, UserRows) else Records(rows, targets, **given)
+                settings |= {"weights": weights, "order": chance.order, "norms": norms}
+                data = UserRecords(users, rows, targets, **settings) if isinstance(users, UserRows) else Records(rows, targets, **settings)
             outcome = choice.plan.train(data, chance, penalties)
             if corrected is not None:
                 outcome, cost = corrected(data, outcome)
                 budget = budget.with_spent(cost)
             self.mechanism_, self.feature_norm_, self.whitened_ = choice.plan.name, feature_norm, whitened
-            self._state([*budget.spent, outcome.statement], budget, records, why=why, public=known)
+            self._state([*budget.spent, outcome.statement], budget, records, why=why, public=public_facts)
             self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged
             self._run_alone, self._in_passes, self._trained = outcome.run is not None and not budget.spent, in_blocks, outcome.facts
             scaled: Array = outcome.weights[:columns] / norm
@@ -214,37 +214,37 @@ class PrivateLinearModel(PrivateEstimator):
         """What was asked for, for rows of norm 1."""
         # Weights are over max_weight, and so is all that stands beside them; a penalty on w is one on R w, the weights of the rows over R.
         unit = float(options_of(self).max_weight) if weighted else 1.0
-        ridge, sparse = (require_nonnegative(*one, allow_infinity=False) / unit for one in (("alpha", alpha), ("l1", l1)))
+        ridge, sparse = (require_nonnegative(*named_penalty, allow_infinity=False) / unit for named_penalty in (("alpha", alpha), ("l1", l1)))
         return Penalties(ridge=ridge / radius / radius, l1=sparse / radius)
 
     def _grouped(self, users: Any, table: Any) -> tuple[Users, int, RandomSources]:
         """Whose rows are whose, None where each is a record; how many users or records there are; and the randomness of such a fit."""
-        asked, rows = options_of(self), table.shape[0]
+        options, rows = options_of(self), table.shape[0]
         if isinstance(table, ExaminedTable):
-            if asked.rows_per_user is not None:
+            if options.rows_per_user is not None:
                 raise InputError(
                     "rows_per_user: rows of one user may lie in several blocks, and are not chosen among there.",
                     source="the option rows_per_user",
                     remedy="leave it at None: a user's loss is the mean over all its rows",
                 )
-            in_blocks = users_in_blocks(table, asked.max_weight)
+            in_blocks = users_in_blocks(table, options.max_weight)
             count = rows if in_blocks is None else in_blocks.users
             return in_blocks, count, self._randomness(count, stored_order=True)
         if users is None:
-            if asked.rows_per_user is not None:
+            if options.rows_per_user is not None:
                 raise InputError("rows_per_user: given, and fit was not told whose rows are whose.", remedy="give it users=ids.")
             return None, rows, self._randomness(rows)
-        count = rows_of_users(users, count=rows, most=None, generator=None).users
+        count = rows_of_users(users, count=rows, rows_per_user=None, generator=None).users
         chance = self._randomness(count)
-        return rows_of_users(users, count=rows, most=asked.rows_per_user, generator=chance.norm), count, chance
+        return rows_of_users(users, count=rows, rows_per_user=options.rows_per_user, generator=chance.norm), count, chance
 
     def _release(self, coefficients: Array, intercepts: Any) -> None:
         """Set coef_ and intercept_, as they are released: the certificate of the run, or the statement, will be sealed for them."""
         self.coef_, self.intercept_ = coefficients, intercepts
         if self._run_alone and self.run_ is not None:
             record = training_record(self.run_, coefficients, intercepts, in_blocks=self._in_passes, averaged=self.n_averaged_)
-            for one in self._callers:
-                record = record.with_declared(one.name, one.detail)
+            for claim in self._callers:
+                record = record.with_declared(claim.name, claim.detail)
             self._proof = record
         else:
             self._proof = release_record(self.statement_, coefficients, intercepts)

@@ -20,7 +20,7 @@ from lethe.mechanisms.base import Array
 from lethe.run.losses import Tweedie
 
 _BOUND = 8.0  # T: targets are trained on in units of an eighth of the upper end of their range, about their mean where they are skewed
-_LEAST = 1e-12  # of the upper end: a mean of 0 has no deviance
+_SMALLEST = 1e-12  # of the upper end: a mean of 0 has no deviance
 
 
 @with_constructor
@@ -61,19 +61,19 @@ class PrivateLogLink(PrivateRegressor, ABC):
     def _penalties(self, records: int) -> tuple[float, float]:
         return require_nonnegative("alpha", self.alpha, allow_infinity=False), 0.0
 
-    def _loss(self, known: TargetRange, unit: float) -> Tweedie:
+    def _loss(self, target_range: TargetRange, unit: float) -> Tweedie:
         return Tweedie(feature_norm=1.0, power=self._power(), target_bound=_BOUND, cut=_BOUND)
 
-    def _unit(self, known: TargetRange) -> tuple[float, float | None]:
-        return known.half / _BOUND, _BOUND
+    def _unit(self, target_range: TargetRange) -> tuple[float, float | None]:
+        return target_range.half / _BOUND, _BOUND
 
-    def _ends(self, known: TargetRange) -> tuple[float, float]:
-        return 0.0, known.half
+    def _ends(self, target_range: TargetRange) -> tuple[float, float]:
+        return 0.0, target_range.half
 
     def _correction(self, records: int, budget: PrivacyBudget, users: Users) -> LevelRelease | None:
         return LevelRelease.planned(records, budget, bound=_BOUND) if self.fit_intercept and users is None else None
 
-    def _in_target_units(self, coefficients: Array, intercept: float, known: TargetRange, unit: float) -> tuple[Array, float]:
+    def _in_target_units(self, coefficients: Array, intercept: float, target_range: TargetRange, unit: float) -> tuple[Array, float]:
         return coefficients.copy(), intercept + math.log(unit)
 
     def predict(self, X: Any) -> Array:
@@ -83,7 +83,7 @@ class PrivateLogLink(PrivateRegressor, ABC):
             table = read_table(self, X, reset=False, **SPARSE)
             scores = self.score_rule.projected(scores[:, None], table, self.coef_[:, None])[:, 0]
         high = self.target_range_[1]
-        return np.maximum(np.exp(np.minimum(scores + self.intercept_, math.log(high))), _LEAST * high)
+        return np.maximum(np.exp(np.minimum(scores + self.intercept_, math.log(high))), _SMALLEST * high)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """$D^2$ of the power: the share of the deviance that is explained, as scikit-learn's.

@@ -74,38 +74,38 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Why a range of a model like this one cannot be narrowed; None: it can."""
         return None
 
-    def _taken_as_public(self, known: TargetRange) -> list[str]:
+    def _taken_as_public(self, target_range: TargetRange) -> list[str]:
         """Lines on a range that was given."""
-        low, high = self._ends(known)
+        low, high = self._ends(target_range)
         return [f"targets between {low:g} and {high:g}; others are truncated"]
 
-    def _residual_bound(self, known: TargetRange) -> float:
+    def _residual_bound(self, target_range: TargetRange) -> float:
         """Of the loss, in target units."""
-        return known.half
+        return target_range.half
 
-    def _loss(self, known: TargetRange, unit: float) -> LinearLoss:
+    def _loss(self, target_range: TargetRange, unit: float) -> LinearLoss:
         """The loss on rows of norm at most 1, of targets in this unit."""
-        return LeastSquares(feature_norm=1.0, residual_bound=self._residual_bound(known) / unit)
+        return LeastSquares(feature_norm=1.0, residual_bound=self._residual_bound(target_range) / unit)
 
-    def _limit(self, known: TargetRange) -> float:
+    def _limit(self, target_range: TargetRange) -> float:
         """At plus and minus which targets are truncated, once they are centred."""
-        return known.half
+        return target_range.half
 
-    def _ends(self, known: TargetRange) -> tuple[float, float]:
+    def _ends(self, target_range: TargetRange) -> tuple[float, float]:
         """Where predictions lie."""
-        return known.ends
+        return target_range.ends
 
-    def _unit(self, known: TargetRange) -> tuple[float, float | None]:
+    def _unit(self, target_range: TargetRange) -> tuple[float, float | None]:
         """In what unit targets are trained on, and their bound in it: B itself where it was released, for plans must not depend on it."""
-        return (1.0, known.half) if known.statement is None else (known.half, 1.0)
+        return (1.0, target_range.half) if target_range.statement is None else (target_range.half, 1.0)
 
     def _correction(self, records: int, budget: PrivacyBudget, users: Users) -> LevelRelease | None:
         """What is released after the training, to correct it."""
         return None
 
-    def _in_target_units(self, coefficients: Array, intercept: float, known: TargetRange, unit: float) -> tuple[Array, float]:
+    def _in_target_units(self, coefficients: Array, intercept: float, target_range: TargetRange, unit: float) -> tuple[Array, float]:
         """Weights (d,) and intercept of the predictions, of those that were trained on targets in a unit."""
-        return unit * coefficients, unit * intercept + known.centre
+        return unit * coefficients, unit * intercept + target_range.centre
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, users: Any = None) -> Self:
         """Train on records X of shape (n, d), an array, a frame or a CSR table, with targets y of shape (n,).
@@ -119,28 +119,28 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """
         table, targets, grouped, records, chance = self._read(X, y, sample_weight, users)
         ridge, l1 = self._penalties(records)
-        budget, known = self._budget(records), self._declared_range()
-        if known is None and grouped is not None:
+        budget, target_range = self._budget(records), self._declared_range()
+        if target_range is None and grouped is not None:
             raise row_by_row('target_bound = "auto"', "the range of the targets, a number or a pair")
-        public = [] if known is None else self._taken_as_public(known)
-        given, against, asked = known, self._against_narrowing(), options_of(self)
+        public = [] if target_range is None else self._taken_as_public(target_range)
+        declared_range, against, options = target_range, self._against_narrowing(), options_of(self)
         if targets is None:
             against = "the table is in blocks"
         elif grouped is not None:
             against = "the moments are released from single rows, of which one user may have many"
-        may_choose = asked.mechanism == "auto"
-        cost = narrowing_cost(asked.narrow_range, known, records, budget, may_choose=may_choose, against=against, costs=self._of_costs)
+        may_choose = options.mechanism == "auto"
+        cost = narrowing_cost(options.narrow_range, target_range, records, budget, may_choose=may_choose, against=against, costs=self._of_costs)
         narrows = cost is not None
         if narrows:
-            known = None
+            target_range = None
         else:
-            if declared_switch("narrow_range", asked.narrow_range):
+            if declared_switch("narrow_range", options.narrow_range):
                 public.append(
                     f"that range is not narrowed, though asked for: {records} records tell nothing of it at this epsilon; it cost nothing"
                 )
-            cost = range_cost(records, budget, costs=self._of_costs) if known is None else None
+            cost = range_cost(records, budget, costs=self._of_costs) if target_range is None else None
         # A range that is to be released stands for itself by one of half width 1, in whose units the plan is the same for all.
-        ahead = known or TargetRange(centre=0.0, half=1.0, statement=cost)
+        ahead = target_range or TargetRange(centre=0.0, half=1.0, statement=cost)
         unit, bound = self._unit(ahead)
         correction = self._correction(records, budget, grouped)
         train = self._plan(
@@ -153,31 +153,31 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             alpha=ridge,
             l1=l1 / unit,
             target_bound=bound,
-            costs=[one for one in (ahead.statement, None if correction is None else correction.cost) if one is not None],
+            costs=[release_cost for release_cost in (ahead.statement, None if correction is None else correction.cost) if release_cost is not None],
             keeps_loss=self._keeps_loss or (self._of_costs and correction is None),
         )
         settings: dict[str, Any] = {"centred": self._centred, "costs": self._of_costs, "generator": chance.norm}
         if narrows:
             assert targets is not None
-            assert given is not None
-            known = narrowed_range(targets, given, budget, **settings)
-            low, high = self._ends(known)
-            done = "leave that range as it is" if known.half == given.half else f"narrow that range to between {low:g} and {high:g}"
+            assert declared_range is not None
+            target_range = narrowed_range(targets, declared_range, budget, **settings)
+            low, high = self._ends(target_range)
+            done = "leave that range as it is" if target_range.half == declared_range.half else f"narrow that range to between {low:g} and {high:g}"
             public.append(f"NOT public, but released: the {'sizes' if self._of_costs else 'moments'} of the targets {done}")
-        elif known is None:
-            known = released_range(BlockColumns(table, targets_of) if targets is None else targets, budget, **settings)
-        if known.statement is not None:
-            budget = budget.with_spent(known.statement)
-        unit, _ = self._unit(known)
-        centred = Centred(centre=known.centre, limit=self._limit(known), unit=unit)
+        elif target_range is None:
+            target_range = released_range(BlockColumns(table, targets_of) if targets is None else targets, budget, **settings)
+        if target_range.statement is not None:
+            budget = budget.with_spent(target_range.statement)
+        unit, _ = self._unit(target_range)
+        centred = Centred(centre=target_range.centre, limit=self._limit(target_range), unit=unit)
         of_loss = centred if targets is None else centred(targets)
         corrected = None if correction is None else partial(correction, generator=chance.mechanism)
-        coefficients, intercepts = train(of_loss, self._loss(known, unit), budget=budget, public=public, l1=l1 / unit, corrected=corrected)
-        self.target_range_ = self._ends(known)
-        if narrows and given is not None:  # not beyond the given ends by rounding: what is above 0 stays so
-            (low, high), (lowest, highest) = self.target_range_, self._ends(given)
+        coefficients, intercepts = train(of_loss, self._loss(target_range, unit), budget=budget, public=public, l1=l1 / unit, corrected=corrected)
+        self.target_range_ = self._ends(target_range)
+        if narrows and declared_range is not None:  # not beyond the given ends by rounding: what is above 0 stays so
+            (low, high), (lowest, highest) = self.target_range_, self._ends(declared_range)
             self.target_range_ = max(low, lowest), min(high, highest)
-        self._release(*self._in_target_units(coefficients[:, 0], float(intercepts[0]), known, unit))
+        self._release(*self._in_target_units(coefficients[:, 0], float(intercepts[0]), target_range, unit))
         return self
 
     def _read(self, X: Any, y: Any, sample_weight: Any, users: Any) -> tuple[Any, Array | None, Users, int, RandomSources]:
@@ -296,36 +296,36 @@ class HuberRegressor(_Penalised):
         return require_positive("residual_bound", self.residual_bound)
 
     def _declared_range(self) -> TargetRange | None:
-        given = self._bound()
+        bound = self._bound()
         if self.target_bound is not None:
             return super()._declared_range()
-        if given is None:
+        if bound is None:
             raise InputError(
                 'target_bound = None with residual_bound = "auto": nothing says how far apart targets are.',
                 source="the parameters target_bound and residual_bound",
                 remedy='give a residual_bound known without looking at the data, or target_bound="auto": private quantiles, paid for',
             )
-        return TargetRange(centre=0.0, half=given)
+        return TargetRange(centre=0.0, half=bound)
 
     def _against_narrowing(self) -> str | None:
         return None if self._bound() is None else "residual_bound is given, and the noise is in proportion to it, not to the range"
 
-    def _taken_as_public(self, known: TargetRange) -> list[str]:
-        given = self._bound()
-        if given is None:
-            return [f"targets between {known.ends[0]:g} and {known.ends[1]:g}, about"]
-        return [f"residual_bound = {given:g}", *([] if self.target_bound is None else [f"targets around {known.centre:g}"])]
+    def _taken_as_public(self, target_range: TargetRange) -> list[str]:
+        bound = self._bound()
+        if bound is None:
+            return [f"targets between {target_range.ends[0]:g} and {target_range.ends[1]:g}, about"]
+        return [f"residual_bound = {bound:g}", *([] if self.target_bound is None else [f"targets around {target_range.centre:g}"])]
 
-    def _residual_bound(self, known: TargetRange) -> float:
-        given = self._bound()
-        return _HUBER_SHARE * known.half if given is None else given
+    def _residual_bound(self, target_range: TargetRange) -> float:
+        bound = self._bound()
+        return _HUBER_SHARE * target_range.half if bound is None else bound
 
-    def _limit(self, known: TargetRange) -> float:
+    def _limit(self, target_range: TargetRange) -> float:
         return _FAR
 
-    def _ends(self, known: TargetRange) -> tuple[float, float]:
-        return (-math.inf, math.inf) if self.target_bound is None else known.ends
+    def _ends(self, target_range: TargetRange) -> tuple[float, float]:
+        return (-math.inf, math.inf) if self.target_bound is None else target_range.ends
 
-    def _unit(self, known: TargetRange) -> tuple[float, float | None]:
+    def _unit(self, target_range: TargetRange) -> tuple[float, float | None]:
         # With a bound of its own the loss is known beforehand, and a range that was released only centres the targets.
-        return super()._unit(known) if self._bound() is None or known.statement is None else (1.0, None)
+        return super()._unit(target_range) if self._bound() is None or target_range.statement is None else (1.0, None)

@@ -107,8 +107,8 @@ def chosen_whitening(
     regression: bool,
 ) -> PlannedWhitening | None:
     """What is released to whiten rows by, by what was asked for and by public facts; None: nothing, and `against` may say why."""
-    asked = declared_switch("whiten", whiten)
-    if asked is False:
+    requested = declared_switch("whiten", whiten)
+    if requested is False:
         return None
     if against is None and not intercept:
         against = "fit_intercept = False, and only an intercept makes up for the mean that is taken off"
@@ -119,7 +119,7 @@ def chosen_whitening(
     elif against is None and not isinstance(table, np.ndarray):
         against = "the table is sparse, and its zeros would not stay zeros"
     records, columns = table.shape
-    if asked is None and (not may_choose or against is not None or columns > _MOST_COLUMNS):
+    if requested is None and (not may_choose or against is not None or columns > _MOST_COLUMNS):
         return None
     if against is not None:
         raise InputError(f"whiten = True: {against}.", source="the option whiten", remedy='leave it at "auto", or set it to False')
@@ -150,10 +150,10 @@ def whitened_rows(
     """Release what was planned: whitened rows, shape (n, d), how they were made, and what that costs, which does not depend on R."""
     rows = unit_rows(table, feature_norm)
     release = _by_covariance if planned.covariance else _by_mean
-    made, statement = release(rows, budget.share(planned.share), budget.neighbours, generator)
-    made = replace(made, norm=planned.reach * made.norm)
-    made.whiten(rows)
-    return rows, made, statement
+    whitening, statement = release(rows, budget.share(planned.share), budget.neighbours, generator)
+    whitening = replace(whitening, norm=planned.reach * whitening.norm)
+    whitening.whiten(rows)
+    return rows, whitening, statement
 
 
 def unit_rows(table: Array, feature_norm: float) -> Array:
@@ -167,7 +167,7 @@ def _by_covariance(
     rows: Array, target: GDP, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> tuple[WhitenedRows, Statement]:
     records, columns = rows.shape
-    found = channel_moments(
+    moments = channel_moments(
         rows,
         channels=columns,
         norm=1.0,
@@ -177,12 +177,12 @@ def _by_covariance(
         mean_weight=_MEAN_WEIGHT,
         generator=generator,
     )
-    kept = _kept(found.mean, columns * found.mean_noise_std**2)
-    mean = kept * found.mean
-    spread = found.second_moment - kept * (2.0 - kept) * np.outer(found.mean, found.mean)  # about what is taken off
-    matrix = whitening_of(mean, spread, least=noise_floor(spread, found.noise_std, share=_FLOOR)).matrix
+    shrink = _shrinkage(moments.mean, columns * moments.mean_noise_std**2)
+    mean = shrink * moments.mean
+    spread = moments.second_moment - shrink * (2.0 - shrink) * np.outer(moments.mean, moments.mean)  # about what is taken off
+    matrix = whitening_of(mean, spread, floor=noise_floor(spread, moments.noise_std, share=_FLOOR)).matrix
     square = float(np.einsum("ij,jk,ki->", matrix, spread, matrix))
-    return WhitenedRows(mean=mean, matrix=matrix, norm=math.sqrt(max(square, 1.0))), found.statement
+    return WhitenedRows(mean=mean, matrix=matrix, norm=math.sqrt(max(square, 1.0))), moments.statement
 
 
 def _by_mean(rows: Array, target: GDP, neighbours: Neighbours, generator: np.random.Generator | None) -> tuple[WhitenedRows, Statement]:
@@ -190,12 +190,12 @@ def _by_mean(rows: Array, target: GDP, neighbours: Neighbours, generator: np.ran
     mean, statement = noisy_mean(rows, norm=1.0, target=target, neighbours=neighbours, generator=generator)
     noise = columns * _mean_noise_std(records, target, neighbours) ** 2
     shared = max(float(mean @ mean) - noise, 0.0)
-    left = 1.0 - shared + noise * shared / (shared + noise)
-    norm = min(max(math.sqrt(max(left, 0.0)), _SHORTEST), 1.0)
-    return WhitenedRows(mean=_kept(mean, noise) * mean, matrix=None, norm=norm), statement
+    residual = 1.0 - shared + noise * shared / (shared + noise)
+    norm = min(max(math.sqrt(max(residual, 0.0)), _SHORTEST), 1.0)
+    return WhitenedRows(mean=_shrinkage(mean, noise) * mean, matrix=None, norm=norm), statement
 
 
-def _kept(mean: Array, noise: float) -> float:
+def _shrinkage(mean: Array, noise: float) -> float:
     """The share of a noisy mean that is taken off: all but what its noise, of the squared length given, is expected to be."""
     return max(1.0 - noise / max(float(mean @ mean), 1e-300), 0.0)
 

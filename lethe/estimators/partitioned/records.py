@@ -54,19 +54,19 @@ def users_in_blocks(table: ExaminedTable, max_weight: Any) -> BlockUsers | None:
     if not read.roles & {"weights", "users"}:
         return None
     answers = [answer.values for answer in table.answers(_counted_users, (bound,))]
-    found = [one for one in answers if one is not None and len(one[0])]
+    id_counts = [answer for answer in answers if answer is not None and len(answer[0])]
     if "users" not in read.roles:
         return None
-    if len({ids.dtype.kind == "U" for ids, _ in found}) > 1:
+    if len({ids.dtype.kind == "U" for ids, _ in id_counts}) > 1:
         raise InputError("users: partitions hold whole numbers and texts; ids need to be one or the other.", source="the argument users")
-    ids, places = np.unique(np.concatenate([ids for ids, _ in found]), return_inverse=True)
+    ids, codes = np.unique(np.concatenate([ids for ids, _ in id_counts]), return_inverse=True)
     if not 2 <= len(ids) <= MOST_USERS:
         raise InputError(
             f"users: there are {len(ids)}; a table in blocks takes 2 to {MOST_USERS}, whose ids go to every worker.",
             source="the argument users",
             remedy="fit by records, or fewer users" if len(ids) > 2 else "name the column whose entries tell users apart",
         )
-    sizes = np.bincount(places.ravel(), weights=np.concatenate([counts for _, counts in found])).astype(np.int64)
+    sizes = np.bincount(codes.ravel(), weights=np.concatenate([counts for _, counts in id_counts])).astype(np.int64)
     return BlockUsers(ids=ids, sizes=sizes)
 
 
@@ -155,17 +155,17 @@ class BlockRecords:
 
     def with_loss(self, loss: LinearLoss) -> BlockRecords:
         """The same records, for another loss of the same targets."""
-        other = copy(self)
-        other.loss, other.prepared = loss, replace(self.prepared, loss=loss)
-        return other
+        twin = copy(self)
+        twin.loss, twin.prepared = loss, replace(self.prepared, loss=loss)
+        return twin
 
     def with_envelope(self, bound: float | None) -> BlockRecords:
         """The same records, along the Lipschitz envelope of their loss, as `Records.with_envelope`."""
-        other = copy(self)
-        other._envelope = bound
-        return other
+        twin = copy(self)
+        twin._envelope = bound
+        return twin
 
-    def given(self, loss: LinearLoss | None = None) -> tuple[RecordSums, None]:
+    def arrays(self, loss: LinearLoss | None = None) -> tuple[RecordSums, None]:
         """What a mechanism takes as features and targets, which has the loss that it trains on; None: this one."""
         prepared = self.prepared if loss is None else replace(self.prepared, loss=loss)
         width = self.columns + (1 if self.intercept else 0)

@@ -28,15 +28,15 @@ def examined(estimator: BaseEstimator, table: PartitionedTable, *, targets: bool
 
 def examined_labels(estimator: BaseEstimator, table: PartitionedTable, classes: Any) -> tuple[ExaminedTable, Labels, ClassPlaces, str]:
     """Look through features and labels: the table, the classes sorted, what finds a label's place, and how they are known."""
-    found, seen = table.examined(_looked_at_labels, classes)
-    _noted(estimator, found)
+    examined, block_labels = table.examined(_looked_at_labels, classes)
+    _noted(estimator, examined)
     if classes is None:
-        seen = [labels for labels in seen if len(labels)]
-        kinds = {labels.dtype.kind for labels in seen}
+        block_labels = [labels for labels in block_labels if len(labels)]
+        kinds = {labels.dtype.kind for labels in block_labels}
         if len(kinds) > 1:
             raise InputError(f"y: partitions hold labels of types {', '.join(sorted(kinds))}; they need one.", source="the argument y")
-    known, _, how = public_labels(classes, np.concatenate(seen if classes is None else [np.asarray(classes)]))
-    return found, known, ClassPlaces(known), how
+    classes_sorted, _, how = public_labels(classes, np.concatenate(block_labels if classes is None else [np.asarray(classes)]))
+    return examined, classes_sorted, ClassPlaces(classes_sorted), how
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,17 +65,17 @@ def _looked_at_labels(block: Block, classes: Any) -> Labels:
     if not len(values):
         return values
     try:
-        found = np.unique(values)
-        if values.dtype.kind == "f" and not np.isfinite(found).all():
+        unique = np.unique(values)
+        if values.dtype.kind == "f" and not np.isfinite(unique).all():
             raise InputError("y: got missing values or infinity.", remedy="leave those records out before")
         if classes is not None:
             return public_labels(classes, values)[0]
-        if len(found) == 1:  # at least two classes, which one block alone need not have
-            other = f"{found[0]}'" if found.dtype.kind not in "biuf" else float(found[0]) + 1.0
-            public_labels(None, np.array([found[0], other], dtype=object if found.dtype.kind == "O" else None))
+        if len(unique) == 1:  # at least two classes, which one block alone need not have
+            second_class = f"{unique[0]}'" if unique.dtype.kind not in "biuf" else float(unique[0]) + 1.0
+            public_labels(None, np.array([unique[0], second_class], dtype=object if unique.dtype.kind == "O" else None))
         else:
-            public_labels(None, found)
-        return found
+            public_labels(None, unique)
+        return unique
     except TypeError:
         raise refused(block.name, "y", "labels of several kinds, or missing ones", "write all labels as text, or as numbers") from None
     except ValueError as error:
@@ -111,7 +111,7 @@ class BlockColumns:
     def __init__(self, table: ExaminedTable | ConsecutiveRecords, of: Numbers, width: int = 1) -> None:
         self.table, self.of, self.shape = table, of, (table.shape[0], width)
 
-    def found(self) -> Array | BlockColumns:
+    def examined(self) -> Array | BlockColumns:
         """One number of each, shape (n,), in one pass, where they are few; else this."""
         if many_records(self.shape[0]):
             return self
@@ -131,7 +131,7 @@ def many_records(records: int) -> bool:
 def norms_of(table: Any, low: Array | None = None, high: Array | None = None) -> Any:
     """Norms of the rows of a table, shape (n, d), in memory or in blocks, each column clipped before where bounds are given."""
     if isinstance(table, ExaminedTable):
-        return BlockColumns(table, partial(_norms, low=low, high=high)).found()
+        return BlockColumns(table, partial(_norms, low=low, high=high)).examined()
     return row_norms(table if low is None else np.clip(table, low, high))
 
 
@@ -164,22 +164,22 @@ _EPS = float(np.finfo(np.float64).eps)
 
 def standardised(rows: Values, low: Array, high: Array, mean: Array, scale: Array) -> Array:
     """Columns clipped, minus a mean, over a scale, shape (m, d), float64."""
-    found = np.clip(rows, low, high).astype(np.float64, copy=False)
-    found -= mean  # in place: a table may be most of the memory there is
-    found /= scale
-    return found
+    scaled = np.clip(rows, low, high).astype(np.float64, copy=False)
+    scaled -= mean  # in place: a table may be most of the memory there is
+    scaled /= scale
+    return scaled
 
 
 def projected(rows: Any, low: Array | None, high: Array | None, norm: float | None) -> Any:
     """Columns clipped, then rows projected on a ball and divided by its radius, shape (m, d), norms at most 1; CSR stays CSR."""
-    found = rows if low is None else np.clip(rows, low, high)
+    clipped = rows if low is None else np.clip(rows, low, high)
     if norm is None:
-        return found
-    limit = 1.0 - (found.shape[1] + 16) * _EPS  # rounded inward: no row's true norm is above 1
+        return clipped
+    limit = 1.0 - (clipped.shape[1] + 16) * _EPS  # rounded inward: no row's true norm is above 1
     with np.errstate(over="ignore", divide="ignore"):
-        factors = np.minimum(limit / norm, limit / row_norms(found))
-    wide = found.astype(np.float64, copy=False)
-    return (sparse.diags_array(factors) @ wide).tocsr() if sparse.issparse(found) else wide * factors[:, None]
+        factors = np.minimum(limit / norm, limit / row_norms(clipped))
+    wide = clipped.astype(np.float64, copy=False)
+    return (sparse.diags_array(factors) @ wide).tocsr() if sparse.issparse(clipped) else wide * factors[:, None]
 
 
 def coordinates(rows: Values, mean: Array, components: Array) -> Array:

@@ -26,15 +26,15 @@ _FOLDS = frozenset({"_fit_and_score", "_fit_and_predict"})
 
 def known_at_fit(estimator: PrivateEstimator) -> tuple[Finding, ...]:
     """A declared finding for each thing that the guarantee of this fit leaves out, as far as its callers show."""
-    found, before = list[Finding](), vars(estimator).get("statement_")
+    findings, before = list[Finding](), vars(estimator).get("statement_")
     if isinstance(before, Statement):
         words = f"this object was fitted before{release_mark(before)}: what that released counts too, if it was from these records"
-        found.append(_besides(words))
+        findings.append(_besides(words))
     frame, owners, folds = inspect.currentframe(), {id(estimator)}, False
     while frame is not None:
         code = frame.f_code
         if code.co_name in _FOLDS and frame.f_globals.get("__name__") == "sklearn.model_selection._validation":
-            found.append(_besides("this fit is one of those of a cross-validation, each of which costs as much"))
+            findings.append(_besides("this fit is one of those of a cross-validation, each of which costs as much"))
             folds = True
         elif code.co_name in _FITS and code.co_argcount:
             owner = frame.f_locals.get(code.co_varnames[0])
@@ -42,9 +42,9 @@ def known_at_fit(estimator: PrivateEstimator) -> tuple[Finding, ...]:
                 break  # a private search, which states what it is part of itself
             if isinstance(owner, BaseEstimator) and id(owner) not in owners:
                 owners.add(id(owner))
-                found += _of_owner(owner, frame, folds=folds)
+                findings += _of_owner(owner, frame, folds=folds)
         frame = frame.f_back
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(findings))
 
 
 def _of_owner(owner: BaseEstimator, frame: FrameType, *, folds: bool) -> Iterator[Finding]:
@@ -72,8 +72,8 @@ def _steps_before(pipeline: Pipeline, frame: FrameType) -> Iterator[Finding]:
         except InputError:
             lesson = lesson_of(step)
             why = "it may have learned from these records, without privacy" if lesson is None else lesson.what
-            made = "what is proved is about the rows that it made, and nothing is proved of the records"
-            yield holds(UNCOVERED, f"step '{name}' ({type(step).__name__}): {why}; {made}", evidence="declared")
+            reason = "what is proved is about the rows that it made, and nothing is proved of the records"
+            yield holds(UNCOVERED, f"step '{name}' ({type(step).__name__}): {why}; {reason}", evidence="declared")
             continue
         for part in parts:
             if part.statement is not None:

@@ -57,13 +57,13 @@ class FittedPart:
 def parts_of(fitted: Any, path: Path = ()) -> Iterator[FittedPart]:
     """The parts of a fitted pipeline, of an estimator, or of a list of them, at a path, in the order of the steps."""
     if isinstance(fitted, list | tuple):
-        for place, one in enumerate(fitted):
-            yield from parts_of(one, (*path, f"[{place}]"))
+        for index, member in enumerate(fitted):
+            yield from parts_of(member, (*path, f"[{index}]"))
     elif isinstance(fitted, PrivateEstimator):
         if not isinstance(getattr(fitted, "statement_", None), Statement):
             raise _refusal(fitted, path, *_NOT_FITTED)
-        found = getattr(fitted, "best_estimator_", None)  # of a search: whatever was fitted since to the model that it found
-        yield from _with_own(fitted, () if found is None else parts_of(found, (*path, "best_estimator_")), path)
+        best = getattr(fitted, "best_estimator_", None)  # of a search: whatever was fitted since to the model that it found
+        yield from _with_own(fitted, () if best is None else parts_of(best, (*path, "best_estimator_")), path)
     elif type(fitted) in _CONTAINERS:
         inside = _branches if isinstance(fitted, ColumnTransformer) else _inside
         yield from _with_own(fitted, inside(fitted, path), path)
@@ -79,10 +79,10 @@ def parts_of(fitted: Any, path: Path = ()) -> Iterator[FittedPart]:
 def _with_own(fitted: Any, parts: Iterable[FittedPart], path: Path) -> Iterator[FittedPart]:
     """The parts, and the statement that is about all of them: a private search sets it on the pipeline that it found and on its steps."""
     # scikit-learn's own classes never take it off. A step that was fitted since has another statement, and both count.
-    own = getattr(fitted, "statement_", None)
-    if isinstance(own, Statement):
-        yield FittedPart(where=_named(fitted, path), statement=own, records=getattr(fitted, "n_samples_seen_", None))
-        parts = (part for part in parts if part.statement is not own)
+    statement = getattr(fitted, "statement_", None)
+    if isinstance(statement, Statement):
+        yield FittedPart(where=_named(fitted, path), statement=statement, records=getattr(fitted, "n_samples_seen_", None))
+        parts = (part for part in parts if part.statement is not statement)
     yield from parts
 
 
@@ -292,7 +292,7 @@ def _total(parts: Sequence[FittedPart], fitted: Any) -> Statement:
             f"privacy_of: nothing in {type(fitted).__name__} has a statement_.", remedy="give fitted private estimators of lethe.estimators"
         )
     total = statements[0] if len(statements) == 1 else joint(statements)
-    counted = tuple(release_mark(one) for one in statements)  # what a fit knew of these releases is in the sum now
-    known = [one for one in total.findings if one.name != OTHER_RELEASES or not any(mark in one.detail for mark in counted)]
-    taken = [_NO_OTHERS] + [holds(f"step '{part.where}'", part.declared, evidence="declared") for part in parts if part.declared]
-    return replace(total, findings=tuple(dict.fromkeys((*known, *taken))))
+    counted = tuple(release_mark(statement) for statement in statements)  # what a fit knew of these releases is in the sum now
+    findings = [finding for finding in total.findings if finding.name != OTHER_RELEASES or not any(mark in finding.detail for mark in counted)]
+    step_findings = [_NO_OTHERS] + [holds(f"step '{part.where}'", part.declared, evidence="declared") for part in parts if part.declared]
+    return replace(total, findings=tuple(dict.fromkeys((*findings, *step_findings))))

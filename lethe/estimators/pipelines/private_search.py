@@ -117,8 +117,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         of Dask in the same partitions.
         """
         chosen = candidates_of(self.estimator, self.candidates)
-        asked = options_of(self)
-        shares = _shares(asked.shares, chosen)
+        options = options_of(self)
+        shares = _shares(options.shares, chosen)
         labelled = is_classifier(self.estimator)
         metric, bounds = self._metric(labelled), PublicBounds(error_bound=self._score_bound(labelled))
         table, targets, classes, public = self._records(X, y, chosen, labelled=labelled)
@@ -130,13 +130,13 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         chance = self._randomness(records)
         scored = self._scored(records)
         training, aside = chance.order[scored:], chance.order[:scored]
-        one = one_try(budget, repetitions, gaussian=all(all(candidate.gaussian.values()) for candidate in chosen))
-        parts = [step_tries(one, candidate.gaussian, given, delta=budget.delta) for candidate, given in zip(chosen, shares, strict=True)]
+        attempt = one_try(budget, repetitions, gaussian=all(all(candidate.gaussian.values()) for candidate in chosen))
+        parts = [step_tries(attempt, candidate.gaussian, step_shares, delta=budget.delta) for candidate, step_shares in zip(chosen, shares, strict=True)]
         ranks, generator = metric in TWO_CLASSES, noise_generator(chance.norm)
-        noise_std = 0.0 if ranks else gaussian_noise_std(1.0 / scored, one.target)
+        noise_std = 0.0 if ranks else gaussian_noise_std(1.0 / scored, attempt.target)
         score_of: Scoring = partial(gains, metric, bounds)
         if ranks:
-            counted = gaussian_noise_std(sensitivity_of(metric, self.neighbours), one.target)
+            counted = gaussian_noise_std(sensitivity_of(metric, self.neighbours), attempt.target)
             score_of = partial(area, noise_std=counted, neighbours=self.neighbours, generator=generator)
         if isinstance(table, ExaminedTable):
             sides = SidesInBlocks(table, aside=aside, score_of=score_of)
@@ -147,17 +147,17 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         def train(index: int) -> _Tried:
             model: Any = clone(chosen[index].model)
             for prefix, part in parts[index].items():
-                own: dict[str, Any] = {
+                overrides: dict[str, Any] = {
                     "epsilon": part.target.epsilon_bound,
                     "delta": part.target.delta_bound,
-                    "options__allow_large_delta": asked.allow_large_delta,
+                    "options__allow_large_delta": options.allow_large_delta,
                     "neighbours": self.neighbours,
                     "random_state": order_seed,
                     "ledger": None,  # the search is paid as a whole
                 }
                 if self.seed_noise:
-                    own |= {"seed_noise": True, "random_state": int(generator.integers(2**31))}
-                model.set_params(**{f"{prefix}{name}": value for name, value in own.items()})
+                    overrides |= {"seed_noise": True, "random_state": int(generator.integers(2**31))}
+                model.set_params(**{f"{prefix}{name}": value for name, value in overrides.items()})
             if labelled:
                 model.set_params(**{f"{model_prefix(model)}classes": classes})
             with withheld() as ends, paid_as_a_whole():  # tries are secret, and how many there were
@@ -166,13 +166,13 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             _refuse_more(model, parts[index], chosen[index])
             return _Tried(model=model, score=score, ends=ends)
 
-        self._pay(lambda: selection_guarantee(one.guarantee, repetitions, delta=budget.delta), budget, records)
+        self._pay(lambda: selection_guarantee(attempt.guarantee, repetitions, delta=budget.delta), budget, records)
         choice = choose(
             range(len(chosen)),
             train,
             lambda tried: tried.score + noise_std * float(generator.standard_normal()),
             repetitions=repetitions,
-            train_guarantee=one.guarantee,
+            train_guarantee=attempt.guarantee,
             score_guarantee="public",  # by parallel composition: see the top
             neighbours=self.neighbours,
             delta=budget.delta,
@@ -184,7 +184,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         statement = replace(
             choice.statement,
             name=f"the best of a random number of tries among {len(chosen)} candidates, scored privately",
-            findings=tuple(_findings(one, chosen, "counts of ranks" if ranks else "a mean", scored=scored, tries=repetitions.mean)),
+            findings=tuple(_findings(attempt, chosen, "counts of ranks" if ranks else "a mean", scored=scored, tries=repetitions.mean)),
         )
         self.best_estimator_, self.best_params_ = choice.result.model, dict(chosen[choice.candidate].parameters)
         self.best_score_, self.score_noise_std_ = choice.score, None if ranks else noise_std
@@ -232,12 +232,12 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         return table, None, classes, [*public, where, passes]
 
     def _metric(self, labelled: bool) -> str:
-        known = {name: name.removeprefix("neg_") for name in SCORINGS if (name.removeprefix("neg_") in CLASSIFIES) == labelled}
+        metrics = {name: name.removeprefix("neg_") for name in SCORINGS if (name.removeprefix("neg_") in CLASSIFIES) == labelled}
         lacking = {"neg_log_loss": "predict_proba", "roc_auc": "decision_function"}
-        has = [name for name in known if name not in lacking or hasattr(self.estimator, lacking[name])]
+        has = [name for name in metrics if name not in lacking or hasattr(self.estimator, lacking[name])]
         if self.scoring is not None and self.scoring not in has:
             raise outside("scoring", self.scoring, f"one of {', '.join(has)}, or None")
-        return known[has[0] if self.scoring is None else self.scoring]
+        return metrics[has[0] if self.scoring is None else self.scoring]
 
     def _score_bound(self, labelled: bool) -> float | None:
         if labelled:
@@ -306,23 +306,23 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         return model.predict_proba(table)
 
 
-def _shares(asked: Any, chosen: list[ParameterCandidate]) -> list[dict[str, float]]:
+def _shares(requested: Any, chosen: list[ParameterCandidate]) -> list[dict[str, float]]:
     """Of the private steps of every candidate; a name that is in none is refused."""
-    shares = [declared_shares(asked, candidate.gaussian) for candidate in chosen]
-    known = {prefix.removesuffix("__") for candidate in chosen for prefix in candidate.gaussian}
-    for name in asked or ():
-        if name not in known:
-            raise outside("shares", name, f"names of private steps: {', '.join(sorted(known - {''})) or 'there are none'}")
+    shares = [declared_shares(requested, candidate.gaussian) for candidate in chosen]
+    names = {prefix.removesuffix("__") for candidate in chosen for prefix in candidate.gaussian}
+    for name in requested or ():
+        if name not in names:
+            raise outside("shares", name, f"names of private steps: {', '.join(sorted(names - {''})) or 'there are none'}")
     return shares
 
 
-def _findings(one: Try, chosen: Sequence[ParameterCandidate], score: str, *, scored: int, tries: float) -> Iterator[Finding]:
+def _findings(attempt: Try, chosen: Sequence[ParameterCandidate], score: str, *, scored: int, tries: float) -> Iterator[Finding]:
     """What the code of the search makes true: of one try, all candidates, the records set aside, and the mean number of tries."""
-    cost = one.guarantee.describe()
+    cost = attempt.guarantee.describe()
     yield holds("one fit", f"at most {cost}, calibrated to it; its own certificate was compared", evidence="checked")
-    if (most := max(len(candidate.gaussian) for candidate in chosen)) > 1:
+    if (largest := max(len(candidate.gaussian) for candidate in chosen)) > 1:
         split = "each with a part of its guarantee that was fixed before; the parts add up to it"
-        yield holds("steps", f"of a fit at most {most} learn from records, {split}", evidence="checked")
+        yield holds("steps", f"of a fit at most {largest} learn from records, {split}", evidence="checked")
         yield holds("rows", "every step transforms a row by itself, with numbers that were released", evidence="enforced")
     yield holds("one score", f"{score} of {scored} records, each of a bounded part, with noise: {cost}", evidence="enforced")
     sides = "a fit and its score see different records, by a split that no record has a part in: one try costs the worse of the two"

@@ -26,7 +26,7 @@ from lethe.partitions.table import ExaminedTable, chosen_records
 
 # By their types and not those of subclasses, which may do anything. Each is mu-GDP whatever its parameters are.
 _PRIVATE = (PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateWhitening)
-_OWN = ("epsilon", "delta", "allow_large_delta", "neighbours", "classes", "random_state", "seed_noise")
+_OF_THE_SEARCH = ("epsilon", "delta", "allow_large_delta", "neighbours", "classes", "random_state", "seed_noise")
 # Arguments of a Pipeline that say how often it was fitted or keep what was, and what they have to be.
 _SILENT = (
     ("memory", (None,), "a cache keeps private tables on disk, and gives one fit's noise to the next"),
@@ -61,10 +61,10 @@ def candidates_of(estimator: Any, grid: Any) -> list[ParameterCandidate]:
     if not points:
         raise InputError("candidates: the list is empty; at least one is needed.", source="the argument candidates")
     for name in (name for point in points for name in point):
-        own = name.rsplit("__", 1)[-1]
-        if own in _OWN:
-            why, where = f"{name} is among the parameters; it is the same for all of them", "estimator" if own == "classes" else "search"
-            raise InputError(f"candidates: {why}.", source="the argument candidates", remedy=f"set {own} of the {where}")
+        parameter = name.rsplit("__", 1)[-1]
+        if parameter in _OF_THE_SEARCH:
+            why, where = f"{name} is among the parameters; it is the same for all of them", "estimator" if parameter == "classes" else "search"
+            raise InputError(f"candidates: {why}.", source="the argument candidates", remedy=f"set {parameter} of the {where}")
     return [_candidate(estimator, parameters) for parameters in points]
 
 
@@ -116,8 +116,8 @@ def _walk(pipeline: Pipeline, above: str) -> Iterator[tuple[str, Step]]:
             raise _refusal(
                 f"{word} = {getattr(pipeline, word)!r}; {why}", f"the argument {word} of the Pipeline", f"leave it at {empty[0]}"
             )
-    for place, (name, step) in enumerate(pipeline.steps):
-        last_of_all = not above and place == len(pipeline.steps) - 1
+    for index, (name, step) in enumerate(pipeline.steps):
+        last_of_all = not above and index == len(pipeline.steps) - 1
         prefix = f"{above}{name}__"
         if type(step) is Pipeline:
             yield from _walk(step, prefix)
@@ -159,8 +159,8 @@ def _refuse_branches(name: str, step: Any) -> None:
     where = f"step {name!r} of the pipeline"
     branches = step.transformer_list if isinstance(step, FeatureUnion) else [*step.transformers, ("remainder", step.remainder)]
     for inner, branch, *columns in branches:
-        for place, part in branch.steps if type(branch) is Pipeline else [("", branch)]:
-            _refuse_learning(" > ".join(filter(None, (name, inner, place))), part)
+        for label, part in branch.steps if type(branch) is Pipeline else [("", branch)]:
+            _refuse_learning(" > ".join(filter(None, (name, inner, label))), part)
         if columns and callable(columns[0]) and type(columns[0]) is not make_column_selector:
             raise _refusal(f"step {name!r}: its columns are chosen by a function, once a try", where, "name the columns")
     if getattr(step, "sparse_threshold", 0) != 0:
@@ -210,8 +210,8 @@ class SidesInBlocks:
 
     def score(self, model: Any) -> float:
         """On the blocks of the other: a pass."""
-        _, found = self._aside.examined(_counted_in, model, self._score_of)
-        counts, records = total(found)
+        _, counted = self._aside.examined(_counted_in, model, self._score_of)
+        counts, records = total(counted)
         return float(counts / records)
 
 
@@ -233,7 +233,7 @@ def refuse_steps_in_memory(estimator: Any) -> None:
 
 def leaves(pipeline: Pipeline) -> list[tuple[str, Any]]:
     """Its steps by their names, those of pipelines within it in their place."""
-    found: list[tuple[str, Any]] = []
+    named_steps: list[tuple[str, Any]] = []
     for name, step in pipeline.steps:
-        found += leaves(step) if isinstance(step, Pipeline) else [(name, step)]
-    return found
+        named_steps += leaves(step) if isinstance(step, Pipeline) else [(name, step)]
+    return named_steps

@@ -49,20 +49,20 @@ class Try:
     guarantee: Guarantee  # of a fit, and of a score
     target: ApproxDP  # that a fit is calibrated to
 
-    def covers(self, found: Guarantee) -> bool:
+    def covers(self, guarantee: Guarantee) -> bool:
         """Whether the guarantee of a fit is at least as strong."""
         if isinstance(self.guarantee, GDP):
-            return isinstance(found, GDP) and found.mu <= self.guarantee.mu
+            return isinstance(guarantee, GDP) and guarantee.mu <= self.guarantee.mu
         assert isinstance(self.guarantee, ApproxDP)
-        return found.epsilon(self.guarantee.delta_bound) <= self.guarantee.epsilon_bound
+        return guarantee.epsilon(self.guarantee.delta_bound) <= self.guarantee.epsilon_bound
 
 
 def law_of_tries(tries: Any) -> TruncatedNegativeBinomial:
     """The law of K: geometric with a mean, or of a pair (mean, eta)."""
-    asked, eta = tries if isinstance(tries, tuple) and len(tries) == 2 else (tries, 1.0)
-    mean = as_number("tries", asked, "a number above 1 and at most 1000")
+    mean_tries, eta = tries if isinstance(tries, tuple) and len(tries) == 2 else (tries, 1.0)
+    mean = as_number("tries", mean_tries, "a number above 1 and at most 1000")
     if not 1.000001 <= mean <= 1000.0:
-        raise outside("tries", asked, "a number above 1 and at most 1000")
+        raise outside("tries", mean_tries, "a number above 1 and at most 1000")
     return TruncatedNegativeBinomial.of_mean(mean, eta=eta)
 
 
@@ -109,30 +109,30 @@ _SLACK = 1.0 - 1e-11  # for what adding up rounds up, many times over
 _MODEL = 0.8  # of the budget, where no shares are given
 
 
-def step_tries(one: Try, gaussian: Mapping[str, bool], shares: Mapping[str, float], *, delta: float) -> dict[str, Try]:
+def step_tries(attempt: Try, gaussian: Mapping[str, bool], shares: Mapping[str, float], *, delta: float) -> dict[str, Try]:
     """The budget of each step, by proportions p > 0; a single step has the whole. Gaussian steps of a mu-GDP try count at delta."""
     if len(gaussian) == 1:
-        return dict.fromkeys(gaussian, one)
+        return dict.fromkeys(gaussian, attempt)
     total = math.fsum(shares[step] for step in gaussian)
     parts = {step: shares[step] / total * _SLACK for step in gaussian}
-    found: dict[str, Try] = {}
-    if isinstance(one.guarantee, GDP):
-        found = {step: _gaussian(step, one.guarantee.mu * math.sqrt(part), delta) for step, part in parts.items()}
+    by_step: dict[str, Try] = {}
+    if isinstance(attempt.guarantee, GDP):
+        by_step = {step: _gaussian(step, attempt.guarantee.mu * math.sqrt(part), delta) for step, part in parts.items()}
     else:
-        assert isinstance(one.guarantee, ApproxDP)
-        epsilon, failing = one.guarantee.epsilon_bound, one.guarantee.delta_bound
+        assert isinstance(attempt.guarantee, ApproxDP)
+        epsilon, failing = attempt.guarantee.epsilon_bound, attempt.guarantee.delta_bound
         together = math.fsum(part for step, part in parts.items() if gaussian[step])
         mu = gdp_mu(together * epsilon, together * failing) if together > 0.0 else 0.0
         for step, part in parts.items():
             if gaussian[step]:
-                found[step] = _gaussian(step, mu * math.sqrt(part / together) * _SLACK, together * failing)
+                by_step[step] = _gaussian(step, mu * math.sqrt(part / together) * _SLACK, together * failing)
             else:
-                found[step] = Try(
+                by_step[step] = Try(
                     guarantee=ApproxDP(part * epsilon, part * failing), target=ApproxDP(part * epsilon * (1.0 - DOWN), part * failing)
                 )
-    if not _cover(one, found.values()):
+    if not _cover(attempt, by_step.values()):
         raise CalibrationError("the steps of a pipeline cost more together than one try may.", source="the option shares")
-    return found
+    return by_step
 
 
 def declared_shares(shares: Any, steps: Mapping[str, object]) -> dict[str, float]:
@@ -142,19 +142,19 @@ def declared_shares(shares: Any, steps: Mapping[str, object]) -> dict[str, float
             "shares: the estimator is one model, which has the whole budget.", source="the option shares", remedy="leave it at None"
         )
     if shares is None:
-        others = max(len(steps) - 1, 1)
-        return {step: _MODEL if place == len(steps) - 1 else (1.0 - _MODEL) / others for place, step in enumerate(steps)}
+        other_steps = max(len(steps) - 1, 1)
+        return {step: _MODEL if index == len(steps) - 1 else (1.0 - _MODEL) / other_steps for index, step in enumerate(steps)}
     if not isinstance(shares, Mapping):
         raise outside("shares", shares, "None, or a number > 0 for each private step, by its name")
-    known = {str(name): require_positive(f"shares[{name!r}]", share) for name, share in shares.items()}
-    missing = [step.removesuffix("__") for step in steps if step.removesuffix("__") not in known]
+    by_name = {str(name): require_positive(f"shares[{name!r}]", share) for name, share in shares.items()}
+    missing = [step.removesuffix("__") for step in steps if step.removesuffix("__") not in by_name]
     if missing:
         raise InputError(
             f"shares: none for {', '.join(missing)}; every private step needs one.",
             source="the option shares",
             remedy=f"name {', '.join(step.removesuffix('__') for step in steps)}",
         )
-    return {step: known[step.removesuffix("__")] for step in steps}
+    return {step: by_name[step.removesuffix("__")] for step in steps}
 
 
 def _gaussian(step: str, mu: float, delta: float) -> Try:
@@ -168,18 +168,18 @@ def _gaussian(step: str, mu: float, delta: float) -> Try:
     return Try(guarantee=GDP(mu), target=ApproxDP(epsilon, delta))
 
 
-def _cover(one: Try, parts: Iterable[Try]) -> bool:
+def _cover(attempt: Try, parts: Iterable[Try]) -> bool:
     """Whether parts together are within the whole: the same sums the other way round, with what they are rounded to."""
     guarantees = [part.guarantee for part in parts]
     mus = [guarantee.mu for guarantee in guarantees if isinstance(guarantee, GDP)]
     points = [guarantee for guarantee in guarantees if isinstance(guarantee, ApproxDP)]
     gaussian = GDP(compose_gdp(mus)) if mus else GDP(0.0)
-    if isinstance(one.guarantee, GDP):
-        return not points and gaussian.mu <= one.guarantee.mu
-    assert isinstance(one.guarantee, ApproxDP)
-    failing = one.guarantee.delta_bound - round_up(math.fsum(point.delta_bound for point in points), 1e-15)
+    if isinstance(attempt.guarantee, GDP):
+        return not points and gaussian.mu <= attempt.guarantee.mu
+    assert isinstance(attempt.guarantee, ApproxDP)
+    failing = attempt.guarantee.delta_bound - round_up(math.fsum(point.delta_bound for point in points), 1e-15)
     spent = round_up(math.fsum(point.epsilon_bound for point in points), 1e-15)
-    return failing >= 0.0 and gaussian.epsilon(round_down(failing, 1e-15)) + spent <= one.guarantee.epsilon_bound
+    return failing >= 0.0 and gaussian.epsilon(round_down(failing, 1e-15)) + spent <= attempt.guarantee.epsilon_bound
 
 
 def split_budget(steps: Sequence[PrivateEstimator], epsilon: float, delta: float, *, shares: Sequence[float]) -> tuple[Any, ...]:
@@ -211,7 +211,7 @@ def split_budget(steps: Sequence[PrivateEstimator], epsilon: float, delta: float
             source="the argument shares",
             remedy="divide them by their sum",
         )
-    budget, names = PrivacyBudget(epsilon=epsilon, delta=delta), [str(place) for place in range(len(listed))]
+    budget, names = PrivacyBudget(epsilon=epsilon, delta=delta), [str(index) for index in range(len(listed))]
     gaussian = {  # whether parameters say that a fit is mu-GDP, whatever the data
         name: isinstance(step, PrivateTransformer) or (isinstance(step, PrivateLinearModel) and is_gaussian(step))
         for name, step in zip(names, listed, strict=True)
@@ -223,8 +223,8 @@ def split_budget(steps: Sequence[PrivateEstimator], epsilon: float, delta: float
     else:
         point = ApproxDP(budget.epsilon * part * _SLACK, budget.delta * part * _SLACK)
         whole = Try(guarantee=point, target=point)
-    found = step_tries(whole, gaussian, dict(zip(names, parts, strict=True)), delta=budget.delta)
-    made: list[Any] = [clone(step) for step in listed]
-    for name, step in zip(names, made, strict=True):
-        step.set_params(epsilon=found[name].target.epsilon_bound, delta=found[name].target.delta_bound)
-    return tuple(made)
+    by_step = step_tries(whole, gaussian, dict(zip(names, parts, strict=True)), delta=budget.delta)
+    copies: list[Any] = [clone(step) for step in listed]
+    for name, step in zip(names, copies, strict=True):
+        step.set_params(epsilon=by_step[name].target.epsilon_bound, delta=by_step[name].target.delta_bound)
+    return tuple(copies)

@@ -23,17 +23,17 @@ def _of(step: Any, names: Sequence[str] | None, function: str) -> tuple[Iterator
         return _of(getattr(step, attribute, None), names, function)
     if type(step) is Pipeline:
         rows: list[tuple[str, str]] = []
-        for _, one in step.steps:
-            found, left, function = _of(one, names, function)
-            rows += found
-            if left is None:
+        for _, inner in step.steps:
+            inner_rows, remaining_names, function = _of(inner, names, function)
+            rows += inner_rows
+            if remaining_names is None:
                 return iter(rows), None, function
-            names = left
+            names = remaining_names
         return iter(rows), names, function
     if type(step) is FeatureUnion:
-        return (row for _, one in step.transformer_list for row in _of(one, names, function)[0]), None, function
+        return (row for _, inner in step.transformer_list for row in _of(inner, names, function)[0]), None, function
     if type(step) is ColumnTransformer and names is not None:
-        return (row for _, one, kept in step.transformers_ for row in _of(one, _taken(names, kept), function)[0]), None, function
+        return (row for _, inner, columns in step.transformers_ for row in _of(inner, _selected(names, columns), function)[0]), None, function
     of = f", {function} of it" if function else ""
     if type(step) is PublicScaler and names is not None:
         ends = (np.broadcast_to(np.asarray(end, dtype=np.float64), len(names)) for end in (step.low, step.high))
@@ -52,13 +52,13 @@ def _of(step: Any, names: Sequence[str] | None, function: str) -> tuple[Iterator
 
 def _names(step: Any) -> Sequence[str] | None:
     count = getattr(step, "n_features_in_", None)
-    return getattr(step, "feature_names_in_", None if count is None else [f"column {place}" for place in range(count)])
+    return getattr(step, "feature_names_in_", None if count is None else [f"column {index}" for index in range(count)])
 
 
-def _taken(names: Sequence[str], kept: Any) -> Sequence[str]:
+def _selected(names: Sequence[str], columns: Any) -> Sequence[str]:
     """Of all columns those of a branch, by names, places, a slice or a mask."""
-    if isinstance(kept, str):
-        return [kept]
-    if not isinstance(kept, slice) and all(isinstance(one, str) for one in kept):
-        return list(kept)
-    return np.asarray(names)[kept if isinstance(kept, slice) else np.asarray(kept)].reshape(-1).tolist()
+    if isinstance(columns, str):
+        return [columns]
+    if not isinstance(columns, slice) and all(isinstance(column, str) for column in columns):
+        return list(columns)
+    return np.asarray(names)[columns if isinstance(columns, slice) else np.asarray(columns)].reshape(-1).tolist()

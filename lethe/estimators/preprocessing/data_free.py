@@ -139,8 +139,8 @@ def wrapped_model(step: object) -> str | None:
 
 def _of_one_entry(function: Any) -> bool:
     """Whether it is a ufunc of NumPy or SciPy of one argument: one made of a Python function may remember what it saw."""
-    known = isinstance(function, np.ufunc) and any(getattr(library, function.__name__, None) is function for library in (np, special))
-    return known and (function.nin, function.nout, function.signature) == (1, 1, None)
+    is_library_ufunc = isinstance(function, np.ufunc) and any(getattr(library, function.__name__, None) is function for library in (np, special))
+    return is_library_ufunc and (function.nin, function.nout, function.signature) == (1, 1, None)
 
 
 def _function(step: Any) -> Lesson | None:
@@ -155,14 +155,14 @@ def _function(step: Any) -> Lesson | None:
 
 def _encoder(step: Any) -> Lesson | None:
     """With given categories fit copies them, in the type of the column; rare ones are found by counting records, now or in another fit."""
-    given = step.categories
+    categories = step.categories
     remedy = "give categories=[...], for each column the public list of those that could occur, and no min_frequency or max_categories"
-    if not isinstance(given, list | tuple):
+    if not isinstance(categories, list | tuple):
         return Lesson(what="it reads its categories off the records", remedy=remedy)
     if step.min_frequency is not None or step.max_categories is not None or hasattr(step, "infrequent_categories_"):
         return Lesson(what="it finds rare categories by counting records", remedy=remedy)
-    kept = getattr(step, "categories_", None)
-    if kept is None or (len(kept) == len(given) and all(_copied(one, own) for one, own in zip(given, kept, strict=True))):
+    fitted = getattr(step, "categories_", None)
+    if fitted is None or (len(fitted) == len(categories) and all(_copied(expected, fitted_column) for expected, fitted_column in zip(categories, fitted, strict=True))):
         return None
     return Lesson(what="its categories are not those that it was given", remedy="fit it again")
 
@@ -178,7 +178,7 @@ def _imputer(step: Any) -> Lesson | None:
         return Lesson(what="it drops columns in which no record has an entry", remedy=remedy)
     if step.add_indicator or getattr(step, "indicator_", None) is not None:
         return Lesson(what="it adds a column where a record has an entry missing", remedy=remedy)
-    if all(_same(step.fill_value, kept) for kept in getattr(step, "statistics_", ())):
+    if all(_same(step.fill_value, statistic) for statistic in getattr(step, "statistics_", ())):
         return None
     return Lesson(what="what it fills in is not the fill_value that it was given", remedy="fit it again")
 
@@ -194,8 +194,8 @@ def _splines(step: Any) -> Lesson | None:
     if isinstance(step.knots, str):
         remedy = "give knots=[...], an array of a row a knot and a column a column, known without the records"
         return Lesson(what=f"it reads its knots off the records: knots = {step.knots!r}", remedy=remedy)
-    kept = [one.t[one.k : len(one.t) - one.k] for one in getattr(step, "bsplines_", ())]
-    if not kept or np.array_equal(np.array(kept).T, np.asarray(step.knots, dtype=np.float64)):
+    inner_knots = [spline.t[spline.k : len(spline.t) - spline.k] for spline in getattr(step, "bsplines_", ())]
+    if not inner_knots or np.array_equal(np.array(inner_knots).T, np.asarray(step.knots, dtype=np.float64)):
         return None
     return Lesson(what="its knots are not those that it was given", remedy="fit it again")
 
@@ -210,23 +210,23 @@ def _target(step: Any) -> Lesson | None:
 
 def _hasher(step: Any) -> Lesson | None:
     """Words are hashed a text at a time; a function of one's own may remember them."""
-    own = [name for name in ("analyzer", "tokenizer", "preprocessor") if callable(getattr(step, name))]
-    if not own:
+    callables = [name for name in ("analyzer", "tokenizer", "preprocessor") if callable(getattr(step, name))]
+    if not callables:
         return None
-    return Lesson(what=f"nothing shows that its {own[0]} treats every record by itself", remedy="leave it at scikit-learn's own")
+    return Lesson(what=f"nothing shows that its {callables[0]} treats every record by itself", remedy="leave it at scikit-learn's own")
 
 
-def _copied(given: Any, kept: Any) -> bool:
+def _copied(categories: Any, fitted: Any) -> bool:
     """Whether categories are those given, in the type of the column."""
-    expected = np.array(given, dtype=kept.dtype)
-    return expected.shape == kept.shape and all(_same(one, own) for one, own in zip(expected, kept, strict=True))
+    expected = np.array(categories, dtype=fitted.dtype)
+    return expected.shape == fitted.shape and all(_same(category, fitted_category) for category, fitted_category in zip(expected, fitted, strict=True))
 
 
-def _same(given: Any, kept: Any) -> bool:
+def _same(expected: Any, fitted: Any) -> bool:
     """Whether two entries are equal; what is missing is what is missing."""
     try:
-        missing = all(isinstance(entry, float | np.floating) and np.isnan(entry) for entry in (given, kept))
-        return bool(given is kept or missing or given == kept)
+        missing = all(isinstance(entry, float | np.floating) and np.isnan(entry) for entry in (expected, fitted))
+        return bool(expected is fitted or missing or expected == fitted)
     except (TypeError, ValueError):  # pandas' NA is neither equal nor different
         return False
 

@@ -59,8 +59,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         if centred:
             mean, cost = noisy_mean(table, norm=radius, target=budget.share(_MEAN_SHARE), **noise)
             budget = budget.with_spent(cost)
-        found = second_moment(table, norm=radius, target=budget.settle(gaussian_cost), records=records, **noise)
-        values, vectors = np.linalg.eigh(found.matrix / records - np.outer(mean, mean))
+        moments = second_moment(table, norm=radius, target=budget.settle(gaussian_cost), records=records, **noise)
+        values, vectors = np.linalg.eigh(moments.matrix / records - np.outer(mean, mean))
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1].T
         signs = np.sign(vectors[np.arange(columns), np.abs(vectors).argmax(axis=1)])
         self.components_, self.mean_, self.feature_norm_ = np.ascontiguousarray((vectors * signs[:, None])[:count]), mean, radius
@@ -68,7 +68,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         self.explained_variance_ = values[:count].copy()
         self.explained_variance_ratio_ = self.explained_variance_ / max(float(values.sum()), np.finfo(np.float64).tiny)
         why = [f"noisy second moments of rows of norm {radius:.3g}"]
-        self._state([*budget.spent, found.statement], budget, records, why=why, public=public)
+        self._state([*budget.spent, moments.statement], budget, records, why=why, public=public)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -127,11 +127,11 @@ class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
             radius, cost = private_norm(norms_of(table), budget, generator=generator)
             budget = budget.with_spent(cost)
         target = budget.settle(gaussian_cost)
-        found = channel_moments(table, channels=channels, norm=radius, target=target, records=records, **noise)
-        self.mean_, self.covariance_, self.feature_norm_ = found.mean, found.covariance, radius
-        least = noise_floor(found.covariance, found.noise_std, share=floor)
-        self.whitening_ = whitening_of(found.mean, found.covariance, least=least).matrix
-        self._state([*budget.spent, found.statement], budget, records, why=[f"noisy moments of rows of norm {radius:.3g}"], public=public)
+        moments = channel_moments(table, channels=channels, norm=radius, target=target, records=records, **noise)
+        self.mean_, self.covariance_, self.feature_norm_ = moments.mean, moments.covariance, radius
+        floor_value = noise_floor(moments.covariance, moments.noise_std, share=floor)
+        self.whitening_ = whitening_of(moments.mean, moments.covariance, floor=floor_value).matrix
+        self._state([*budget.spent, moments.statement], budget, records, why=[f"noisy moments of rows of norm {radius:.3g}"], public=public)
         return self
 
     def transform(self, X: Any) -> Any:

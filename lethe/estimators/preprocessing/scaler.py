@@ -56,7 +56,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         self, table: Any, *, tail: float, wider: float, share: GDP, give: str, generator: Generator
     ) -> tuple[Array, Array, Statement]:
         """The range between two quantiles of every column, made `wider` times as wide around its middle, and what it costs."""
-        found = private_ranges(
+        ranges = private_ranges(
             columns_of(table),
             tail=tail,
             share=share,
@@ -65,8 +65,8 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
             neighbours=self.neighbours,
             generator=generator,
         )
-        middle, half = (found.low + found.high) / 2.0, wider * (found.high - found.low) / 2.0
-        return middle - half, middle + half, found.statement
+        middle, half = (ranges.low + ranges.high) / 2.0, wider * (ranges.high - ranges.low) / 2.0
+        return middle - half, middle + half, ranges.statement
 
     def _apply(self, X: Any, function: Callable[[], Callable[[Any], Any]], *, width: int | None = None) -> Any:
         """Rows transformed by what `function` makes, which must pickle; a table in blocks as it is read, to `width` columns."""
@@ -79,16 +79,16 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         return transformed(blocks, function(), names, width=width)
 
     def _table(self, X: Any, *, reset: bool) -> Any:
-        least, sparse = FEWEST_RECORDS if reset else 1, "csr" if get_tags(self).input_tags.sparse else False
-        return read_table(self, X, reset=reset, accept_sparse=sparse, dtype=FLOATS, ensure_min_samples=least)
+        min_records, sparse = FEWEST_RECORDS if reset else 1, "csr" if get_tags(self).input_tags.sparse else False
+        return read_table(self, X, reset=reset, accept_sparse=sparse, dtype=FLOATS, ensure_min_samples=min_records)
 
 
 _BOUNDS_SHARE = 0.5  # of the squared mu, for private bounds
 _TAIL, _WIDER = 0.05, 1.5
 # Least standard deviations, in half widths. A tenth of the records is at the 0.05 and 0.95 quantiles or beyond, at two thirds of the half
 # width: so 0.2 holds for released bounds by itself, but for a column almost constant, whose rare values would come out enormous.
-_LEAST, _LEAST_RELEASED = 0.01, 0.2
-_GIVEN = {"public bounds": "a parameter, taken as public"}
+_SMALLEST, _LEAST_RELEASED = 0.01, 0.2
+_DECLARED = {"public bounds": "a parameter, taken as public"}
 _RELEASED = {"public bounds": "released before, by the code, and counted"}
 _NEEDED = '"auto", or a pair (low, high) of numbers or of lists with one a column'
 _NORM_SHARE = 0.2  # of the squared mu, where columns are clipped as well
@@ -114,29 +114,29 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         """Release bounds where they are not given, then means and scales: in blocks these are one pass, and bounds three more."""
         table, budget, generator = self._start(X, y)
         records, columns = table.shape
-        given, parts = self._declared(columns), list[Statement]()
-        public = [f"{columns} columns, and their names", *([] if given is None else ["bounds of the columns"])]
+        declared, parts = self._declared(columns), list[Statement]()
+        public = [f"{columns} columns, and their names", *([] if declared is None else ["bounds of the columns"])]
         self._pay(budget.as_gaussian, budget, records)
-        if given is None:
+        if declared is None:
             share = budget.share(_BOUNDS_SHARE)
-            asked: dict[str, Any] = {"tail": _TAIL, "wider": _WIDER, "give": "bounds=(low, high)"}
-            low, high, cost = self._quantiles(table, share=share, generator=generator, **asked)
+            options: dict[str, Any] = {"tail": _TAIL, "wider": _WIDER, "give": "bounds=(low, high)"}
+            low, high, cost = self._quantiles(table, share=share, generator=generator, **options)
             parts, budget = [cost], budget.with_spent(cost)
         else:
-            low, high = given
-        found = standardise(
+            low, high = declared
+        standardised = standardise(
             table,
             low=low,
             high=high,
             target=budget.settle(gaussian_cost),
             neighbours=self.neighbours,
             records=records,
-            least_scale=_LEAST_RELEASED if parts else _LEAST,
+            least_scale=_LEAST_RELEASED if parts else _SMALLEST,
             generator=generator,
         )
-        moments = replace(found.statement, findings=enforced(found.statement.findings, _RELEASED if parts else _GIVEN))
-        self.low_, self.high_, self.mean_, self.scale_ = found.low, found.high, found.mean, found.scale
-        self.var_ = np.square(found.scale)
+        moments = replace(standardised.statement, findings=enforced(standardised.statement.findings, _RELEASED if parts else _DECLARED))
+        self.low_, self.high_, self.mean_, self.scale_ = standardised.low, standardised.high, standardised.mean, standardised.scale
+        self.var_ = np.square(standardised.scale)
         how = "given bounds" if not parts else f"bounds released for {_BOUNDS_SHARE:g} of the squared mu"
         self._state([*parts, moments], budget, records, why=[f"noisy moments within {how}"], public=public)
         return self

@@ -98,8 +98,8 @@ def localised_theory(
         strength = 1.0 / (step * size**power)
         radius = 4.0 * half * (2.0**index * count**q) ** (1.0 / k) / strength
         clip = high * (scale * size / math.sqrt(d * math.log(count))) ** (1.0 / k)
-        wanted = min(reach, 2.0 * radius) ** 2 * strength * (size * scale) ** 2 / (4.0 * d * clip * clip * step)
-        steps = math.ceil(2.0 * size**power * math.log(max(wanted, math.e)))
+        ratio = min(reach, 2.0 * radius) ** 2 * strength * (size * scale) ** 2 / (4.0 * d * clip * clip * step)
+        steps = math.ceil(2.0 * size**power * math.log(max(ratio, math.e)))
         phases.append(
             LocalPhase(records=size, steps=steps, step_size=step, strength=strength, radius=radius, clip_norm=min(clip, MOST_CLIP))
         )

@@ -134,23 +134,23 @@ def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> tupl
         prices[logarithm] = together.epsilon(delta)
         return log_gap(prices[logarithm], epsilon)
 
-    least = math.log(_LEAST_NOISE)
-    here = max(math.log(normal_limit(rate, steps, gdp_mu(epsilon, delta))), least)
-    gap_here = gap(here)
+    floor = math.log(_LEAST_NOISE)
+    first_log = max(math.log(normal_limit(rate, steps, gdp_mu(epsilon, delta))), floor)
+    gap_here = gap(first_log)
     shortest = _TOLERANCE
     while True:
-        if gap_here <= 0.0 and here == least:
-            return math.exp(here), prices[here]
+        if gap_here <= 0.0 and first_log == floor:
+            return math.exp(first_log), prices[first_log]
         # Epsilon falls at least as fast as the noise grows, so this far is most often beyond the end.
         stride = min(max(1.2 * abs(gap_here), shortest), 0.25)
-        there = max(here - stride, least) if gap_here <= 0.0 else here + stride
-        gap_there = gap(there)
+        second_log = max(first_log - stride, floor) if gap_here <= 0.0 else first_log + stride
+        gap_there = gap(second_log)
         if (gap_there <= 0.0) != (gap_here <= 0.0):
             break
-        here, gap_here, shortest = there, gap_there, 2.0 * shortest
-    (failing, gap_failing), (passing, gap_passing) = sorted(((here, gap_here), (there, gap_there)), key=lambda end: -end[1])
-    found = crossing(gap, failing, passing, resolution=math.log1p(_TOLERANCE), gap_failing=gap_failing, gap_passing=gap_passing)
-    return math.exp(found), prices[found]
+        first_log, gap_here, shortest = second_log, gap_there, 2.0 * shortest
+    (failing, gap_failing), (passing, gap_passing) = sorted(((first_log, gap_here), (second_log, gap_there)), key=lambda end: -end[1])
+    log_noise = crossing(gap, failing, passing, resolution=math.log1p(_TOLERANCE), gap_failing=gap_failing, gap_passing=gap_passing)
+    return math.exp(log_noise), prices[log_noise]
 
 
 def normal_limit(rate: float, steps: int, mu: float) -> float:

@@ -25,7 +25,7 @@ from lethe.run.run import Neighbours, Run
 
 _Details = privacy_accountant.PrivacyAccountant.CompositionErrorDetails
 # Below 2^53, so that counts are exact as floats too.
-_MOST = 10**15
+_MOST_STEPS = 10**15
 
 
 def _is_run(_: object, __: object, value: Any) -> None:
@@ -223,14 +223,14 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
                 return _Details(invalid_event=leaf, error_message=str(error))
         executions = dict(self._executions)
         for label in {release.label for release in releases}:
-            own = {release: times for release, times in releases.items() if release.label == label}
-            clash = next((r for r in own if r.run != (executions[label] if label in executions else next(iter(own))).run), None)
+            of_label = {release: times for release, times in releases.items() if release.label == label}
+            clash = next((r for r in of_label if r.run != (executions[label] if label in executions else next(iter(of_label))).run), None)
             if clash is not None:
                 return _Details(invalid_event=clash, error_message=f"the label {label!r} names an execution of another run")
-            executions[label] = _with(executions.get(label), own)
+            executions[label] = _with(executions.get(label), of_label)
         total = self._native + native
-        if any(number > _MOST for number in (*total.values(), *(execution.count for execution in executions.values()))):
-            return _Details(invalid_event=event, error_message=f"counts in the ledger need to be at most {_MOST:.0e}")
+        if any(number > _MOST_STEPS for number in (*total.values(), *(execution.count for execution in executions.values()))):
+            return _Details(invalid_event=event, error_message=f"counts in the ledger need to be at most {_MOST_STEPS:.0e}")
         if do_compose:
             self._native, self._executions = total, executions
         return None
@@ -256,14 +256,14 @@ def _check_provable(run: Run) -> None:
         raise InputError(f"no theorem applies to run {run.run_id}: {reasons_of(verdicts)}", source=f"run {run.run_id}")
 
 
-def _with(known: _Execution | None, releases: dict[Any, int]) -> _Execution:
+def _with(execution: _Execution | None, releases: dict[Any, int]) -> _Execution:
     """What is known after one call: each event once is the execution of that name; copies of an event are executions of their own."""
     run = next(iter(releases)).run
-    known = known or _Execution(run=run)
-    exposed = known.exposed or any(isinstance(release, IterateDpEvent) for release in releases)
+    execution = execution or _Execution(run=run)
+    exposed = execution.exposed or any(isinstance(release, IterateDpEvent) for release in releases)
     if all(times <= 1 for times in releases.values()):
-        return _Execution(run=run, named=True, unnamed=known.unnamed, exposed=exposed)
-    return _Execution(run=run, named=known.named, unnamed=known.unnamed + sum(releases.values()), exposed=exposed)
+        return _Execution(run=run, named=True, unnamed=execution.unnamed, exposed=exposed)
+    return _Execution(run=run, named=execution.named, unnamed=execution.unnamed + sum(releases.values()), exposed=exposed)
 
 
 def _certified(execution: _Execution, cost: Callable[[Guarantee], float]) -> Guarantee:

@@ -99,20 +99,20 @@ def _unwrapped(guarantee: Guarantee) -> Guarantee:
 
 
 def _export(guarantee: Guarantee, neighbours: Neighbours, certificate: Certificate) -> tuple[Any, NeighboringRelation, str]:
-    own = RELATIONS[neighbours]
+    relation = RELATIONS[neighbours]
     unbounded = isinstance(guarantee, ZCDP) and guarantee.rho == math.inf
     if unbounded or isinstance(guarantee, NotPrivate) or (isinstance(guarantee, GDP) and guarantee.mu > 1.0 / _WEAKEST):
-        return dp_event.NonPrivateDpEvent(), own, "nothing is protected, under any relation"
+        return dp_event.NonPrivateDpEvent(), relation, "nothing is protected, under any relation"
     if isinstance(guarantee, GDP):
         if guarantee.mu == 0.0:
-            return dp_event.NoOpDpEvent(), own, "nothing is revealed, under any relation"
-        unit = NeighboringRelation.REPLACE_SPECIAL if neighbours == "replace_one" else own
+            return dp_event.NoOpDpEvent(), relation, "nothing is revealed, under any relation"
+        unit = NeighboringRelation.REPLACE_SPECIAL if neighbours == "replace_one" else relation
         note = f"the same trade-off curve; the accountant's answer holds for {neighbours}"
-        if unit is not own:
+        if unit is not relation:
             note += f", and {unit.name} only says that noise is relative to the distance between neighbours: add no other mechanism's event"
         return dp_event.GaussianDpEvent(_noise(guarantee.mu)), unit, note
     if isinstance(guarantee, ZCDP):
-        return dp_event.ZCDpEvent(guarantee.rho), own, "the same Rényi bound; for the RDP accountant, at the orders it has"
+        return dp_event.ZCDpEvent(guarantee.rho), relation, "the same Rényi bound; for the RDP accountant, at the orders it has"
     if isinstance(guarantee, SampledGaussian) and guarantee.design == "poisson" and guarantee.gaussian_mu == 0.0:
         return _sampled(guarantee), RELATIONS[guarantee.relation], "the same mechanism; numbers agree up to the accountant's discretisation"
     why, remedy = _WHY_NOT.get(type(guarantee), ("there is no event for it", "give its epsilon and delta as they are."))

@@ -110,8 +110,8 @@ class PrivateTraining(RecordedTraining, Callback):
         ledger: Spender | None = None,
     ) -> None:
         super().__init__()
-        own: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours}
-        self._target = Target(call="PrivateTraining(...)", allow_large_delta=allow_large_delta, **own)
+        arguments: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours}
+        self._target = Target(call="PrivateTraining(...)", allow_large_delta=allow_large_delta, **arguments)
         self._clip_norm, self._log_private, self._declared_apart = clip_norm, log_private, declared_apart
         for name, value in (("epsilon", epsilon), ("clip_norm", clip_norm)):
             if value is not None:
@@ -189,9 +189,9 @@ class PrivateTraining(RecordedTraining, Callback):
         losses = StepLosses(trainer, pl_module, named=fields_of(self._source) is not None)
         settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
         every = self._plan.run.total_steps if not self._own_rhythm else None
-        kept = self._kept if self._kept is None or every is None else dataclasses.replace(self._kept, every=every)
+        checkpoints = self._kept if self._kept is None or every is None else dataclasses.replace(self._kept, every=every)
         read = {"users": self._ids, **self._read}
-        options = TrainOptions(physical_size=self._plan.physical_size, checkpoints=kept, **self._options, **read)
+        options = TrainOptions(physical_size=self._plan.physical_size, checkpoints=checkpoints, **self._options, **read)
         engine = PrivacyEngine(pl_module, optimizer, losses, self._source, self._plan.run, options=options)
         self.engine = engine
         if engine.steps and not done:
@@ -260,8 +260,8 @@ class PrivateTraining(RecordedTraining, Callback):
         if self.engine is not None:
             self.engine.close()
         if self._before:
-            told, accumulated, source = self._before
-            told.accumulate_grad_batches, told.fit_loop._data_source, self._before = accumulated, source, ()
+            trainer_before, accumulated, source = self._before
+            trainer_before.accumulate_grad_batches, trainer_before.fit_loop._data_source, self._before = accumulated, source, ()
 
     def state_dict(self) -> dict[str, Any]:
         """How many steps were taken: what else belongs to a checkpoint is private, and lies in the folder of `checkpoints`."""
@@ -298,13 +298,13 @@ class PrivateTraining(RecordedTraining, Callback):
         if run is None:
             return plan
         steps, size = _steps(trainer, plan.steps_per_epoch), math.prod(sizes)
-        for name, value, own, agrees in (
+        for name, value, planned_value, agrees in (
             ("clip_norm", norm, run.clip_norm, norm in (None, run.clip_norm)),
             ("accumulate_grad_batches", accumulated, f"{run.batch_size} {run.unit}s a step", accumulated == 1 or size == run.batch_size),
         ):
             if not agrees:
                 raise InputError(
-                    f"{name}: got {value!r}; the run says {own}.", source="Trainer, run", remedy="leave it out: the run's is used."
+                    f"{name}: got {value!r}; the run says {planned_value}.", source="Trainer, run", remedy="leave it out: the run's is used."
                 )
         if steps != run.total_steps:
             raise InputError(

@@ -41,7 +41,7 @@ _METHODS: Mapping[str, str] = {
     "transfer_batch_to_device": _ROWS,
     "on_after_batch_transfer": _ROWS,
 }
-_ONE = "a step is one noisy gradient, for one optimiser; that may be one whose step() calls those of several"
+_ONE_OPTIMISER = "a step is one noisy gradient, for one optimiser; that may be one whose step() calls those of several"
 _PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
 
@@ -85,7 +85,7 @@ def refuse_trainer(trainer: Any, module: Any, *, log_private: bool) -> None:
 def refuse_optimizers(trainer: Any, *, log_private: bool) -> torch.optim.Optimizer:
     """The one optimiser of a Trainer; with log_private none may follow private numbers."""
     if len(trainer.optimizers) != 1:
-        raise _refused("configure_optimizers", f"{len(trainer.optimizers)} optimisers", _ONE)
+        raise _refused("configure_optimizers", f"{len(trainer.optimizers)} optimisers", _ONE_OPTIMISER)
     if not trainer.optimizers[0].param_groups:
         raise InputError(
             "configure_optimizers: returns none; private training takes the steps of the module's optimiser.",

@@ -24,20 +24,20 @@ class Patches:
 
     def put(self, owner: Any, name: str, value: Callable[..., Any]) -> Any:
         """Set a method of an object, and return what was there."""
-        before, own = getattr(owner, name), name in vars(owner)
+        before, is_own = getattr(owner, name), name in vars(owner)
 
         @functools.wraps(before)  # whoever asks for its signature is told that of before
         def replaced(*args: Any, **kwargs: Any) -> Any:
             return value(*args, **kwargs)
 
-        self._put.append((owner, name, own, before))
+        self._put.append((owner, name, is_own, before))
         setattr(owner, name, replaced)
         return before
 
     def take_off(self) -> None:
         """Everything is as it was."""
-        for owner, name, own, before in reversed(self._put):
-            if own:
+        for owner, name, is_own, before in reversed(self._put):
+            if is_own:
                 setattr(owner, name, before)
             else:
                 delattr(owner, name)
@@ -67,13 +67,13 @@ class StepLosses:
     def _having(self, attributes: Mapping[Any, Mapping[str, Any]]) -> Iterator[None]:
         """Within: modules have these attributes."""
         before = {module: dict(vars(module)) for module in attributes}
-        for module, given in attributes.items():
-            vars(module).update(given)
+        for module, values in attributes.items():
+            vars(module).update(values)
         try:
             yield
         finally:
-            for module, given in attributes.items():
-                for name in given:
+            for module, values in attributes.items():
+                for name in values:
                     if name in before[module]:
                         vars(module)[name] = before[module][name]
                     else:
@@ -136,7 +136,7 @@ class PrivateSteps:
     def put_on(self, patches: Patches, module: Any, optimizer: torch.optim.Optimizer) -> None:
         """Put them there."""
         patches.put(module, "training_step", self._note)
-        patches.put(module, "backward", lambda loss, *others, **options: self._noisy_gradient())
+        patches.put(module, "backward", lambda loss, *arguments, **options: self._noisy_gradient())
         inner = patches.put(optimizer, "step", lambda closure=None: self._step(inner, closure))
 
     def _note(self, batch: LogicalBatch, batch_idx: int = 0) -> Tensor:

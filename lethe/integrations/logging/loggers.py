@@ -148,11 +148,11 @@ class MLflowLogger(RunLogger):
             self._run_id = active.info.run_id
         else:
             self._run_id = client.create_run(self._experiment(), run_name=self._run_name).info.run_id
-        client.log_batch(self._run_id, params=[mlflow.entities.Param(name, _said(value)) for name, value in settings.items()])
+        client.log_batch(self._run_id, params=[mlflow.entities.Param(name, _text(value)) for name, value in settings.items()])
 
     def _experiment(self) -> str:
-        found = self._client.get_experiment_by_name(self._experiment_name)
-        return self._client.create_experiment(self._experiment_name) if found is None else found.experiment_id
+        experiment = self._client.get_experiment_by_name(self._experiment_name)
+        return self._client.create_experiment(self._experiment_name) if experiment is None else experiment.experiment_id
 
     def _scalars(self, values: Mapping[str, float], step: int, *, private: bool) -> None:
         metric, now = import_module("mlflow.entities").Metric, int(time.time() * 1000)
@@ -170,7 +170,7 @@ class MLflowLogger(RunLogger):
             self._client.set_terminated(self._run_id, status=status)
 
 
-def _said(value: Setting) -> str:
+def _text(value: Setting) -> str:
     return f"{value:.17g}" if isinstance(value, float) else str(value)
 
 

@@ -66,8 +66,8 @@ class EpsilonSoFar:
     @property
     def note(self) -> str:
         """What the number is, or why there is none, in words."""
-        said = _LAST if self._run.release == "last" else _ALL if self._run.noise_budget is None else _BUDGET
-        return said + (_SEEDED if self._run.seeded else "")
+        note = _LAST if self._run.release == "last" else _ALL if self._run.noise_budget is None else _BUDGET
+        return note + (_SEEDED if self._run.seeded else "")
 
     def planned(self) -> float | None:
         """The epsilon of the whole run as planned; None where its noise is chosen along the way.
@@ -87,17 +87,17 @@ class EpsilonSoFar:
 
     def at(self, step: StepEnd) -> float | None:
         """Epsilon of the steps up to this one, the last that was noted; None where nothing was released."""
-        run, taken = self._run, step.step
+        run, steps = self._run, step.step
         if run.release == "last":
             return None
         if run.noise_budget is not None:
-            sizes = run.step_sizes[:taken].tolist()
-            return self._certified(lambda: run.replace(steps=taken, step_size=sizes, noise_multiplier=list(self._used)))
-        if run.noise_at == "pass_ends" and taken not in run.noisy_steps + 1:
+            sizes = run.step_sizes[:steps].tolist()
+            return self._certified(lambda: run.replace(steps=steps, step_size=sizes, noise_multiplier=list(self._used)))
+        if run.noise_at == "pass_ends" and steps not in run.noisy_steps + 1:
             return math.inf  # an iterate that has no noise of its own is out
         if run.noise is not None and not run.noise.any_length:
             return self._certified(lambda: run)  # a matrix is for the whole run, whose epsilon covers its beginning
-        return self._certified(lambda: stopped(run, taken))
+        return self._certified(lambda: stopped(run, steps))
 
     def _certified(self, run: Callable[[], Run]) -> float:
         try:
@@ -216,10 +216,10 @@ class RunLogger(Callback, ABC):
         self._scalars({"dp/certified_epsilon": certificate.epsilon}, end.steps, private=False)
         self._text("dp/certificate", str(certificate), private=False)
         if end.diagnostics is not None:
-            told = {"private/projected": float(end.diagnostics.projected)}
+            scalars = {"private/projected": float(end.diagnostics.projected)}
             if end.diagnostics.contributed is not None:
-                told["private/contributed"] = float(end.diagnostics.contributed)
-            self._scalars(told, end.steps, private=True)
+                scalars["private/contributed"] = float(end.diagnostics.contributed)
+            self._scalars(scalars, end.steps, private=True)
         with tempfile.TemporaryDirectory() as folder:
             self._documents(self._written(certificate, end.run, Path(folder)))
         self._close("FINISHED")
@@ -272,10 +272,10 @@ class RunLogger(Callback, ABC):
         }
         self._scalars(values | {name: value for name, value in besides.items() if value is not None}, step.step, private=False)
         if step.private is not None:
-            told = {"private/records_in_batch": float(step.private.records)}
+            scalars = {"private/records_in_batch": float(step.private.records)}
             if step.private.loss is not None:
-                told["private/training_loss"] = step.private.loss
-            self._scalars(told, step.step, private=True)
+                scalars["private/training_loss"] = step.private.loss
+            self._scalars(scalars, step.step, private=True)
         self._logged = step.step
 
     def _written(self, certificate: Certificate, run: Run, folder: Path) -> Mapping[str, Path]:

@@ -23,11 +23,11 @@ from lethe.integrations.transformers.losses import record_losses
 from lethe.integrations.transformers.trainer import PrivateTrainer, privatize
 
 # Methods of the Trainer that are its own affair: where one is gone, its loop would not ask for what stands in its place.
-_ASKED = (
+_SUPPORTED = (
     "_clip_grad_norm _finalize_training _get_grad_norm _get_num_items_in_batch _prepare_for_training "
     "_save_checkpoint _save_optimizer_and_scheduler"
 )
-if not all(hasattr(Trainer, name) for name in _ASKED.split()):
+if not all(hasattr(Trainer, name) for name in _SUPPORTED.split()):
     raise MissingExtraError(
         "lethe.integrations.transformers needs another version of transformers: its Trainer has another loop.",
         remedy='pip install "lethe-dp[transformers]"',

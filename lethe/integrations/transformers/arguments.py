@@ -84,14 +84,14 @@ def refuse_arguments(args: TrainingArguments) -> None:
 
 def refuse_unknown(kind: type, names: Iterable[str], privacy: Iterable[str]) -> None:
     """Refuse the first argument that neither a Trainer nor what it derives from takes, with what may be meant, of `privacy` too."""
-    takes = [inspect.signature(vars(one)["__init__"]).parameters for one in kind.__mro__ if "__init__" in vars(one) and one is not object]
-    known = {name for taken in takes for name, one in taken.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+    takes = [inspect.signature(vars(base)["__init__"]).parameters for base in kind.__mro__ if "__init__" in vars(base) and base is not object]
+    names_known = {name for signature in takes for name, parameter in signature.items() if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)}
     for name in names:
         if name in _OF_FIT:
             raise UnknownArgumentError(f"{name}: {kind.__name__} has no such option.", remedy=f"{_OF_FIT[name]}.")
-        if name not in known:
+        if name not in names_known:
             of_training = name in {field.name for field in dataclasses.fields(TrainingArguments)}
-            meant = "" if of_training else did_you_mean(name, sorted({*known, *privacy}))
+            meant = "" if of_training else did_you_mean(name, sorted({*names_known, *privacy}))
             remedy = f"TrainingArguments({name}=...)." if of_training else None
             raise UnknownArgumentError(f"{name}: {kind.__name__} takes no such argument{f';{meant}' if meant else '.'}", remedy=remedy)
 
@@ -112,7 +112,7 @@ def refuse_surroundings(trainer: Any) -> None:
 
 def refuse_evaluated(trained: Any, evaluated: Any) -> None:
     """Refuse an eval_dataset, or one of several by name, that is the train_dataset."""
-    if trained is not None and any(one is trained for one in (evaluated.values() if isinstance(evaluated, dict) else (evaluated,))):
+    if trained is not None and any(split is trained for split in (evaluated.values() if isinstance(evaluated, dict) else (evaluated,))):
         raise InputError(
             "eval_dataset: it is train_dataset; what evaluation shows of the private records, no certificate covers.",
             source="train_dataset, eval_dataset",
@@ -152,10 +152,10 @@ def refuse_other_words(args: TrainingArguments, run: Run, sizes: tuple[int, int,
         "num_train_epochs": (f"{run.total_steps} steps", steps == run.total_steps or args.max_steps > 0),
         "gradient_accumulation_steps": (f"batches of {run.batch_size}", logical == run.batch_size),
     }
-    for name, (own, agrees) in words.items():
+    for name, (planned, agrees) in words.items():
         if not agrees and getattr(args, name) != default[name]:
             raise InputError(
-                f"{name}: got {getattr(args, name)}; the run says {own}.",
+                f"{name}: got {getattr(args, name)}; the run says {planned}.",
                 source="TrainingArguments, run",
                 remedy="leave it out: the run's is used.",
             )

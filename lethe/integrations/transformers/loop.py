@@ -56,7 +56,7 @@ class PrivateLoop(RecordedTraining, Trainer):
 
     _batches: LogicalBatches
     _collated: Collated | Answers
-    _kept: Any
+    _checkpoints: Any
     _log_private: bool
     _noisy_norm: float | None
     _plan: PlannedTraining | None
@@ -194,8 +194,8 @@ class PrivateLoop(RecordedTraining, Trainer):
         return self._plan
 
     def _folder(self) -> Path | None:
-        kept = checkpoints_of(self._kept, self.args)
-        return None if kept is None else Path(os.fspath(kept.folder))
+        checkpoints = checkpoints_of(self._checkpoints, self.args)
+        return None if checkpoints is None else Path(os.fspath(checkpoints.folder))
 
     @contextmanager
     def _without_reducer(self) -> Iterator[None]:
@@ -207,7 +207,7 @@ class PrivateLoop(RecordedTraining, Trainer):
         finally:
             del accelerator.prepare_model
 
-    def _given(self, micro_batch: Any) -> Any:
+    def _on_device(self, micro_batch: Any) -> Any:
         if not isinstance(self._collated, Answers):
             return micro_batch
         with self._forgetting():
@@ -240,13 +240,13 @@ class PrivateLoop(RecordedTraining, Trainer):
         """Within: what compute_loss counts and notes of private records is forgotten, and none of it goes to other processes."""
         noted = {name: copy.deepcopy(value) for name, value in vars(self).items() if name in _NOTED or isinstance(value, int | float)}
         accelerator, several = vars(self.accelerator), self.args.average_tokens_across_devices
-        alone: dict[str, Any] = dict.fromkeys(("gather", "gather_for_metrics", "reduce"), lambda tensor, *args, **others: tensor)
+        single_process: dict[str, Any] = dict.fromkeys(("gather", "gather_for_metrics", "reduce"), lambda tensor, *args, **options: tensor)
         self._recording, self.args.average_tokens_across_devices = True, False
-        accelerator.update(alone)
+        accelerator.update(single_process)
         try:
             yield
         finally:
-            for name in alone:
+            for name in single_process:
                 del accelerator[name]
             self._recording, self.args.average_tokens_across_devices = False, several
             if not self._log_private:

@@ -80,8 +80,8 @@ class RecordLosses:
                 remedy="number the classes from 0, and make the model with as many as there are.",
             )
         logs = -functional.log_softmax(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits, dim=-1)
-        told = logs.gather(-1, labels.clamp(0, logits.shape[-1] - 1)[..., None].long())[..., 0].masked_fill(strange, math.nan)
-        return told if not self.smoothing else (1 - self.smoothing) * told + self.smoothing * logs.mean(-1)
+        log_likelihood = logs.gather(-1, labels.clamp(0, logits.shape[-1] - 1)[..., None].long())[..., 0].masked_fill(strange, math.nan)
+        return log_likelihood if not self.smoothing else (1 - self.smoothing) * log_likelihood + self.smoothing * logs.mean(-1)
 
     def _classes(self, logits: Tensor, labels: Tensor) -> Tensor:
         several = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
@@ -106,10 +106,10 @@ class RecordLosses:
 
     def _answers(self, outputs: Any, labels: Tensor) -> Tensor:
         each = []
-        for name, places in zip(("start_logits", "end_logits"), labels.unbind(1), strict=True):
+        for name, positions in zip(("start_logits", "end_logits"), labels.unbind(1), strict=True):
             logits = _part(outputs, name)
-            inside = (places >= 0) & (places < logits.shape[1])  # an answer that lies outside what was kept of the text
-            each.append(self._cross_entropy(logits, places.clamp(0, logits.shape[1] - 1)) * inside)
+            inside = (positions >= 0) & (positions < logits.shape[1])  # an answer that lies outside what was kept of the text
+            each.append(self._cross_entropy(logits, positions.clamp(0, logits.shape[1] - 1)) * inside)
         return (each[0] + each[1]) / 2
 
 
@@ -122,13 +122,13 @@ def _any(flags: Tensor) -> bool:
 
 
 def _part(outputs: Any, name: str) -> Tensor:
-    found = cast(Mapping[str, Any], outputs).get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
-    if not isinstance(found, Tensor):
-        held = ", ".join(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+    part = cast(Mapping[str, Any], outputs).get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
+    if not isinstance(part, Tensor):
+        names = ", ".join(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
         raise InputError(
-            f"the model's outputs hold no {name}: {held}.", remedy="give a loss function: (outputs, batch) -> one loss a record."
+            f"the model's outputs hold no {name}: {names}.", remedy="give a loss function: (outputs, batch) -> one loss a record."
         )
-    return found
+    return part
 
 
 Criterion = Callable[[Any, Tensor], Tensor]
@@ -186,17 +186,17 @@ def _bare(model: nn.Module) -> nn.Module:
 def labels_of(inputs: Mapping[str, Tensor], names: Sequence[str]) -> tuple[dict[str, Tensor], Tensor]:
     """The model's arguments without labels, and the labels, of which there need to be those that a loss of a record is known for; the two
     ends of an answer as one tensor of shape (B, 2)."""
-    there = [name for name in names if name in inputs]
-    arguments = {name: value for name, value in inputs.items() if name not in there}
-    if len(there) == 1:
-        return arguments, inputs[there[0]]
-    if there == ["start_positions", "end_positions"]:
-        return arguments, torch.stack([inputs[name].reshape(-1) for name in there], dim=1)
+    present = [name for name in names if name in inputs]
+    arguments = {name: value for name, value in inputs.items() if name not in present}
+    if len(present) == 1:
+        return arguments, inputs[present[0]]
+    if present == ["start_positions", "end_positions"]:
+        return arguments, torch.stack([inputs[name].reshape(-1) for name in present], dim=1)
     collator = (
-        " (for a language model DataCollatorForLanguageModeling(tokenizer, mlm=False))" if not there and "input_ids" in inputs else ""
+        " (for a language model DataCollatorForLanguageModeling(tokenizer, mlm=False))" if not present and "input_ids" in inputs else ""
     )
     raise InputError(
-        f"labels: a batch holds {', '.join(inputs)}; of the labels ({', '.join(names)}) it has {', '.join(there) or 'none'}.",
+        f"labels: a batch holds {', '.join(inputs)}; of the labels ({', '.join(names)}) it has {', '.join(present) or 'none'}.",
         source="the data collator",
         remedy=f"give the column that holds them the name that the model has for it{collator}; for several, a loss of your own.",
     )
@@ -211,9 +211,9 @@ def is_known_mean(trainer: Any) -> bool:
 
     No check of some batches tells: weights of classes, divided by their sum, are such a mean until a rare class comes.
     """
-    owner = next(one for one in type(trainer).__mro__ if "compute_loss" in vars(one))
-    family, own = owner.__module__.split(".")[0], trainer.compute_loss_func
-    if family not in ("transformers", "trl") or (own is not None and not str(getattr(own, "__module__", "")).startswith("trl.")):
+    owner = next(base for base in type(trainer).__mro__ if "compute_loss" in vars(base))
+    family, loss_function = owner.__module__.split(".")[0], trainer.compute_loss_func
+    if family not in ("transformers", "trl") or (loss_function is not None and not str(getattr(loss_function, "__module__", "")).startswith("trl.")):
         return False
     if family == "trl" and owner.__name__ != "SFTTrainer":
         pairs = owner.__name__ == "DPOTrainer" and set(trainer.loss_types) <= _OF_PAIRS and not trainer.use_weighting

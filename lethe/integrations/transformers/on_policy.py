@@ -40,7 +40,7 @@ def refuse_of_batch(trainer: Any) -> None:
             )
 
 
-class _Places:
+class _Positions:
     """The numbers of the records: what they say is read when they are answered."""
 
     def __init__(self, records: int) -> None:
@@ -49,8 +49,8 @@ class _Places:
     def __len__(self) -> int:
         return self._records
 
-    def __getitem__(self, place: int) -> dict[str, int]:
-        return {"place": place}
+    def __getitem__(self, position: int) -> dict[str, int]:
+        return {"place": position}
 
 
 class Answers:
@@ -58,18 +58,18 @@ class Answers:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer, self._others = trainer, dict[str, Any]()
-        self.source = MapStyleSource(_Places(len(trainer.train_dataset)))
+        self.source = MapStyleSource(_Positions(len(trainer.train_dataset)))
 
     def of(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors of the record's answers, in a batch of one record. Their chance is fresh: by a known seed, how long the answers to
         other records were would decide on them."""
-        (place,) = batch["place"].tolist()
-        rows = [dict(self._trainer.train_dataset[place]) for _ in range(self._trainer.num_generations)]
+        (position,) = batch["place"].tolist()
+        rows = [dict(self._trainer.train_dataset[position]) for _ in range(self._trainer.num_generations)]
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
             torch.manual_seed(chance.getrandbits(63))
-            made: dict[str, Any] = self._trainer._generate_and_score_completions(rows)
-        self._others = {name: value for name, value in made.items() if not isinstance(value, Tensor)}
-        return {name: value.detach()[None] for name, value in made.items() if isinstance(value, Tensor)}
+            generated: dict[str, Any] = self._trainer._generate_and_score_completions(rows)
+        self._others = {name: value for name, value in generated.items() if not isinstance(value, Tensor)}
+        return {name: value.detach()[None] for name, value in generated.items() if isinstance(value, Tensor)}
 
     def unfolded(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
         """The answers as the Trainer made them."""

@@ -48,10 +48,10 @@ class KeptState:
             setattr(self._trainer.state, name, getattr(before, name))
 
 
-def checkpoints_of(own: Checkpoints | str | os.PathLike[str] | None, args: TrainingArguments) -> Checkpoints | None:
+def checkpoints_of(checkpoints: Checkpoints | str | os.PathLike[str] | None, args: TrainingArguments) -> Checkpoints | None:
     """Where the training is kept: what the trainer names; else a folder beside output_dir, unless save_strategy is "no"."""
-    if own is not None:
-        return Checkpoints.of(own)
+    if checkpoints is not None:
+        return Checkpoints.of(checkpoints)
     if getattr(args.save_strategy, "value", args.save_strategy) == "no":
         return None
     every = max(1, int(args.save_steps)) if args.save_steps >= 1 else _EVERY
@@ -74,8 +74,8 @@ def refuse_earlier(resume: str | bool | None, args: TrainingArguments, folder: P
         )
     output = Path(str(args.output_dir))
     last = get_last_checkpoint(str(output)) if output.is_dir() else None
-    known = {path.resolve() for path in (output, folder, *([Path(last)] if last else []))}
-    if resume is not True and Path(str(resume)).resolve() not in known:
+    earlier_folders = {path.resolve() for path in (output, folder, *([Path(last)] if last else []))}
+    if resume is not True and Path(str(resume)).resolve() not in earlier_folders:
         raise InputError(
             f"resume_from_checkpoint: got {resume!r}, which is not where this training is.",
             source="steps that were taken are released: from an earlier checkpoint they would be taken twice, and cost twice",
@@ -84,9 +84,9 @@ def refuse_earlier(resume: str | bool | None, args: TrainingArguments, folder: P
     return True
 
 
-def refuse_begun(resumed: int, wanted: bool, folder: Path | None) -> None:
+def refuse_begun(resumed: int, requested: bool, folder: Path | None) -> None:
     """Refuse to go on unasked after some steps, where somebody may have meant to begin anew."""
-    if resumed and not wanted:
+    if resumed and not requested:
         raise InputError(
             f"train: {resumed} steps of this run were taken before, in {folder}; they are released and count.",
             source="output_dir, or checkpoints=",
@@ -139,15 +139,15 @@ class Collated:
             raise InputError(f"data_collator: made a {type(batch).__name__}; it needs a mapping of the model's arguments to tensors.")
         if all(value is None for value in batch.values()):
             raise InputError("data_collator: made an empty batch.", remedy=_NO_COLUMN)
-        made: dict[str, Any] = {}
+        batch_tensors: dict[str, Any] = {}
         for name, value in batch.items():
             if isinstance(value, list | tuple) and value and isinstance(value[0], str | Mapping):
                 continue
-            made[name] = value
+            batch_tensors[name] = value
             if isinstance(value, Tensor) and value.dim() and len(value) != len(records) and len(value) % len(records) == 0:
                 self._several.add(name)
-                made[name] = value.unflatten(0, (-1, len(records))).transpose(0, 1).contiguous()
-        return made
+                batch_tensors[name] = value.unflatten(0, (-1, len(records))).transpose(0, 1).contiguous()
+        return batch_tensors
 
     def unfolded(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The batch as the collator makes it."""
@@ -162,9 +162,9 @@ def source_of(trainer: Any, *, declared_apart: bool) -> tuple[MapStyleSource, Co
     else:
         collator = trainer._get_collator_with_removed_columns(collator, description="training")
     reading = {"num_workers": args.dataloader_num_workers, "multiprocessing_context": args.dataloader_multiprocessing_context}
-    known = type(trainer.data_collator) is DataCollatorForLanguageModeling and trainer.data_collator.mlm
+    is_language_modelling = type(trainer.data_collator) is DataCollatorForLanguageModeling and trainer.data_collator.mlm
     collated = Collated(collator)
-    return MapStyleSource(dataset, collate=collated, declared_apart=declared_apart or known, **reading), collated
+    return MapStyleSource(dataset, collate=collated, declared_apart=declared_apart or is_language_modelling, **reading), collated
 
 
 def add_certificate(card: Path, certificate: Certificate) -> None:
@@ -172,9 +172,9 @@ def add_certificate(card: Path, certificate: Certificate) -> None:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.md"
         lethe.report.write(certificate, report)
-        own, words = metadata_load(report) or {}, report.read_text().split("\n---\n", 1)[1].strip()
+        card_data, words = metadata_load(report) or {}, report.read_text().split("\n---\n", 1)[1].strip()
     theirs = (metadata_load(card) or {}) if card.exists() else {}
     tags = [theirs["tags"]] if isinstance(theirs.get("tags"), str) else list(theirs.get("tags") or ())
     text = re.sub(f"\n*{_BEGIN}.*?{_END}\n*", "\n", card.read_text() if card.exists() else "", flags=re.DOTALL).rstrip()
     write_bytes(card, f"{text}\n\n{_BEGIN}\n{words}\n{_END}\n".encode())
-    metadata_save(card, {**theirs, "tags": list(dict.fromkeys([*tags, *own["tags"]])), "differential_privacy": own["differential_privacy"]})
+    metadata_save(card, {**theirs, "tags": list(dict.fromkeys([*tags, *card_data["tags"]])), "differential_privacy": card_data["differential_privacy"]})

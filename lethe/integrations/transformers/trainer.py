@@ -45,17 +45,17 @@ class PrivacyMixin(PrivateLoop):
 
     _TRAIN = "trainer.train()"
 
-    def __init__(self, *args: Any, **others: Any) -> None:
-        privacy = {name: others.pop(name) for name in _PRIVACY if name in others}
-        refuse_unknown(type(self), others, _PRIVACY)
-        made = type(self).__mro__[type(self).__mro__.index(RecordedTraining) + 1].__init__
-        names = [name for name in inspect.signature(made).parameters if name != "self"]
-        given = {**dict(zip(names, args, strict=False)), **others}
-        if given.get("args") is not None:
-            refuse_arguments(given["args"])
-        dataset = given.get("train_dataset")
-        refuse_evaluated(dataset, given.get("eval_dataset"))
-        super().__init__(**given)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        privacy = {name: options.pop(name) for name in _PRIVACY if name in options}
+        refuse_unknown(type(self), options, _PRIVACY)
+        parent_init = type(self).__mro__[type(self).__mro__.index(RecordedTraining) + 1].__init__
+        names = [name for name in inspect.signature(parent_init).parameters if name != "self"]
+        arguments = {**dict(zip(names, args, strict=False)), **options}
+        if arguments.get("args") is not None:
+            refuse_arguments(arguments["args"])
+        dataset = arguments.get("train_dataset")
+        refuse_evaluated(dataset, arguments.get("eval_dataset"))
+        super().__init__(**arguments)
         self._be_private(dataset, **privacy)
 
     def _be_private(
@@ -83,8 +83,8 @@ class PrivacyMixin(PrivateLoop):
         noisy_grad_norm: float | None = None,
     ) -> None:
         """Take what is asked for; `dataset` is that which the user gave."""
-        own: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours}
-        self._target = Target(call=f"{type(self).__name__}(...)", allow_large_delta=allow_large_delta, **own)
+        target_fields: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours}
+        self._target = Target(call=f"{type(self).__name__}(...)", allow_large_delta=allow_large_delta, **target_fields)
         self._users = ids_of(users, dataset)  # before columns that the model does not take are dropped
         self._noisy_norm = None if noisy_grad_norm is None else require_finite("noisy_grad_norm", noisy_grad_norm, low=0.0, strict=True)
         refuse_arguments(self.args)
@@ -93,7 +93,7 @@ class PrivacyMixin(PrivateLoop):
         refuse_prepared(self, dataset)
         if is_on_policy(self):
             refuse_of_batch(self)
-        self._log_private, self._declared_apart, self._kept = log_private, declared_apart, checkpoints
+        self._log_private, self._declared_apart, self._checkpoints = log_private, declared_apart, checkpoints
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "isolation": isolation}
         self._options |= {"gradient_memory": gradient_memory, "ledger": ledger, "ema": ema}
         self._options |= {"users": self._users, "records_per_user": records_per_user, "views": views}
@@ -130,7 +130,7 @@ class PrivacyMixin(PrivateLoop):
                 self.engine.close()
         return output if self._log_private else TrainOutput(output.global_step, math.nan, public(output.metrics))
 
-    def hyperparameter_search(self, *args: Any, **others: Any) -> Any:
+    def hyperparameter_search(self, *args: Any, **options: Any) -> Any:
         """Refused: every trial is a training of its own, and their costs add up."""
         raise InputError(
             "hyperparameter_search: every trial is a training on the private records, and their costs add up.",
@@ -154,11 +154,11 @@ class PrivacyMixin(PrivateLoop):
         if quantised(model):  # some of its layers store their weights elsewhere when they are called first
             parts = (part.to(self.args.device) for part in source.fetch(slice(0, 1)))
             with torch.no_grad():
-                self._losses(self._given(dict(zip(source.fields or (), parts, strict=True))))
-        kept = checkpoints_of(self._kept, self.args)
-        if kept is not None:
-            kept = dataclasses.replace(kept, also={**kept.also, "scheduler": self.lr_scheduler, "trainer": KeptState(self)})
-        options = TrainOptions(physical_size=self._planned.physical_size, checkpoints=kept, **self._options)
+                self._losses(self._on_device(dict(zip(source.fields or (), parts, strict=True))))
+        checkpoints = checkpoints_of(self._checkpoints, self.args)
+        if checkpoints is not None:
+            checkpoints = dataclasses.replace(checkpoints, also={**checkpoints.also, "scheduler": self.lr_scheduler, "trainer": KeptState(self)})
+        options = TrainOptions(physical_size=self._planned.physical_size, checkpoints=checkpoints, **self._options)
         engine = PrivacyEngine(model, optimizer, self._losses, source, self._planned.run, options=options)
         self.engine, self._batches = engine, batches
         refuse_begun(engine.resumed, self._resume, self._folder())
@@ -175,9 +175,9 @@ class PrivacyMixin(PrivateLoop):
         states = {"model": cast(Any, self.model).state_dict(), **({} if self.averaged is None else {"moving average": self.averaged})}
         self._record = dataclasses.replace(self._record, declared=(*self._record.declared, chosen), released=released_states(states))
 
-    def create_model_card(self, *args: Any, **others: Any) -> None:
+    def create_model_card(self, *args: Any, **options: Any) -> None:
         """The Trainer's model card, with the certificate in its metadata and below, once training is over."""
-        super().create_model_card(*args, **others)
+        super().create_model_card(*args, **options)
         if self._record is not None and self.is_world_process_zero():
             add_certificate(Path(str(self.args.output_dir)) / "README.md", self.certificate_)
 
@@ -189,12 +189,12 @@ class PrivacyMixin(PrivateLoop):
         """Within: the Trainer takes a logical batch for one that need not be accumulated, and as many steps as the run has."""
         args = self.args
         now = {"gradient_accumulation_steps": 1, "max_steps": self._planned.run.total_steps, "steps_per_generation": 1}
-        said = {name: getattr(args, name) for name in now if hasattr(args, name)}
-        vars(args).update({name: now[name] for name in said})
+        saved = {name: getattr(args, name) for name in now if hasattr(args, name)}
+        vars(args).update({name: now[name] for name in saved})
         try:
             yield
         finally:
-            vars(args).update(said)
+            vars(args).update(saved)
 
 
 _PRIVACY = tuple(inspect.signature(PrivacyMixin._be_private).parameters)[2:]
@@ -206,7 +206,7 @@ class _Epochs(TrainerCallback):
     def __init__(self, steps_per_epoch: int) -> None:
         self._steps_per_epoch = steps_per_epoch
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **options: Any) -> None:
         state.epoch = state.global_step / self._steps_per_epoch
 
 

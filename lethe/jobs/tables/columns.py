@@ -272,19 +272,19 @@ class PublicColumns:
         return cls(stated=stated)
 
     @property
-    def kept(self) -> dict[str, Column]:
+    def used(self) -> dict[str, Column]:
         """The columns that are used, in the order in which they were stated."""
         return {name: column for name, column in self.stated.items() if column is not None}
 
     @property
     def feature_names(self) -> list[str]:
         """Of all features."""
-        return [feature for name, column in self.kept.items() for feature in column.feature_names(name)]
+        return [feature for name, column in self.used.items() for feature in column.feature_names(name)]
 
     @property
     def longest(self) -> float:
         r"""$\sqrt k$ of k columns used: no row is longer, since every column makes a vector of norm at most 1."""
-        return math.sqrt(len(self.kept))
+        return math.sqrt(len(self.used))
 
     def describe(self) -> list[str]:
         """What is taken as public, a line a column."""
@@ -304,12 +304,12 @@ class PublicColumns:
         if target is not None and target in self.stated:
             remedy = "leave it out of columns."
             raise InputError(f"columns: {target!r} is the target; it cannot be a feature.", source=source, remedy=remedy)
-        if absent := [name for name in self.kept if name not in table.names]:
+        if absent := [name for name in self.used if name not in table.names]:
             what = f"columns: there is no column {absent[0]!r} in the file; it has {', '.join(table.names)}."
             raise InputError(what, source=source, remedy="correct the name, or leave it out.")
         if target is not None:
             self._require_all(table, target)
-        return np.hstack([column.encode(table, name) for name, column in self.kept.items()])
+        return np.hstack([column.encode(table, name) for name, column in self.used.items()])
 
     def _require_all(self, table: ColumnTable, target: str) -> None:
         if unstated := [name for name in table.names if name != target and name not in self.stated]:
@@ -324,7 +324,7 @@ class PublicColumns:
                 remedy=f"state each without a look at the records, or {DROP}; `lethe init --data {table.file.name} --target {target}` "
                 "asks for them.",
             )
-        if not self.kept:
+        if not self.used:
             raise InputError("columns: all of them are dropped; there are no features.", source=str(table.file))
 
 

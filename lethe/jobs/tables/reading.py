@@ -19,7 +19,7 @@ from lethe.errors import InputError, MissingExtraError
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _LOOK = 2**16
-_OTHERS = {b";": ("semicolons", 'sep=";", decimal=","'), b"\t": ("tabs", 'sep="\\t"'), b"|": ("bars", 'sep="|"')}
+_OTHER_SEPARATORS = {b";": ("semicolons", 'sep=";", decimal=","'), b"\t": ("tabs", 'sep="\\t"'), b"|": ("bars", 'sep="|"')}
 """Separator -> its name, and what pandas reads it by; where semicolons separate, a comma stands in numbers."""
 
 
@@ -168,9 +168,9 @@ def _look_at_the_start(file: Path) -> None:
         if marked or high.count(0) > len(high) / 2:  # every second byte of most letters is 0
             raise _refused(file, "it is UTF-16", _rewritten(file, f'encoding="{"utf-16" if marked else encoding}"'))
     first = re.split(rb"[\r\n]", start, maxsplit=1)[0]
-    other = max(_OTHERS, key=first.count)
-    if first.count(other) > first.count(b","):
-        name, option = _OTHERS[other]
+    separator = max(_OTHER_SEPARATORS, key=first.count)
+    if first.count(separator) > first.count(b","):
+        name, option = _OTHER_SEPARATORS[separator]
         raise _refused(file, f"{name} separate its entries; it needs commas", _rewritten(file, option))
 
 

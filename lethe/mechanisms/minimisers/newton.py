@@ -102,12 +102,12 @@ def _accelerated(objective: Objective, start: Array, gradient_length: float, tol
     smoothness = objective.loss.smoothness + objective.regularisation
     condition = smoothness / objective.regularisation
     momentum = (math.sqrt(condition) - 1.0) / (math.sqrt(condition) + 1.0)
-    here, ahead = start, start
+    current, ahead = start, start
     for _ in range(most_steps(condition, gradient_length, tolerance)):
-        there = ahead - objective.value_and_gradient(ahead)[1] / smoothness
-        here, ahead = there, there + momentum * (there - here)
-        if _length(objective.value_and_gradient(here)[1]) <= tolerance:
-            return here
+        updated = ahead - objective.value_and_gradient(ahead)[1] / smoothness
+        current, ahead = updated, updated + momentum * (updated - current)
+        if _length(objective.value_and_gradient(current)[1]) <= tolerance:
+            return current
     raise LetheError(
         f"the minimiser was not found to a gradient of {tolerance:g}: rounding is larger than that.",
         source="the solver; nothing was released",

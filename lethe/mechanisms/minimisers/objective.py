@@ -72,7 +72,7 @@ class Objective:
     loss: LinearLoss
     regularisation: float
     tilt: Array | None = None
-    _known: dict[tuple[bytes, _Curved], tuple[Array, ...]] = field(default_factory=dict, init=False)
+    _cache: dict[tuple[bytes, _Curved], tuple[Array, ...]] = field(default_factory=dict, init=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -116,12 +116,12 @@ class Objective:
 
     def _at(self, weights: Array, curved: _Curved) -> tuple[Array, ...]:
         key = weights.tobytes(), curved
-        if key not in self._known:
+        if key not in self._cache:
             sums = self.data.sum(_derivatives, self.loss, weights, curved)
-            while len(self._known) >= _POINTS:
-                self._known.pop(next(iter(self._known)))
-            self._known[key] = sums
-        return self._known[key]
+            while len(self._cache) >= _POINTS:
+                self._cache.pop(next(iter(self._cache)))
+            self._cache[key] = sums
+        return self._cache[key]
 
 
 def _derivatives(chunks: Chunks, loss: LinearLoss, weights: Array, curved: _Curved) -> tuple[Array, ...]:

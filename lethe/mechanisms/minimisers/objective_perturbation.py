@@ -110,10 +110,10 @@ def gradient_vertices(loss: LinearLoss, neighbours: Neighbours) -> tuple[Vertice
     """
     replaced = require_swap(neighbours) == 2.0
     if isinstance(loss, Softmax | TruncatedSoftmax):
-        others = loss.target_classes - 1
+        other_classes = loss.target_classes - 1
         if not replaced:
-            return ((True, ((1.0, others),)),)
-        pairs = ((2.0, others), (math.sqrt(3.0) * (1.0 + 2.0**-50), others * (others - 1)), (1.0, 2 * others))
+            return ((True, ((1.0, other_classes),)),)
+        pairs = ((2.0, other_classes), (math.sqrt(3.0) * (1.0 + 2.0**-50), other_classes * (other_classes - 1)), (1.0, 2 * other_classes))
         return ((True, tuple(pair for pair in pairs if pair[1] > 0)),)
     if loss.outputs > 1:
         raise outside("loss", loss, "a loss with one score, or Softmax(classes)")
@@ -136,8 +136,8 @@ def solver_tolerance(loss: LinearLoss, *, records: int, weights: int, regularisa
     r"""The solver's $\eta$, from public numbers: such that $\nu$ is 3 % of $G/\sigma$, or more where rounding needs it."""
     bound = loss.row_gradient_bound
     std = release_std(loss, records=records, regularisation=regularisation, noise_std=noise_std)
-    wanted = 0.5 * _SOLVER_SHARE * (bound / noise_std) * regularisation * std
-    return max(wanted, _FLOOR * (bound + noise_std * math.sqrt(weights) / records))
+    tolerance = 0.5 * _SOLVER_SHARE * (bound / noise_std) * regularisation * std
+    return max(tolerance, _FLOOR * (bound + noise_std * math.sqrt(weights) / records))
 
 
 def objective_guarantee(
@@ -172,11 +172,11 @@ def objective_noise_std(
     curvature = require_positive("regularisation", regularisation)
     determinant = log_determinant(model, ridge=size * curvature)
     if determinant >= goal.epsilon_bound:
-        least = ridge_for(model, determinant=goal.epsilon_bound) / size
+        smallest_regularisation = ridge_for(model, determinant=goal.epsilon_bound) / size
         raise CalibrationError(
             f"regularisation = {curvature:g}: the determinants alone cost epsilon = {determinant:.4g} of {goal.epsilon_bound:g}.",
             source=f"{model.name} loss, {size} records, rows of norm {model.row_norm:g}",
-            remedy=f"take a regularisation well above {least:.3g}",
+            remedy=f"take a regularisation well above {smallest_regularisation:.3g}",
         )
 
     def excess(noise_std: float) -> float:
@@ -192,12 +192,12 @@ def least_noise_std(loss: LinearLoss, *, ridge: float, target: ApproxDP, neighbo
     The cost is at least that of the m longest vertices: $m\,\delta_\mu(\epsilon - c) \le \delta$ for their $\mu = L/\sigma$.
     Infinity where the determinants alone cost $\epsilon$.
     """
-    left = target.epsilon_bound - log_determinant(loss, ridge=ridge)
-    if left <= 0.0:
+    remaining = target.epsilon_bound - log_determinant(loss, ridge=ridge)
+    if remaining <= 0.0:
         return math.inf
     vertices = (vertex for curved, listed in gradient_vertices(loss, neighbours) if curved for vertex in listed)
     length, count = max(vertices)
-    mu = gdp_mu(left, target.delta_bound / count)
+    mu = gdp_mu(remaining, target.delta_bound / count)
     # A little less, for what gdp_mu and the determinant were rounded by.
     return (1.0 - 1e-9) * length * loss.row_gradient_bound / mu if mu > 0.0 else 0.0
 

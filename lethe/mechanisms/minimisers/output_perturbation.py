@@ -46,8 +46,8 @@ def output_sensitivity(
     size = require_count("records", records)
     curvature = require_positive("regularisation", regularisation)
     # Quotients that underflow are not 0.
-    one = float(above(require_swap(neighbours) * require_positive("gradient_bound", gradient_bound) / size))
-    return float(above((one + 2.0 * require_nonnegative("tolerance", tolerance, allow_infinity=False)) / curvature, 1e-15))
+    one_minimiser = float(above(require_swap(neighbours) * require_positive("gradient_bound", gradient_bound) / size))
+    return float(above((one_minimiser + 2.0 * require_nonnegative("tolerance", tolerance, allow_infinity=False)) / curvature, 1e-15))
 
 
 @in_other_words

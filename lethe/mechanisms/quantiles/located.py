@@ -33,7 +33,7 @@ SMALLEST, LARGEST = 2.0**-30, 2.0**40  # sizes that are told apart
 _SIZES = np.array([2.0**power for power in range(-30, 41)])
 _SHARES = (0.5, 0.25, 0.25)  # of the squared mu
 _ZOOMED = 0.25  # of the bins, in which the quantiles lie
-_MOST = float(np.finfo(np.float64).max)
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,7 +86,7 @@ class ColumnsInMemory:
 
 def counts_between(values: np.ndarray[Any, Any], edges: Array) -> Array:
     """How many values are below the first edge, between each two, and from the last on, shape (e + 1,); NaN is nowhere, edges ascend."""
-    finite = np.clip(values[~np.isnan(values)].astype(np.float64), -_MOST, _MOST)  # below an edge that is infinite
+    finite = np.clip(values[~np.isnan(values)].astype(np.float64), -_LARGEST, _LARGEST)  # below an edge that is infinite
     places = np.searchsorted(edges, finite, side="right")
     return np.bincount(places, minlength=edges.size + 1).astype(np.float64)
 

@@ -56,7 +56,7 @@ def _theorem_tables(comparison: Comparison, *, short: bool) -> list[Table]:
             reason = row.reason if short else f"{row.hypothesis}: {row.why}" if row.hypothesis else row.why
             refused.setdefault(f"{reason}.", []).append(row.theorem)
     standing = [row.standing if row.usable or short else f"NOT a guarantee: {row.standing}" for row in said]
-    rows = tuple((row.theorem, row.shown(), words, row.reason) for row, words in zip(said, standing, strict=True))
+    rows = tuple((row.theorem, row.formatted_epsilon(), words, row.reason) for row, words in zip(said, standing, strict=True))
     marks = tuple("quiet" if not row.usable else "strong" if row.status == "used" else "" for row in said)
     tables = [Table("Theorems that say something", ("theorem", "epsilon", "standing", "why"), rows, numbers=(1,), marks=marks)]
     if refused:

@@ -32,7 +32,7 @@ class Draws:
     def reserve(self, zeros: Callable[[int], Any]) -> None:
         """Where the noise is kept, before the first of it is drawn; `zeros` makes so many rows, each as long as the noise."""
         if self._stream.memory is None:
-            self._stream.memory = zeros(self._stream.held)
+            self._stream.memory = zeros(self._stream.memory_rows)
 
     def part(self, fresh: Any, start: int, size: int) -> Any:
         """Coordinates from `start` on, of `size`, of the next noise, in the place of normal numbers of shape (m,); `over` ends the step."""
@@ -87,7 +87,7 @@ class Draws:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned for the same noise, on its device."""
         memory = state["memory"]
-        if memory is not None and len(memory) != self._stream.held:
+        if memory is not None and len(memory) != self._stream.memory_rows:
             raise InputError("state: this is not what this noise noted.", source="checkpoints.folder")
         self.steps, self._drawn = int(state["steps"]), int(state["drawn"])
         self._stream.step, self._stream.memory = self._drawn, memory

@@ -60,7 +60,7 @@ def test_every_theorem_appears_once_with_a_reason(design: str, release: str) -> 
 def test_a_sweep_over_noise_is_monotone_and_holds_the_run() -> None:
     run = make_run()
     sweep = lethe.compare(run, 1e-5, over="noise")
-    assert sweep.own == 5.0
+    assert sweep.run_value == 5.0
     assert 5.0 in sweep.values
     assert sweep.values[0] == pytest.approx(5 / 3, rel=1e-3)  # four digits
     assert sweep.values[-1] == 15.0
@@ -76,7 +76,7 @@ def test_a_sweep_over_length() -> None:
     told: list[tuple[int, int]] = []
     steps = lethe.compare(run, 1e-5, over="steps", theorems=OURS, progress=lambda done, points: told.append((done, points)))
     assert told == [(point, len(steps.values)) for point in range(1, len(steps.values) + 1)]
-    assert (steps.values[0], steps.values[-1], steps.own) == (10, 500, 50)
+    assert (steps.values[0], steps.values[-1], steps.run_value) == (10, 500, 50)
     assert 50 in steps.values
     assert all(value % 10 == 0 for value in steps.values)
     passes = lethe.compare(run, 1e-5, over="passes", theorems=OURS)

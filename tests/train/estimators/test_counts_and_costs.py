@@ -92,7 +92,7 @@ def test_all_releases_are_stated_and_computed_again() -> None:
     run = certify(model.run_, DELTA).guarantee
     assert isinstance(stated.guarantee, GDP)
     assert isinstance(run, GDP)
-    spread = budget.planned_share(6000, units=150.0, least=0.05, most=0.3).mu
+    spread = budget.planned_share(6000, units=150.0, smallest=0.05, largest=0.3).mu
     assert stated.guarantee.mu == pytest.approx(math.hypot(spread, level.share.mu, run.mu), rel=1e-6)
 
 

@@ -114,9 +114,9 @@ def test_a_training_that_fails_at_once_leaves_no_score_file(folder: Path) -> Non
         AuditJob(**described(subject_train="mechanism:raising", score_file="scores.jsonl")).execute()
     assert not (folder / "scores.jsonl").exists()
     job = AuditJob(**described(score_file="scores.jsonl"))
-    assert job.kept() == 0
+    assert job.scored() == 0
     job.execute()
-    assert job.kept() == 200
+    assert job.scored() == 200
 
 
 def test_scores_of_other_code_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

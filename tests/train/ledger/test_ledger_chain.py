@@ -16,7 +16,7 @@ from lethe.errors import LedgerError, LetheError
 from lethe.ledger import Budget, Ledger
 from lethe.ledger.chain import Entry, canonical
 from lethe.ledger.prices import Price
-from lethe.ledger.tables import BESIDE, ENTRIES, entry_of
+from lethe.ledger.tables import DERIVED_TABLES, ENTRIES, entry_of
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def flipped(value: object, random_bits: random.Random) -> object:
 def test_random_flips_of_stored_content_are_found(written, tmp_path) -> None:
     random_bits, found, count = random.Random(5), 0, examples(80)
     source = sqlite3.connect(written)
-    tables = [table for table in (ENTRIES, *BESIDE) if source.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]]
+    tables = [table for table in (ENTRIES, *DERIVED_TABLES) if source.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]]
     for case in range(count):
         table = random_bits.choice(tables)
         column = random_bits.choice([one.name for one in table.columns])
@@ -134,7 +134,7 @@ def test_a_column_of_another_type_is_refused(written) -> None:
 def contents(file: str) -> list[object]:
     connection = sqlite3.connect(file)
     try:
-        return [connection.execute(f"SELECT * FROM {table.name} ORDER BY 1, 2").fetchall() for table in (ENTRIES, *BESIDE)]
+        return [connection.execute(f"SELECT * FROM {table.name} ORDER BY 1, 2").fetchall() for table in (ENTRIES, *DERIVED_TABLES)]
     finally:
         connection.close()
 

@@ -231,9 +231,9 @@ WEAKLY = lethe.losses.WeaklyConvex(weak_convexity=0.1, smoothness=0.5, gradient_
 def test_the_grid_holds_the_run_itself_and_fits(over: Any) -> None:
     run = make_run(loss=WEAKLY)
     sweep = lethe.compare(run, 1e-5, over=over, theorems=["composition"])
-    assert sweep.own in sweep.values
+    assert sweep.run_value in sweep.values
     assert 3 <= len(sweep.values) <= 13
-    place = sweep.values.index(sweep.own)
+    place = sweep.values.index(sweep.run_value)
     assert sweep.certified[place].epsilon == lethe.certify(run, 1e-5, ["composition"]).epsilon
     assert sweep.title.startswith(f"run {run.run_id}, {over} varied")
     assert sweep.to_dict()["over"] == over
@@ -260,14 +260,14 @@ def test_each_point_is_the_certificate_of_its_run(run: lethe.Run, over: Any, val
     assert point != run
     sweep = lethe.compare(run, 1e-5, over=over, values=[value], theorems=FEW)
     assert sweep.certified[0].epsilon == lethe.certify(point, 1e-5, FEW).epsilon
-    assert ("times" in sweep.axis) == (sweep.own == 1.0)
+    assert ("times" in sweep.axis) == (sweep.run_value == 1.0)
     assert ("50 steps" in sweep.title) == (run is IN_STEPS or over in ("noise", "step_size", "smoothness", "weak_convexity"))
 
 
 def test_delta_moves_no_run() -> None:
     run, deltas = make_run(), [1e-9, 1e-6, 1e-5]
     sweep = lethe.compare(run, 1e-6, over="delta", values=[1e-5, *deltas], theorems=FEW)
-    assert (sweep.values, sweep.own) == (tuple(deltas), 1e-6)
+    assert (sweep.values, sweep.run_value) == (tuple(deltas), 1e-6)
     assert [row.epsilon for row in sweep.certified] == [lethe.certify(run, delta, FEW).epsilon for delta in deltas]
     assert "delta 1e-06" not in sweep.title
 

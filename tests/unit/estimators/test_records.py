@@ -100,7 +100,7 @@ def user_records(users: UserRows, table: Any = TABLE, labels: Any = LABELS, weig
 
 
 def rows_of_each(most: int | None = None, ids: Any = IDS) -> UserRows:
-    return rows_of_users(ids, count=len(ids), most=most, generator=np.random.default_rng(1))
+    return rows_of_users(ids, count=len(ids), rows_per_user=most, generator=np.random.default_rng(1))
 
 
 @pytest.mark.sampled(2)
@@ -153,7 +153,7 @@ def test_rows_of_a_user_are_chosen_with_equal_chance() -> None:
     ids, seen = np.array([7, 8, 7, 7, 7]), np.zeros(5)
     generator = np.random.default_rng(0)
     for _ in range(2000):
-        users = rows_of_users(ids, count=5, most=2, generator=generator)
+        users = rows_of_users(ids, count=5, rows_per_user=2, generator=generator)
         assert users.starts.tolist() == [0, 2, 3]
         seen[users.rows] += 1
     assert seen[1] == 2000

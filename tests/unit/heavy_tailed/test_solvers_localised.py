@@ -18,7 +18,7 @@ from lethe.heavy_tailed.localisation.descent import localised, regularised_desce
 from lethe.heavy_tailed.localisation.plans import LocalPhase, descent_distance, localised_bound, localised_practical, localised_theory
 from lethe.heavy_tailed.problem import clipping_bias, printed_clipping_bias
 from lethe.heavy_tailed.sets import Array, BoxDomain
-from lethe.heavy_tailed.solution import Phase, Release, beside, composed, gaussian_release
+from lethe.heavy_tailed.solution import Phase, Release, parallel, composed, gaussian_release
 
 MOMENTS = Moments(order=4, bound=6.0, half=4.0, second=3.0, kind="uniform")
 
@@ -169,7 +169,7 @@ def test_phases_with_secret_batches_may_not_share_records() -> None:
     with pytest.raises(InputError, match="disjoint"):
         composed([secret, single.moved(9)])
     with pytest.raises(InputError, match="guarantees of kind"):
-        beside([])
+        parallel([])
 
 
 def test_the_distance_is_that_of_its_recursion() -> None:

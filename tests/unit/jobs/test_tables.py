@@ -221,7 +221,7 @@ def test_the_document_reads_back_as_the_same_encoding() -> None:
     assert again == columns
     assert again.feature_names == ["age", "hours", "work=a", "work=b"]
     assert again.longest == pytest.approx(3**0.5)
-    assert again.kept["work"].encode(in_memory(["?", "a"]), "a").tolist() == [[0, 1], [1, 0]]  # the answer for a missing one
+    assert again.used["work"].encode(in_memory(["?", "a"]), "a").tolist() == [[0, 1], [1, 0]]  # the answer for a missing one
     assert "hours: 0 to 80, 40 where there is no value" in again.describe()
 
 

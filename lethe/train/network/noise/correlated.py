@@ -157,7 +157,7 @@ def _fresh_share(run: Run, dtype: torch.dtype) -> float:
     assert run.noise is not None
     strategy, growth = run.noise.strategy(run.total_steps), float(growths(run.noise, run.total_steps).max())
     # C w = z + e, with e at most the rounding of the products in a row.
-    lost = (run.noise.stream().held + 2) * float(np.abs(strategy).max()) * growth * torch.finfo(dtype).eps
+    lost = (run.noise.stream().memory_rows + 2) * float(np.abs(strategy).max()) * growth * torch.finfo(dtype).eps
     if not lost * ROUNDINGS < 1.0:
         raise LetheError(
             f"the noise of a step becomes {growth:.3g} times what is drawn for it, which drowns in the rounding of {dtype}.",
