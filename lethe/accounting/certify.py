@@ -149,7 +149,9 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
     if best.with_fresh_noise is not None:
         hypothetical = not_fresh(f"with fresh noise: epsilon = {shown(ranks[name])} by {name}")
         findings = tuple(hypothetical if finding.name == FRESH_NOISE else finding for finding in findings)
-    alternatives = (_alternative(verdict, epsilons.get(verdict.theorem.name), epsilons[name]) for verdict in verdicts if verdict is not best)
+    alternatives = (
+        _alternative(verdict, epsilons.get(verdict.theorem.name), epsilons[name]) for verdict in verdicts if verdict is not best
+    )
     return Certificate(
         run=run,
         delta=delta,

@@ -175,7 +175,9 @@ def recheck_statement(statement: Statement) -> RecheckedStatement:
     for delta in _DELTAS if statement.target_delta is None else (statement.target_delta, *_DELTAS):
         claimed_epsilon, proved_epsilon = claimed.epsilon(delta), proved.epsilon(delta)
         if not _close(claimed_epsilon, proved_epsilon) and not (same and math.isclose(claimed_epsilon, proved_epsilon, rel_tol=_CONVOLVED)):
-            raise _refused(statement, f"it claims epsilon = {claimed_epsilon:g} at delta = {delta:g}; from its numbers follows {proved_epsilon:g}")
+            raise _refused(
+                statement, f"it claims epsilon = {claimed_epsilon:g} at delta = {delta:g}; from its numbers follows {proved_epsilon:g}"
+            )
     if not same:
         raise _refused(statement, "the parts of its guarantee are not those that its mechanism has")
     records = inner if statement.records is None else statement.records

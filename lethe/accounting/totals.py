@@ -327,7 +327,9 @@ def _composed(
     else:
         reached, target_name = require_nonnegative("epsilon", target["epsilon"], allow_infinity=False), "epsilon"
         level = guarantee.delta(reached)
-    return Total(parts=tuple(parts), delta=level, epsilon=reached, neighbours=relation, unit=about_one, guarantee=guarantee, asked=target_name)
+    return Total(
+        parts=tuple(parts), delta=level, epsilon=reached, neighbours=relation, unit=about_one, guarantee=guarantee, asked=target_name
+    )
 
 
 def _only(by: dict[Any, list[str]], required: str | None, what: str, noun: Callable[[Any], str], remedy: str) -> Any:

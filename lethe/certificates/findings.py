@@ -134,7 +134,13 @@ def enforced(findings: Iterable[Finding], reasons: Mapping[str, str], *, by: str
     Of a run alone the reason is added to what the run says of it.
     """
     return tuple(
-        replace(finding, evidence="enforced", detail=f"{finding.detail}; {reasons[finding.name]}" if of_run else reasons[finding.name], by=by, said="")
+        replace(
+            finding,
+            evidence="enforced",
+            detail=f"{finding.detail}; {reasons[finding.name]}" if of_run else reasons[finding.name],
+            by=by,
+            said="",
+        )
         if finding.name in reasons and finding.status == "holds" and finding.evidence == "declared"
         else finding
         for finding in findings

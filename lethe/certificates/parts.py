@@ -124,7 +124,10 @@ def others_counted(alternatives: Sequence[OtherTheorem]) -> list[str]:
     if not alternatives:
         return []
     single = len(alternatives) == 1
-    kinds = {"looser" if alternative.status in _HOLDS else "refused" if alternative.status == "refused" else "claims" for alternative in alternatives}
+    kinds = {
+        "looser" if alternative.status in _HOLDS else "refused" if alternative.status == "refused" else "claims"
+        for alternative in alternatives
+    }
     phrases = [words[0 if single else 1] for kind, words in _NOT_USED.items() if kind in kinds]
     return [f"{len(alternatives)} other{'' if single else 's'} {' or '.join(phrases)} (--all, or explain(every=True))"]
 

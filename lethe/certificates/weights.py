@@ -201,7 +201,8 @@ def raw_state(state: Mapping[str, Any]) -> dict[str, RawTensor]:
     strange = [name for name, entry in tensors.items() if not isinstance(entry, torch.Tensor)]
     if strange:
         raise InputError(
-            f"weights: {strange[0]!r} is {type(tensors[strange[0]]).__name__}, no tensor.", remedy="give model.state_dict() and nothing else."
+            f"weights: {strange[0]!r} is {type(tensors[strange[0]]).__name__}, no tensor.",
+            remedy="give model.state_dict() and nothing else.",
         )
     raw: dict[str, RawTensor] = {}
     for name, entry in tensors.items():

@@ -118,4 +118,4 @@ def studio(
         first = first.with_texts(find="noise") if find_noise else first
     elif run is not None:
         first = State.of_run(Run.load(run))
-    serve(first, port=port, browser=browser, told=lambda address: print(f"Lethe studio: {address} (Ctrl-C ends it)", flush=True))
+    serve(first, port=port, browser=browser, report_address=lambda address: print(f"Lethe studio: {address} (Ctrl-C ends it)", flush=True))

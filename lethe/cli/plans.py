@@ -23,7 +23,11 @@ def plans(file: Path, epsilons: Sequence[float], delta: float | None) -> list[di
     for epsilon in epsilons:
         target = {"epsilon": epsilon, "delta": job.privacy.delta if delta is None else delta}
         planned_job = Job.from_document({**job.to_document(), "privacy": {**job.privacy.model_dump(), **target}})
-        chosen = {"noise_multiplier": planned_job.prepare()[1].to_document()["noise_multiplier"]} if planned_job.model is None else _of_model(planned_job)
+        chosen = (
+            {"noise_multiplier": planned_job.prepare()[1].to_document()["noise_multiplier"]}
+            if planned_job.model is None
+            else _of_model(planned_job)
+        )
         rows.append({**target, **chosen})
     return rows
 

@@ -84,7 +84,9 @@ def verify(
     Such as: lethe verify trained/certificate.json --weights trained/weights.npz --max-epsilon 10
     """
     with working("checking", quiet):
-        verification = verify_certificate(certificate, weights=weights, key=key, max_epsilon=max_epsilon, allow_large_delta=allow_large_delta)
+        verification = verify_certificate(
+            certificate, weights=weights, key=key, max_epsilon=max_epsilon, allow_large_delta=allow_large_delta
+        )
     if as_json:
         print_json(verification.to_dict())
     else:

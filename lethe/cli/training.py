@@ -114,7 +114,9 @@ def predict(
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([*columns, model.target, *(f"probability_{name}" for name in classes)])
-    writer.writerows([*ids, prediction, *row] for *ids, prediction, row in zip(*columns.values(), predictions, chances.tolist(), strict=True))
+    writer.writerows(
+        [*ids, prediction, *row] for *ids, prediction, row in zip(*columns.values(), predictions, chances.tolist(), strict=True)
+    )
     if output is not None:
         write_bytes(output, stream.getvalue().encode())
     if as_json:

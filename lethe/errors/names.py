@@ -100,7 +100,9 @@ def respelt(arguments: Mapping[str, Any], parameters: Collection[str]) -> dict[s
         if name in parameters or name_here not in parameters:
             name_here = name
         elif name_here != name and name_here in arguments:
-            raise InputError(f"{name_here}: given as {name_here!r} and as {name!r}.", remedy=f"keep one of the two; documents hold {name_here!r}.")
+            raise InputError(
+                f"{name_here}: given as {name_here!r} and as {name!r}.", remedy=f"keep one of the two; documents hold {name_here!r}."
+            )
         renamed[name_here] = value
     return renamed
 
@@ -119,7 +121,9 @@ def answering(elsewhere: Mapping[str, str]) -> Callable[[CallableT], CallableT]:
             return cast(CallableT, function)
         parameters = inspect.signature(function).parameters
         open_ended = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-        accepted = [name for name, parameter in parameters.items() if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"]
+        accepted = [
+            name for name, parameter in parameters.items() if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"
+        ]
         name = function.__qualname__
 
         @functools.wraps(function)

@@ -144,7 +144,9 @@ class PrivateEstimator(BaseEstimator):
         stated, private = self.statement_, self.epsilon_ < math.inf
         title = f"({shown(self.epsilon_)}, {self.delta_:g})-DP" if private else "NOT PRIVATE: no epsilon is proved"
         rows = [("for", f"neighbours {stated.neighbours}, {self.n_samples_seen_} {NOUNS[stated.unit][1]}"), ("released", stated.name)]
-        rows += [(finding.evidence if finding.status == "holds" else "FAILS", f"{finding.name}: {finding.words}") for finding in stated.findings]
+        rows += [
+            (finding.evidence if finding.status == "holds" else "FAILS", f"{finding.name}: {finding.words}") for finding in stated.findings
+        ]
         return f"{diagram}{html_table(f'privacy: {title}', (), rows)}"
 
     def __getstate__(self) -> dict[str, Any]:

@@ -178,9 +178,7 @@ class Named:
         function = getattr(module, attribute, None)
         if not callable(function):
             kind = "nothing" if function is None else type(function).__name__
-            what = (
-                f"the module {module_name!r} holds {kind} under the name {attribute!r};{near_miss(attribute, vars(module))} it needs a function."
-            )
+            what = f"the module {module_name!r} holds {kind} under the name {attribute!r};{near_miss(attribute, vars(module))} it needs a function."
             raise InputError(f"{key}: {what}", remedy="name a function at the top of the module.")
         code = "" if module.__file__ is None else hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
         return cls(function=function, name=name, key=key, code=code)

@@ -192,7 +192,9 @@ class EstimatorChoice(Specification):
         ]
         for name in self.parameters:
             if name not in parameter_names:
-                raise InputError(f"model.{name}: unknown;{near_miss(name, parameter_names)} {self.estimator} knows {', '.join(parameter_names)}.")
+                raise InputError(
+                    f"model.{name}: unknown;{near_miss(name, parameter_names)} {self.estimator} knows {', '.join(parameter_names)}."
+                )
         options = {name: value for name, value in self.parameters.items() if name in kind.takes_options}
         classes = list(data.classes) if data.classes else None
         return kind(

@@ -205,7 +205,10 @@ def _arrays(file: Path) -> tuple[Array, Array]:
         arrays = {name: np.asarray(archive[name]) for name in archive.files}
     for weight_name, intercept_name in _NAMES:
         if weight_name in arrays and intercept_name in arrays:
-            weights, intercept = np.asarray(arrays[weight_name], dtype=np.float64), np.atleast_1d(np.asarray(arrays[intercept_name], dtype=np.float64))
+            weights, intercept = (
+                np.asarray(arrays[weight_name], dtype=np.float64),
+                np.atleast_1d(np.asarray(arrays[intercept_name], dtype=np.float64)),
+            )
             weights = weights if weight_name == "weights" else np.atleast_2d(weights).T
             if weights.ndim != 2 or not np.isfinite(weights).all() or not np.isfinite(intercept).all():
                 raise InputError("its weights are no finite table.")

@@ -53,4 +53,7 @@ def _of_numbers(estimator: Any, features: Any, targets: npt.NDArray[Any]) -> dic
         positive_targets = np.maximum(targets, 2.0**-20 * estimator.target_range_[1])
     errors = np.abs(np.asarray(estimator.predict(features)) - targets)
     constant = float(np.mean(np.abs(targets - np.median(targets))))
-    return {estimator.score_name: (float(estimator.score(features, positive_targets)), 0.0), "mean absolute error": (float(errors.mean()), constant)}
+    return {
+        estimator.score_name: (float(estimator.score(features, positive_targets)), 0.0),
+        "mean absolute error": (float(errors.mean()), constant),
+    }

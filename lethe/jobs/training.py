@@ -223,7 +223,9 @@ class Job(StoredSpecification):
         if declared:
             lines += ["", "Declared of the data:", *(f"    {claim.name}: {claim.detail}" for claim in declared)]
         epsilon, records = float(estimator.epsilon_), estimator.n_samples_seen_
-        scores = score_lines(estimator, *(None if data_set is None else (data_set.features, _targets(data_set)) for data_set in (train, test)))
+        scores = score_lines(
+            estimator, *(None if data_set is None else (data_set.features, _targets(data_set)) for data_set in (train, test))
+        )
         facts = {
             "records": records,
             "estimator": choice.estimator,

@@ -191,7 +191,9 @@ class Account:
         lines = list(self.title(level))
         for line in self.lines:
             cost_words = "" if level is None else f"   counts as epsilon {shown(self.epsilon_alone(line, level))}"
-            lines.append(f"    {line.number:>6}   {line.state:<8}   {line.at[:19]}   {line.by}{cost_words}   {line.what}   {line.guarantee}")
+            lines.append(
+                f"    {line.number:>6}   {line.state:<8}   {line.at[:19]}   {line.by}{cost_words}   {line.what}   {line.guarantee}"
+            )
         lines += [f"note: {self.note}", *(f"    declared   {line}" for line in self.declared)]
         return "\n".join(lines)
 

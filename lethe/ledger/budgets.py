@@ -183,7 +183,9 @@ class DataSet:
         largest = f"mu up to {shown_down(mu)}"
         if at is not None:
             largest = f"epsilon up to {shown_down(self.budget.largest_epsilon(remaining, at))} at delta = {at:g} ({largest})"
-        slack = f"; {shown_down(remaining.slack / 2**SLACK_BITS)} of delta is left for noise that is not Gaussian" if self.limit.slack else ""
+        slack = (
+            f"; {shown_down(remaining.slack / 2**SLACK_BITS)} of delta is left for noise that is not Gaussian" if self.limit.slack else ""
+        )
         return f"you can still train once with {largest}, or more often with less{slack}"
 
     def about(self) -> str:

@@ -95,7 +95,9 @@ def difference(connection: Connection) -> str:
     objects, expected = connection.execute(text(_IN_POSTGRES if postgres else _IN_SQLITE)), _expected(constraints=postgres)
     existing = {(row.kind, row.name) for row in objects}
     both = {name for kind, name in existing & expected if kind == "table"}
-    named = [f"there is the {kind} {name}" for kind, name in sorted(existing - expected) if kind != "column" or name.partition(".")[0] in both]
+    named = [
+        f"there is the {kind} {name}" for kind, name in sorted(existing - expected) if kind != "column" or name.partition(".")[0] in both
+    ]
     named += [f"the {kind} {name} is missing" for kind, name in sorted(expected - existing)]
     return ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
 

@@ -91,7 +91,12 @@ def rows_of(entry: Entry) -> list[tuple[Table, dict[str, Any]]]:
         match entry.kind:
             case "data_set":
                 limit = {"limit_cost": entry_fields["limit"]["cost"], "limit_slack": entry_fields["limit"]["slack"]}
-                return [(DATA_SETS, {**key, "name": entry.data_set, "neighbours": entry_fields["neighbours"], "unit": entry_fields["unit"], **limit})]
+                return [
+                    (
+                        DATA_SETS,
+                        {**key, "name": entry.data_set, "neighbours": entry_fields["neighbours"], "unit": entry_fields["unit"], **limit},
+                    )
+                ]
             case "spender":
                 return [(SPENDERS, {**about, "name": entry_fields["name"]})]
             case "reservation":

@@ -39,10 +39,10 @@ def z_of(level: float) -> float:
     return float(ndtri(0.5 + 0.5 * level))
 
 
-def share_interval(hits: float, others: float, noise_std: float, level: float, *, population: bool) -> tuple[float, float]:
+def share_interval(hits: float, misses: float, noise_std: float, level: float, *, population: bool) -> tuple[float, float]:
     """An interval of the share hits / (hits + others) of two noisy counts, by Fieller; of a population also for which records there are."""
-    drawn = max(hits + others, 0.0) * _GRID * (1.0 - _GRID) if population else 0.0
-    statistic = (1.0 - _GRID) * hits - _GRID * others
+    drawn = max(hits + misses, 0.0) * _GRID * (1.0 - _GRID) if population else 0.0
+    statistic = (1.0 - _GRID) * hits - _GRID * misses
     reach = z_of(level) * np.sqrt(noise_std**2 * ((1.0 - _GRID) ** 2 + _GRID**2) + drawn)
     return accepted(statistic, statistic, reach, reach)
 
@@ -82,8 +82,8 @@ class RankCounts:
     def _variance(self, side: int, weight: Array) -> Array:
         """Of pairs ordered so, less all pairs times the weight: squared coefficients of the noise, as they are seen; on average no less."""
         total = np.zeros_like(weight)
-        for counts, own in ((self.positives, 1 - side), (self.negatives, side)):  # the coefficients of the other class
-            cell = counts[:, own]
+        for counts, side_index in ((self.positives, 1 - side), (self.negatives, side)):  # the coefficients of the other class
+            cell = counts[:, side_index]
             total += float(np.square(cell[1:]).sum())
             total += np.square(cell[0] - weight * counts[0].sum()) + np.square(weight * counts[0].sum())
         return self.noise_std**2 * total
@@ -100,14 +100,14 @@ def rank_counts(
     r"""Release them, of scores and of whether each record is positive, shape (n,); $x/(1 + |x|)$ takes scores to [-1, 1], NaN to 0."""
     sensitivity, source = histogram_sensitivity(LEVELS, neighbours), noise_generator(generator)
     finite = np.where(np.isnan(scores), 0.0, np.clip(scores, -1e300, 1e300))
-    places = (1.0 + finite / (1.0 + np.abs(finite))) / 2.0
-    parents, found = np.zeros(1, dtype=np.int64), list[tuple[Array, Array]]()
+    unit_values = (1.0 + finite / (1.0 + np.abs(finite))) / 2.0
+    parents, levels = np.zeros(1, dtype=np.int64), list[tuple[Array, Array]]()
     for level in range(1, LEVELS + 1):
-        cells = np.searchsorted(np.arange(1, 2**level) / 2**level, places, side="right")
+        cells = np.searchsorted(np.arange(1, 2**level) / 2**level, unit_values, side="right")
         children = np.stack([2 * parents, 2 * parents + 1], axis=1)
-        exact = (np.bincount(cells[positive == one], minlength=2**level)[children] for one in (True, False))
+        exact = (np.bincount(cells[positive == label], minlength=2**level)[children] for label in (True, False))
         positives, negatives = (counts + noise_std * source.standard_normal(children.shape) for counts in exact)
-        found.append((positives, negatives))
+        levels.append((positives, negatives))
         pairs = positives * negatives
         parents = children[(np.minimum(positives, negatives) > 0.0) & (pairs > _HELD * noise_std**2)]
     statement = gaussian_statement(
@@ -124,5 +124,5 @@ def rank_counts(
         ),
         columns=LEVELS,
     )
-    positives, negatives = (np.concatenate(one) for one in zip(*found, strict=True))
+    positives, negatives = (np.concatenate(arrays) for arrays in zip(*levels, strict=True))
     return RankCounts(positives=positives, negatives=negatives, noise_std=noise_std, statement=statement)

@@ -48,12 +48,12 @@ class TruncatedNegativeBinomial:
     @classmethod
     def of_mean(cls, mean: float, *, eta: float = 1.0) -> TruncatedNegativeBinomial:
         """The member of the family with that mean, above 1 and at most a million."""
-        wanted, shape = as_number("mean", mean, _MEAN), cls(eta=eta, gamma=1.0 - 1e-9).eta
-        if not 1.000001 <= wanted <= _MOST:
+        target_mean, shape = as_number("mean", mean, _MEAN), cls(eta=eta, gamma=1.0 - 1e-9).eta
+        if not 1.000001 <= target_mean <= _MOST:
             raise outside("mean", mean, _MEAN)
 
         def gap(log_gamma: float) -> float:
-            return math.log(_mean(shape, math.exp(log_gamma)) / wanted)
+            return math.log(_mean(shape, math.exp(log_gamma)) / target_mean)
 
         return cls(eta=shape, gamma=math.exp(optimize.brentq(gap, -200.0, -1e-12, xtol=1e-13) + 1e-12))
 
@@ -89,8 +89,8 @@ class TruncatedNegativeBinomial:
 
     def thinned(self, delta: float) -> TruncatedNegativeBinomial:
         r"""The law given that it never happened, weights times $(1-\delta)^k$: $\eta$ stays, $\gamma' = \gamma + \delta(1-\gamma)$."""
-        left = 1.0 - (1.0 - self.gamma) * (1.0 - require_probability("delta", delta))
-        return TruncatedNegativeBinomial(eta=self.eta, gamma=min(left, 1.0 - 1e-15))
+        thinned_gamma = 1.0 - (1.0 - self.gamma) * (1.0 - require_probability("delta", delta))
+        return TruncatedNegativeBinomial(eta=self.eta, gamma=min(thinned_gamma, 1.0 - 1e-15))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +135,10 @@ Repetitions = TruncatedNegativeBinomial | PoissonRepetitions
 
 def draw_tries(law: Repetitions, generator: np.random.Generator) -> int:
     """One K, by inversion."""
-    left, count = float(generator.random()), 0
+    remaining, count = float(generator.random()), 0
     term = law.probability(0)
-    while left >= term:
-        left -= term
+    while remaining >= term:
+        remaining -= term
         count += 1
         term = law.probability(count)
         if count > law.mean and term < 1e-18:  # what is left of the tail is rounding

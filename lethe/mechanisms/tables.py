@@ -43,7 +43,7 @@ def _of_rows(table: Values, function: Callable[..., tuple[Array, ...]], *paramet
     total: tuple[Array, ...] = ()
     for start in range(0, max(len(table), 1), size):
         values = function(_finite("rows", table[start : start + size].astype(np.float64), start), *parameters)
-        total = tuple(one + other for one, other in zip(total, values, strict=True)) if total else values
+        total = tuple(partial + addend for partial, addend in zip(total, values, strict=True)) if total else values
     return total
 
 
@@ -123,15 +123,15 @@ def projected(norm: float) -> Finding:
     return holds("bounded features", f"every row has norm at most {norm:g}, projected by the code", evidence="enforced")
 
 
-def ordered_bounds(name: str, low: Any, other: str, high: Any, columns: int, *, remedy: str) -> tuple[Array, Array]:
+def ordered_bounds(name: str, low: Any, high_name: str, high: Any, columns: int, *, remedy: str) -> tuple[Array, Array]:
     """Public bounds of d columns, low and high, shape (d,) each, from a number or one a column; low must be below high."""
-    lower, upper = one_a_column(name, low, columns), one_a_column(other, high, columns)
+    lower, upper = one_a_column(name, low, columns), one_a_column(high_name, high, columns)
     wrong = ~((lower >= -1e100) & (lower < upper) & (upper <= 1e100))
     if wrong.any():
         first = int(np.argmax(wrong))
         raise InputError(
-            f"{name} and {other} of column {first}: got {lower[first]:g} and {upper[first]:g}; low must be below high, both within 1e100.",
-            source=f"the parameters {name} and {other}",
+            f"{name} and {high_name} of column {first}: got {lower[first]:g} and {upper[first]:g}; low must be below high, both within 1e100.",
+            source=f"the parameters {name} and {high_name}",
             remedy=remedy,
         )
     return lower, upper

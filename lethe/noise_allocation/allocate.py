@@ -75,40 +75,40 @@ def allocate(
         shown_delta = goal.delta_bound
     else:
         shown_delta = usual_delta(records) if delta is None else delta_for(records, delta, allow_large_delta=allow_large_delta)
-    least = require_finite("floor", floor, low=0.0)
+    noise_floor = require_finite("floor", floor, low=0.0)
     weights = _as_influence(run, influence)
     if run.noise_budget is not None:
         planned(run, goal)  # says why it cannot be planned
     auto = schedule == "auto"
-    asked: list[tuple[str, Run, Shape, str]] = [(shape, run, shape, "") for shape in (SHAPES if auto else (schedule,))]
-    asked += other_designs(run) if auto and least == 0.0 else []
+    requests: list[tuple[str, Run, Shape, str]] = [(shape, run, shape, "") for shape in (SHAPES if auto else (schedule,))]
+    requests += other_designs(run) if auto and noise_floor == 0.0 else []
     candidates: list[Candidate] = []
     if progress is not None:
-        progress(0, len(asked))
-    for name, of, shape, needs in asked:
-        found = _candidate(of, shape, weights, goal, shown_delta, least, forgiving=auto)
-        candidates.append(replace(found, shape=name, needs=needs))
+        progress(0, len(requests))
+    for name, of, shape, needs in requests:
+        candidate = _candidate(of, shape, weights, goal, shown_delta, noise_floor, forgiving=auto)
+        candidates.append(replace(candidate, shape=name, needs=needs))
         if progress is not None:
-            progress(len(candidates), len(asked))
-    harms = [one.harm for one in candidates if not one.needs]
+            progress(len(candidates), len(requests))
+    harms = [candidate.harm for candidate in candidates if not candidate.needs]
     if min(harms) == math.inf:
         raise CalibrationError(f"no schedule meets {goal.describe()}: {candidates[0].why}.", remedy="allow noise at every step.")
-    chosen = next(one for one in candidates if not one.needs and one.harm <= min(harms) * (1 + _TIE))
-    notes = (*_notes(candidates, weights), *_other_batches(candidates, chosen), *_cautions(chosen, goal, least))
+    chosen = next(candidate for candidate in candidates if not candidate.needs and candidate.harm <= min(harms) * (1 + _TIE))
+    notes = (*_notes(candidates, weights), *_other_batches(candidates, chosen), *_cautions(chosen, goal, noise_floor))
     return Allocation(chosen=chosen, candidates=tuple(candidates), influence=weights, notes=notes)
 
 
-def _as_influence(run: Run, given: object) -> Influence:
-    if given is None:
+def _as_influence(run: Run, influence: object) -> Influence:
+    if influence is None:
         return influence_of_curvature(run)
-    if isinstance(given, Influence):
-        return given
-    if isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool):
-        return Influence(rate=float(given), basis="assumed", detail="given by hand")
-    if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
-        return Influence(weights=tuple(given), basis="assumed", detail="given by hand")
+    if isinstance(influence, Influence):
+        return influence
+    if isinstance(influence, int | float | np.integer | np.floating) and not isinstance(influence, bool):
+        return Influence(rate=float(influence), basis="assumed", detail="given by hand")
+    if isinstance(influence, Sequence | np.ndarray) and not isinstance(influence, str):
+        return Influence(weights=tuple(influence), basis="assumed", detail="given by hand")
     raise InputError(
-        f"influence: got {type(given).__name__}; it needs a rate, one number a step, or a lethe.schedules.Influence.",
+        f"influence: got {type(influence).__name__}; it needs a rate, one number a step, or a lethe.schedules.Influence.",
         remedy="write influence=0.99.",
     )
 
@@ -118,14 +118,14 @@ def _candidate(run: Run, shape: Shape, influence: Influence, goal: Guarantee, de
         starts = [shaped(run, shape, influence, mu=_gaussian(goal), floor=floor)]
         starts += with_fewer_bands(run, influence) if shape == "correlated" else []
         tried = [planned(start, goal) if floor == 0 else _planned_above(start, goal, floor) for start in starts]
-        found, verdicts = min(tried, key=lambda one: harm_of(one[0], influence))
+        best, verdicts = min(tried, key=lambda trial: harm_of(trial[0], influence))
     except (InputError, CalibrationError) as error:
         if not forgiving:
             raise
         return Candidate(
             shape=shape, run=None, certificate=None, harm=math.inf, why=error.what.rstrip(".").removeprefix(f"schedule: got {shape}; ")
         )
-    return Candidate(shape=shape, run=found, certificate=certificate_of(found, delta, verdicts), harm=harm_of(found, influence))
+    return Candidate(shape=shape, run=best, certificate=certificate_of(best, delta, verdicts), harm=harm_of(best, influence))
 
 
 def _planned_above(start: Run, goal: Guarantee, floor: float) -> tuple[Run, tuple[Verdict, ...]]:
@@ -142,8 +142,8 @@ def _planned_above(start: Run, goal: Guarantee, floor: float) -> tuple[Run, tupl
             overshoot(verdict.bound.guarantee, goal) for verdict in evaluate_theorems(raised(scale)) if verdict.usable and verdict.bound
         )
 
-    found = raised(smallest(misses, 1.0, start=1.0, tolerance=1e-5))
-    return found, evaluate_theorems(found)
+    planned = raised(smallest(misses, 1.0, start=1.0, tolerance=1e-5))
+    return planned, evaluate_theorems(planned)
 
 
 def _gaussian(goal: Guarantee) -> float:
@@ -179,7 +179,7 @@ def _cautions(chosen: Candidate, goal: Guarantee, floor: float) -> list[str]:
 
 def _other_batches(candidates: Sequence[Candidate], chosen: Candidate) -> list[str]:
     """That the best was not taken because the run's batches are others."""
-    best = min((one for one in candidates if one.needs), key=lambda one: one.harm, default=chosen)
+    best = min((candidate for candidate in candidates if candidate.needs), key=lambda one: one.harm, default=chosen)
     if not best.harm < chosen.harm * (1 - _TIE):
         return []
     return [
@@ -188,7 +188,7 @@ def _other_batches(candidates: Sequence[Candidate], chosen: Candidate) -> list[s
 
 
 def _notes(candidates: Sequence[Candidate], influence: Influence) -> tuple[str, ...]:
-    harms = {one.shape: one.harm for one in candidates}
+    harms = {candidate.shape: candidate.harm for candidate in candidates}
     notes: list[str] = []
     if influence.basis == "curvature" and influence.rate == 1.0:
         notes.append("No influence was given and no contraction is known, so noise counts alike at every step; measure it on public data.")

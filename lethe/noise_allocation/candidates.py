@@ -64,14 +64,14 @@ class Candidate:
     @property
     def words(self) -> str:
         """What it is, and what it needs, in a few words."""
-        said = WORDS.get(self.shape, self.shape)
-        return f"{said}; needs {self.needs}" if self.needs else said
+        shape_words = WORDS.get(self.shape, self.shape)
+        return f"{shape_words}; needs {self.needs}" if self.needs else shape_words
 
     def __repr__(self) -> str:
         certificate = self.certificate
         large = ", delta >= 1/records" if certificate is not None and certificate.large_delta else ""
-        said = self.why if certificate is None else f"harm {self.harm:.4g}, epsilon {certificate.epsilon:.6g}{large}"
-        return f"Candidate({self.shape}: {said})"
+        result = self.why if certificate is None else f"harm {self.harm:.4g}, epsilon {certificate.epsilon:.6g}{large}"
+        return f"Candidate({self.shape}: {result})"
 
 
 def other_designs(run: Run) -> list[tuple[str, Run, Shape, str]]:
@@ -119,26 +119,30 @@ class Allocation:
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        others = ", ".join(one.shape for one in self.candidates if one is not self.chosen)
-        return f"Allocation({self.chosen!r}, run {self.run.run_id}{f', besides {others}' if others else ''})"
+        other_shapes = ", ".join(candidate.shape for candidate in self.candidates if candidate is not self.chosen)
+        return f"Allocation({self.chosen!r}, run {self.run.run_id}{f', besides {other_shapes}' if other_shapes else ''})"
 
     def __str__(self) -> str:
         """The certified claim of the chosen shape, and what the others would do."""
-        tried = [f"{'->' if one is self.chosen else '  '} {one!r}" for one in self.candidates]
+        tried = [f"{'->' if candidate is self.chosen else '  '} {candidate!r}" for candidate in self.candidates]
         return few_lines([repr(self.certificate), *tried, *self.notes], whole="explain()")
 
     def explain(self) -> str:
         """The candidates, the chosen one, the notes and the certificate, as text."""
         tried = [
-            f"{'->' if one is self.chosen else '  '} {one.shape:<12} "
-            + (one.why if one.certificate is None else f"noise {one.noise:<11.4g} harm {self._relative(one):<8.4g} {one.words}")
-            for one in self.candidates
+            f"{'->' if candidate is self.chosen else '  '} {candidate.shape:<12} "
+            + (
+                candidate.why
+                if candidate.certificate is None
+                else f"noise {candidate.noise:<11.4g} harm {self._relative(candidate):<8.4g} {candidate.words}"
+            )
+            for candidate in self.candidates
         ]
         head = [f"{UNITS}", f"Harm is that noise squared, beside the chosen one's; {self.influence.describe()}."]
         return "\n".join([*head, *tried, *self.notes, "", self.certificate.explain()])
 
-    def _relative(self, one: Candidate) -> float:
-        return one.harm / self.chosen.harm if self.chosen.harm > 0 else 1.0
+    def _relative(self, candidate: Candidate) -> float:
+        return candidate.harm / self.chosen.harm if self.chosen.harm > 0 else 1.0
 
     @property
     def run(self) -> Run:
@@ -159,16 +163,16 @@ class Allocation:
             "influence": self.influence.describe(),
             "candidates": [
                 {
-                    "schedule": one.shape,
-                    "noise": None if one.run is None else one.noise,
-                    "harm": None if one.run is None else self._relative(one),
-                    "epsilon": None if one.certificate is None else one.certificate.epsilon,
-                    "theorem": None if one.certificate is None else one.certificate.theorem,
-                    "words": one.words,
-                    "needs": one.needs,
-                    "why": one.why,
+                    "schedule": candidate.shape,
+                    "noise": None if candidate.run is None else candidate.noise,
+                    "harm": None if candidate.run is None else self._relative(candidate),
+                    "epsilon": None if candidate.certificate is None else candidate.certificate.epsilon,
+                    "theorem": None if candidate.certificate is None else candidate.certificate.theorem,
+                    "words": candidate.words,
+                    "needs": candidate.needs,
+                    "why": candidate.why,
                 }
-                for one in self.candidates
+                for candidate in self.candidates
             ],
             "notes": list(self.notes),
         }
@@ -179,7 +183,7 @@ def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None
     shapes = (
         {"planned": run}
         if allocation is None
-        else {one.shape: one.run for one in allocation.candidates if one.run is not None and not one.needs}
+        else {candidate.shape: candidate.run for candidate in allocation.candidates if candidate.run is not None and not candidate.needs}
     )
     large = " >= 1/records" if is_large(cumulative.delta, run.records) else ""
     last = run.release == "last"
@@ -189,11 +193,11 @@ def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None
         "schedules": [
             {
                 "name": name,
-                "chosen": one is run,
-                "steps": (one.noisy_steps + 1).tolist(),
-                "noise_multipliers": step_noise(one).tolist(),
+                "chosen": shape_run is run,
+                "steps": (shape_run.noisy_steps + 1).tolist(),
+                "noise_multipliers": step_noise(shape_run).tolist(),
             }
-            for name, one in shapes.items()
+            for name, shape_run in shapes.items()
         ],
         "cumulative": cumulative.to_dict(),
     }

@@ -113,7 +113,7 @@ def _kept_dense(path: str | os.PathLike[str], steps: int, slots: int, *, workloa
     """`dense`, written to a file; of a folder the file that an earlier search has left, whose matrix is certified, whatever it is."""
     file = Path(path)
     if file.is_dir():
-        asked = {
+        request = {
             "lethe": __version__,
             "steps": steps,
             "slots": slots,
@@ -121,7 +121,7 @@ def _kept_dense(path: str | os.PathLike[str], steps: int, slots: int, *, workloa
             "shape": list(workload.shape),
             "workload": hashlib.sha256(workload.astype("<f8").tobytes()).hexdigest(),
         }
-        file = file / f"strategy-{hashlib.sha256(to_json(asked, indent=None).encode()).hexdigest()[:32]}.npy"
+        file = file / f"strategy-{hashlib.sha256(to_json(request, indent=None).encode()).hexdigest()[:32]}.npy"
         if file.exists():
             noise = LowerTriangular.at(file)
             noise.strategy(steps)  # refuses one for another number of steps

@@ -103,9 +103,9 @@ def _exponential_weights(weights: Array) -> Array:
     r"""The nearest $r^{T-t}$: a least-squares line through $\log q_t$."""
     if weights.size == 1:
         return weights
-    left = np.arange(weights.size - 1, -1, -1, dtype=np.float64)
-    slope = float(np.polyfit(left, np.log(weights), 1)[0])
-    return np.exp(slope * left - max(slope * left[0], 0.0))
+    steps_left = np.arange(weights.size - 1, -1, -1, dtype=np.float64)
+    slope = float(np.polyfit(steps_left, np.log(weights), 1)[0])
+    return np.exp(slope * steps_left - max(slope * steps_left[0], 0.0))
 
 
 def _composed(run: Run, weights: Array) -> Array:
@@ -118,8 +118,8 @@ def _composed(run: Run, weights: Array) -> Array:
     slots = run.steps_per_pass if run.batches.repeats else 1
     variances = np.empty(run.total_steps)
     for slot in range(min(slots, run.total_steps)):
-        own = slice(slot, None, slots)
-        variances[own] = optimal_schedule(weights[own], 1.0, run.sensitivities[own]).variances
+        slot_steps = slice(slot, None, slots)
+        variances[slot_steps] = optimal_schedule(weights[slot_steps], 1.0, run.sensitivities[slot_steps]).variances
     return np.sqrt(variances)
 
 
@@ -162,15 +162,15 @@ def _joint(run: Run, weights: Array, mu: float, floor: float) -> Array:
         return _one_slot(weights, steps.lipschitz, run.sensitivities, steps.diameter, mu, floors)
     mask = np.zeros(run.total_steps, dtype=np.bool_)
     mask[run.noisy_steps] = True
-    known = joint_passes(weights, steps.lipschitz, run.sensitivities, run.steps_per_pass, mu * mu)
-    if known is not None and steps.diameter is None and floor == 0 and mask[known > 0].all():
-        return np.sqrt(known[run.noisy_steps])
+    by_passes = joint_passes(weights, steps.lipschitz, run.sensitivities, run.steps_per_pass, mu * mu)
+    if by_passes is not None and steps.diameter is None and floor == 0 and mask[by_passes > 0].all():
+        return np.sqrt(by_passes[run.noisy_steps])
     arrays = (steps.lipschitz, run.sensitivities)
     problem = joint_problem(
         weights, *arrays, run.steps_per_pass, mu=mu, noisy=mask, floor=np.where(mask, floors, 0.0), diameter=steps.diameter
     )
-    found = joint_cyclic(problem)
-    stds = found.noise_stds if floor > 0 else _without_residue(weights, arrays, found.noise_stds, run.steps_per_pass, steps.diameter)
+    solution = joint_cyclic(problem)
+    stds = solution.noise_stds if floor > 0 else _without_residue(weights, arrays, solution.noise_stds, run.steps_per_pass, steps.diameter)
     return stds[run.noisy_steps]
 
 
@@ -182,9 +182,9 @@ def _without_residue(weights: Array, arrays: tuple[Array, Array], stds: Array, s
 
     limit = cost(stds) * (1 + _RESIDUE_COST)
     for share in _RESIDUES:
-        kept = np.where(stds < share * stds.max(), 0.0, stds)
-        if cost(kept) <= limit:
-            return kept
+        trimmed = np.where(stds < share * stds.max(), 0.0, stds)
+        if cost(trimmed) <= limit:
+            return trimmed
     return stds
 
 
@@ -232,9 +232,9 @@ def correlated(run: Run, influence: Influence) -> Run:
     noises = [correlate(searched, influence=fading).noise]
     if slots > _LONG_PASS and plain.batches.participation is not Participation.DRAW_IN_PUBLIC_GROUP:  # else few bands alone are amplified
         noises.append(correlate(searched, "buffered_toeplitz", influence=fading).noise)
-    found = [plain.replace(noise=noise) for noise in noises]
+    correlated_runs = [plain.replace(noise=noise) for noise in noises]
     sensitivities = [sensitivity(noise.strategy(steps), slots) for noise in noises if noise is not None]
-    return min(zip(found, sensitivities, strict=True), key=lambda pair: harm_of(pair[0], influence) * pair[1] ** 2)[0]
+    return min(zip(correlated_runs, sensitivities, strict=True), key=lambda pair: harm_of(pair[0], influence) * pair[1] ** 2)[0]
 
 
 def with_fewer_bands(run: Run, influence: Influence) -> list[Run]:
@@ -243,7 +243,7 @@ def with_fewer_bands(run: Run, influence: Influence) -> list[Run]:
     if batches.participation is not Participation.SECRET_SLOT or batches.sizes is not BatchSizes.BINOMIAL or run.total_steps > _LONGEST:
         return []
     plain = run.replace(noise_multiplier=1.0)
-    most = min(_LONG_PASS, plain.total_steps)
-    tried = [bands for halved in range(1, _HALVED + 1) if 2 <= (bands := plain.steps_per_pass >> halved) <= most]
+    most_bands = min(_LONG_PASS, plain.total_steps)
+    tried = [bands for halved in range(1, _HALVED + 1) if 2 <= (bands := plain.steps_per_pass >> halved) <= most_bands]
     noises = [correlate(plain.replace(step_size=1.0), bands=bands, influence=influence).noise for bands in tried]
     return [plain.replace(noise=noise) for noise in noises]

@@ -56,9 +56,9 @@ class Block:
 
     def refuse_not_finite(self) -> None:
         """Refuse NaN and infinity in the features by an InputError that names partition and column."""
-        for place, column in enumerate(self.columns):
+        for index, column in enumerate(self.columns):
             remedy = "fill such entries by a number known without looking at the records, or drop their rows, before"
-            _require_finite(self.name, column, self.features[:, place], remedy)
+            _require_finite(self.name, column, self.features[:, index], remedy)
 
 
 def targets_of(block: Block) -> Values:

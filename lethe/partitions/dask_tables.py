@@ -107,9 +107,9 @@ class OnCluster:
                 largest = max(largest, answer.size)
                 yield answer
         finally:
-            left = [future for future in futures if future.status == "pending"]
-            if left:
-                self.client.cancel(left, force=True)
+            pending = [future for future in futures if future.status == "pending"]
+            if pending:
+                self.client.cancel(pending, force=True)
 
 
 def _given_up(part: BlockLocation, error: Exception, remedy: str = "") -> LetheError:
@@ -118,8 +118,8 @@ def _given_up(part: BlockLocation, error: Exception, remedy: str = "") -> LetheE
     )
 
 
-def _answer(work: Work, place: int, name: str, stored: Any, asked: Unshown) -> BlockResult:
-    return work(place, name, computed(stored), asked.rows)
+def _answer(work: Work, index: int, name: str, stored: Any, rows: Unshown) -> BlockResult:
+    return work(index, name, computed(stored), rows.rows)
 
 
 def _refuse_paused(client: Any, *, done: int, blocks: int, largest: int) -> None:
@@ -128,10 +128,10 @@ def _refuse_paused(client: Any, *, done: int, blocks: int, largest: int) -> None
     paused = [worker for worker in workers if worker["status"] == "paused"]
     if not paused or any(worker["metrics"]["task_counts"].get("executing") for worker in workers):
         return
-    held = ", ".join(f"{_gigabytes(worker['metrics']['memory'])} of {_gigabytes(worker['memory_limit'])}" for worker in paused[:4])
+    memory_words = ", ".join(f"{_gigabytes(worker['metrics']['memory'])} of {_gigabytes(worker['memory_limit'])}" for worker in paused[:4])
     size = f"the largest of them holds {_gigabytes(largest)} as an array" if done else "how large blocks are is not known yet"
     raise LetheError(
-        f"partitions: {len(paused)} of {len(workers)} workers are paused and full ({held}); {done} of {blocks} blocks were read, {size}.",
+        f"partitions: {len(paused)} of {len(workers)} workers are paused and full ({memory_words}); {done} of {blocks} blocks were read, {size}.",
         source="Dask; nothing was released",
         remedy=_SMALLER,
     )
@@ -156,13 +156,18 @@ def dask_table(
     if not is_dask(X) or X.ndim != 2:
         raise InputError(f"X: got {type(X).__name__}; it needs a dask.dataframe.DataFrame or a dask.array.Array.", source="the argument X")
     parts, read = _frames(X, y) if hasattr(X, "columns") else _arrays(X, y)
-    found = require_client(client) if client is not None else current_client() if workers is None else None
+    cluster_client = require_client(client) if client is not None else current_client() if workers is None else None
     return PartitionedTable(
-        parts=parts, read=read, executor=Threads(default_workers(workers)) if found is None else OnCluster(found), progress=progress
+        parts=parts,
+        read=read,
+        executor=Threads(default_workers(workers)) if cluster_client is None else OnCluster(cluster_client),
+        progress=progress,
     )
 
 
-def table_in_blocks(X: Any, y: Any = None, *, targets: bool = True, beside: tuple[Any, Any] | None = None) -> PartitionedTable | None:
+def table_in_blocks(
+    X: Any, y: Any = None, *, targets: bool = True, weights_and_users: tuple[Any, Any] | None = None
+) -> PartitionedTable | None:
     """The table, where X is one in blocks; None: it is in memory.
 
     y is the name of a column, or of Dask's collections one in the same partitions; `beside` are columns with what records weigh and whose
@@ -184,8 +189,8 @@ def table_in_blocks(X: Any, y: Any = None, *, targets: bool = True, beside: tupl
         table = table.with_target(y)
     if targets and "targets" not in table.read.roles:
         raise InputError("y: it needs the targets, and the table in blocks has none.", source="the argument y", remedy="name a column")
-    if beside is not None:
-        return table.with_beside(weights=beside[0], users=beside[1])
+    if weights_and_users is not None:
+        return table.with_beside(weights=weights_and_users[0], users=weights_and_users[1])
     if more := sorted(table.read.roles - {"targets"}, reverse=True):  # left out in silence, a certificate would be of something else
         raise InputError(
             f"X: the table in blocks has {more[0]}; only fit of the linear models takes them, and of these no search and no step before.",
@@ -233,7 +238,7 @@ def _arrays(X: Any, y: Any) -> tuple[tuple[BlockLocation, ...], ArrayReader]:
 
 
 def _parts(stored: Sequence[Any]) -> tuple[BlockLocation, ...]:
-    return tuple(BlockLocation(place, f"partition {place}", one) for place, one in enumerate(stored))
+    return tuple(BlockLocation(index, f"partition {index}", stored_part) for index, stored_part in enumerate(stored))
 
 
 def _apart(y: Any, partitions: int) -> InputError:

@@ -47,12 +47,12 @@ def array_table(
     if targets is not None and targets.shape != (len(features),):
         raise InputError(f"y: got shape {targets.shape}; it needs ({len(features)},), one for each record.", source="the argument y")
     count = max(1, -(-features.size // 2**24)) if blocks is None else min(require_count("blocks", blocks), max(1, len(features)))
-    edges = pairwise(len(features) * place // count for place in range(count + 1))
+    edges = pairwise(len(features) * index // count for index in range(count + 1))
     parts = [
         BlockLocation(
-            place, f"block {place} (records {start} to {stop})", (_rows(X, features, start, stop), _rows(y, targets, start, stop))
+            index, f"block {index} (records {start} to {stop})", (_rows(X, features, start, stop), _rows(y, targets, start, stop))
         )
-        for place, (start, stop) in enumerate(edges)
+        for index, (start, stop) in enumerate(edges)
     ]
     return PartitionedTable(
         parts=tuple(parts),
@@ -99,8 +99,8 @@ class ParquetReader(FrameReader):
         for column in table.column_names:
             if table.column(column).null_count:
                 raise refused(name, column, "a value is missing", "fill it by a number known without looking at the records, before")
-        found = _ArrowFrame(table.select([column for column in self.names if column in table.column_names]))
-        return FrameReader.__call__(self, found, name)
+        frame = _ArrowFrame(table.select([column for column in self.names if column in table.column_names]))
+        return FrameReader.__call__(self, frame, name)
 
 
 def parquet_table(
@@ -135,7 +135,7 @@ def parquet_table(
             )
     groups = [(path, group) for path, file in files for group in range(file.num_row_groups)]
     return PartitionedTable(
-        parts=tuple(BlockLocation(place, f"{path}, row group {group}", (path, group)) for place, (path, group) in enumerate(groups)),
+        parts=tuple(BlockLocation(index, f"{path}, row group {group}", (path, group)) for index, (path, group) in enumerate(groups)),
         read=read if columns is None else read.only(tuple(columns)),
         executor=Threads(default_workers(workers)) if client is None else OnCluster(require_client(client)),
         progress=progress,
@@ -179,20 +179,20 @@ def _listed(paths: Any) -> list[str]:
         path = Path(paths)
         files = [path] if path.is_file() else sorted(path.glob("*.parquet") if path.is_dir() else path.parent.glob(path.name))
     else:
-        many = isinstance(paths, Sequence) and all(isinstance(one, str | os.PathLike) for one in cast(Sequence[Any], paths))
-        files = [Path(one) for one in cast(Sequence[Any], paths)] if many else []
+        many = isinstance(paths, Sequence) and all(isinstance(path, str | os.PathLike) for path in cast(Sequence[Any], paths))
+        files = [Path(path) for path in cast(Sequence[Any], paths)] if many else []
     if not files:
         needed = "a file, a folder, a pattern or a list of files, of which there is one at least"
         raise InputError(f"paths: got {paths!r}; it needs {needed}.", source="the argument paths", remedy='parquet_table("people.parquet")')
-    seen = dict[object, Path]()
+    files_by_inode = dict[object, Path]()
     for file in files:
         status = file.stat() if file.exists() else None  # whoever opens it will say so
         # Whatever its names: its records would count twice in every sum, and each move it by twice its bound.
-        before = seen.setdefault((status.st_dev, status.st_ino) if status and status.st_ino else file.resolve(), file)
+        before = files_by_inode.setdefault((status.st_dev, status.st_ino) if status and status.st_ino else file.resolve(), file)
         if before is not file:
             raise InputError(
                 f"{file}: is listed twice, as {before} too; its records would count twice, and no certificate would cover them.",
                 source="the argument paths",
                 remedy="list every file once, and no links to it",
             )
-    return [str(one.absolute()) for one in files]
+    return [str(file.absolute()) for file in files]

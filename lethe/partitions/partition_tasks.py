@@ -29,7 +29,7 @@ class PartitionTasks:
 
 def partition_tasks(partitions: Sequence[tuple[Any, ...]]) -> list[tuple[PartitionTasks, list[Any]]]:
     """For each partition, of which Delayed objects are given, the tasks that only it needs, and what they take from others as Delayed."""
-    graphs = {id(one.dask): one.dask for some in partitions for one in some}
+    graphs = {id(one.dask): one.dask for collections in partitions for collection in collections}
     together = {key: task for graph in graphs.values() for key, task in graph.items()}
     # Without what is persisted: futures are no tasks.
     nodes: Graph = importlib.import_module("dask._task_spec").convert_legacy_graph(together)
@@ -40,31 +40,31 @@ def partition_tasks(partitions: Sequence[tuple[Any, ...]]) -> list[tuple[Partiti
     def need(key: Hashable, owner: int | None) -> None:
         owners[key] = owner if owners.setdefault(key, owner) == owner else None
 
-    for place, some in enumerate(partitions):
+    for index, some in enumerate(partitions):
         for one in some:
-            need(one.key, place)
+            need(one.key, index)
     for key in reversed(list(TopologicalSorter(needs).static_order())):
         if key in owners:
-            for other in needs.get(key, ()):
-                need(other, owners[key] if key in movable else None)
+            for dependency in needs.get(key, ()):
+                need(dependency, owners[key] if key in movable else None)
 
-    def fused(place: int, some: tuple[Any, ...]) -> tuple[PartitionTasks, list[Any]]:
+    def fused(index: int, collections: tuple[Any, ...]) -> tuple[PartitionTasks, list[Any]]:
         graph: Graph = {}
         inputs = list[Any]()
-        seen = {one.key for one in some}
-        waiting = list(seen)
+        visited = {collection.key for collection in collections}
+        waiting = list(visited)
         while waiting:
             key = waiting.pop()
-            if key in movable and owners[key] == place:
+            if key in movable and owners[key] == index:
                 graph[key] = nodes[key]
-                waiting.extend(needs[key] - seen)
-                seen |= needs[key]
+                waiting.extend(needs[key] - visited)
+                visited |= needs[key]
             else:
-                source = next((one for one in some if key in one.dask), some[0])
+                source = next((collection for collection in collections if key in collection.dask), collections[0])
                 inputs.append(type(source)(key, source.dask, layer=source.__dask_layers__()[0]))
-        return PartitionTasks(tuple(one.key for one in some), graph, tuple(one.key for one in inputs)), inputs
+        return PartitionTasks(tuple(collection.key for collection in collections), graph, tuple(one.key for one in inputs)), inputs
 
-    return [fused(place, some) for place, some in enumerate(partitions)]
+    return [fused(index, collections) for index, collections in enumerate(partitions)]
 
 
 def computed(stored: Any) -> Any:
@@ -73,8 +73,8 @@ def computed(stored: Any) -> Any:
         return stored
     if stored and isinstance(stored[0], PartitionTasks):
         tasks, inputs = stored
-        if any(hasattr(one, "__dask_graph__") for one in inputs):
+        if any(hasattr(entry, "__dask_graph__") for entry in inputs):
             # Together: by itself, each would compute what they share anew, such as the folder of a shuffle through files.
             inputs = importlib.import_module("dask").compute(*inputs, scheduler="synchronous")
         return tasks(*inputs)
-    return tuple(computed(one) for one in stored)
+    return tuple(computed(entry) for entry in stored)

@@ -59,14 +59,14 @@ class Work:
     def __repr__(self) -> str:
         return f"<Work of {getattr(self.function, '__name__', 'a function')}>"
 
-    def __call__(self, place: int, name: str, stored: Any, rows: Rows | None) -> BlockResult:
+    def __call__(self, index: int, name: str, stored: Any, rows: Rows | None) -> BlockResult:
         """What comes of a part, whose fields these are, with what it holds computed."""
         try:
             block = self.read(stored, name)
-            seen, size = block.fingerprint(), block.features.nbytes
-            return BlockResult(place, seen, self.function(block if rows is None else block.some(rows), *self.parameters), size)
+            fingerprint, size = block.fingerprint(), block.features.nbytes
+            return BlockResult(index, fingerprint, self.function(block if rows is None else block.some(rows), *self.parameters), size)
         except LetheError as fault:
-            return BlockResult(place, None, None, fault=fault)
+            return BlockResult(index, None, None, fault=fault)
 
 
 class Executor(Protocol):
@@ -120,21 +120,21 @@ def _answered(work: Work, part: BlockLocation) -> BlockResult:
     return work(part.place, part.name, stored, part.rows)
 
 
-def once_each(answers: Iterator[BlockResult], places: Sequence[int]) -> Iterator[BlockResult]:
+def once_each(answers: Iterator[BlockResult], indices: Sequence[int]) -> Iterator[BlockResult]:
     """One answer for each block, in the order of the places: later ones are dropped; a LetheError where a block gave none."""
-    expected, early, next_place = set(places), dict[int, BlockResult](), 0
+    expected, early, next_place = set(indices), dict[int, BlockResult](), 0
     for answer in answers:
         if answer.place not in expected:
             continue  # a duplicate, or none of this pass
         expected.discard(answer.place)
         early[answer.place] = answer
-        while next_place < len(places) and places[next_place] in early:
-            yield early.pop(places[next_place])
+        while next_place < len(indices) and indices[next_place] in early:
+            yield early.pop(indices[next_place])
             next_place += 1
         if not expected:
             return
     raise LetheError(
-        f"partitions: {len(expected)} of {len(places)} gave no result; nothing was released.",
+        f"partitions: {len(expected)} of {len(indices)} gave no result; nothing was released.",
         source="whatever carries out the tasks",
         remedy="look at its logs, and fit again",
     )
@@ -149,12 +149,12 @@ def total(parts: Iterable[tuple[Any, ...]]) -> tuple[FloatArray, ...]:
         if not sums:
             sums, lost = [array.copy() for array in arrays], [np.zeros_like(array) for array in arrays]
             continue
-        for place, array in enumerate(arrays):
-            before = sums[place]
+        for index, array in enumerate(arrays):
+            before = sums[index]
             after = before + array
-            lost[place] += np.where(np.abs(before) >= np.abs(array), (before - after) + array, (array - after) + before)
-            sums[place] = after
-    return tuple(one + rest for one, rest in zip(sums, lost, strict=True))
+            lost[index] += np.where(np.abs(before) >= np.abs(array), (before - after) + array, (array - after) + before)
+            sums[index] = after
+    return tuple(partial_sum + rest for partial_sum, rest in zip(sums, lost, strict=True))
 
 
 @contextmanager

@@ -90,10 +90,10 @@ class FrameReader(TableReader):
 
     def _require_column(self, argument: str, name: Any) -> None:
         if not isinstance(name, str) or name not in self.names:
-            shown = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
+            column_list = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
             got = repr(name) if isinstance(name, str) else type(name).__name__
             raise InputError(
-                f"{argument}: got {got}; it needs names of columns, and the table has {shown}.",
+                f"{argument}: got {got}; it needs names of columns, and the table has {column_list}.",
                 source=f"the argument {argument}",
                 remedy="name a column that the table has; what columns= of parquet_table leaves out, it has not",
             )
@@ -111,19 +111,19 @@ class FrameReader(TableReader):
         kind = _common_type(columns, [kinds[column] for column in columns], name)
         # Column by column, as they are stored; transposed it is a table of records.
         features = np.empty((len(columns), len(frame)), kind)
-        for place, column in enumerate(columns):
-            one = frame[column]
-            features[place] = one.to_numpy(dtype=kind, na_value=np.nan) if hasattr(kinds[column], "na_value") else one.to_numpy()
-        beside = {role: frame[column] for role, column in self.named.items()} | ({} if targets is None else {"targets": targets})
-        values = {role: one.to_numpy() for role, one in beside.items()}
+        for index, column in enumerate(columns):
+            series = frame[column]
+            features[index] = series.to_numpy(dtype=kind, na_value=np.nan) if hasattr(kinds[column], "na_value") else series.to_numpy()
+        role_columns = {role: frame[column] for role, column in self.named.items()} | ({} if targets is None else {"targets": targets})
+        values = {role: series.to_numpy() for role, series in role_columns.items()}
         return Block(name=name, columns=columns, features=features.T, **values)
 
     def require_like(self, frame: Any, name: str) -> None:
         """Refuse a frame with other columns, another order of them, or other types."""
         got = [*frame.columns, *["nothing"] * len(self.names)]
-        for place, column in enumerate(self.names):
-            if got[place] != column:
-                what = f"its column {place + 1} is {got[place]!r}; in the table it is {column!r}"
+        for index, column in enumerate(self.names):
+            if got[index] != column:
+                what = f"its column {index + 1} is {got[index]!r}; in the table it is {column!r}"
                 raise refused(name, column, what, "give every partition the same columns in the same order")
         if len(frame.columns) > len(self.names):
             raise refused(name, got[len(self.names)], "the table has no such column", "give every partition the same columns")
@@ -174,7 +174,7 @@ class ArrayReader(TableReader):
 
     def __call__(self, stored: Any, name: str) -> Block:
         """A block of (features, targets or None)."""
-        features, targets = (None if one is None else np.asarray(one) for one in stored)
+        features, targets = (None if array is None else np.asarray(array) for array in stored)
         if features is None or features.ndim != 2 or features.shape[1] != self.width:
             shape = None if features is None else features.shape
             raise refused(name, "all", f"got shape {shape}; it needs (records, {self.width})", "give every partition the same columns")

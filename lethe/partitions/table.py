@@ -64,9 +64,9 @@ class PartitionedTable:
         `look`, of (Block, *parameters), asks what else is wanted of a block, or refuses it; what it gave comes back block by block.
         """
         table = ExaminedTable(self)
-        found = list(table.answers(_looked_at, (look, *parameters) if self.chosen else (_some_records, look, *parameters)))
-        table.seen = tuple(answer.seen for answer in found if answer.seen is not None)
-        return table, [answer.values for answer in found]
+        results = list(table.answers(_looked_at, (look, *parameters) if self.chosen else (_some_records, look, *parameters)))
+        table.seen = tuple(answer.seen for answer in results if answer.seen is not None)
+        return table, [answer.values for answer in results]
 
 
 class ExaminedTable:
@@ -81,7 +81,7 @@ class ExaminedTable:
     @property
     def shape(self) -> tuple[int, int]:
         """Records and features."""
-        return sum(one.records for one in self.seen), len(self.source.columns)
+        return sum(fingerprint.records for fingerprint in self.seen), len(self.source.columns)
 
     def sum(self, function: Callable[..., tuple[Any, ...]], *parameters: Any, records: Rows | None = None) -> tuple[FloatArray, ...]:
         """Sums of what a function gives of each block: one pass, each block once, added in the order of the blocks.
@@ -97,8 +97,8 @@ class ExaminedTable:
     def nothing_drawn(self) -> None:
         """A step that drew no record, told as any other: nobody is to see that it was empty."""
         self.passes += 1
-        with pass_progress(self.source.progress, self.passes, len(self.source.parts)) as told:
-            told(len(self.source.parts))
+        with pass_progress(self.source.progress, self.passes, len(self.source.parts)) as report_progress:
+            report_progress(len(self.source.parts))
 
     def answers(
         self, function: Callable[..., Any], parameters: tuple[Any, ...], parts: Sequence[BlockLocation] | None = None, drawn: bool = False
@@ -131,7 +131,7 @@ class ExaminedTable:
     def within(self, records: slice) -> list[BlockLocation]:
         """The parts that hold some consecutive records, each with its share of them."""
         parts = list[BlockLocation]()
-        for part, seen, end in zip(self.source.parts, self.seen, accumulate(one.records for one in self.seen), strict=True):
+        for part, seen, end in zip(self.source.parts, self.seen, accumulate(fingerprint.records for fingerprint in self.seen), strict=True):
             first = end - seen.records
             start, stop = max(records.start, first), min(records.stop, end)
             if start < stop:
@@ -140,13 +140,16 @@ class ExaminedTable:
 
     def _at(self, records: Places) -> list[BlockLocation]:
         """The parts that hold some of these records, each with their places in it."""
-        ends, numbers = np.cumsum([one.records for one in self.seen]), np.sort(records)
+        ends, numbers = np.cumsum([fingerprint.records for fingerprint in self.seen]), np.sort(records)
         if len(numbers) == 0 or numbers[0] < 0 or numbers[-1] >= ends[-1] or bool((numbers[1:] == numbers[:-1]).any()):
             raise LetheError(f"records: they need numbers from 0 to {ends[-1] - 1}, each once.", source="what draws batches")
         blocks = np.searchsorted(ends, numbers, side="right")
         return [
-            replace(self.source.parts[place], rows=numbers[blocks == place] - (int(ends[place]) - self.seen[place].records))
-            for place in np.unique(blocks).tolist()
+            replace(
+                self.source.parts[block_index],
+                rows=numbers[blocks == block_index] - (int(ends[block_index]) - self.seen[block_index].records),
+            )
+            for block_index in np.unique(blocks).tolist()
         ]
 
 
@@ -205,20 +208,20 @@ class _ChosenReader(OuterReader):
 
     def __call__(self, stored: Any, name: str) -> Block:
         """A block of the records that are kept, or a LetheError: if it changed, a record might be on both sides of a split."""
-        whole, bits, seen = stored
+        whole, bits, expected_fingerprint = stored
         block = self.read(whole, name)
-        if tuple(block.fingerprint()) != seen:
+        if tuple(block.fingerprint()) != expected_fingerprint:
             raise _changed(name)
         return block.some(np.flatnonzero(np.unpackbits(bits, count=len(block))))
 
 
 def chosen_records(table: ExaminedTable, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> PartitionedTable:
     """A table of some of the records, those where `chosen`, of shape (n,), is true; it tells nobody of its passes."""
-    ends = list(accumulate(one.records for one in table.seen))
+    ends = list(accumulate(fingerprint.records for fingerprint in table.seen))
     assert chosen.shape == (ends[-1],)
     parts = tuple(
-        replace(part, stored=(part.stored, np.packbits(chosen[end - seen.records : end]), tuple(seen)))
-        for part, seen, end in zip(table.source.parts, table.seen, ends, strict=True)
+        replace(part, stored=(part.stored, np.packbits(chosen[end - fingerprint.records : end]), tuple(fingerprint)))
+        for part, fingerprint, end in zip(table.source.parts, table.seen, ends, strict=True)
     )
     return replace(table.source, parts=parts, read=_ChosenReader(table.source.read), progress=False, chosen=True)
 

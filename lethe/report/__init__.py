@@ -22,9 +22,9 @@ def __getattr__(name: str) -> Any:
     return write
 
 
-def figure_of(shown: Any) -> Any:
+def figure_of(result: Any) -> Any:
     """The matplotlib Figure of a comparison or a sweep, made without pyplot: show it in a notebook, or call its `savefig`."""
     from lethe.report.plots import comparison_figure, sweep_figure  # plots need the optional matplotlib
 
-    content = shown.to_dict()
+    content = result.to_dict()
     return sweep_figure(content) if "over" in content else comparison_figure(content)

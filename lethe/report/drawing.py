@@ -33,8 +33,8 @@ def plotted(panels: Sequence[Panel], size: tuple[float, float], title: str = "",
     """A column of panels, `size` inches across and up, which `share` the axis across or not."""
     figure = Figure(figsize=size, layout="constrained")
     for axes, panel in zip(figure.subplots(len(panels), squeeze=False, sharex=share)[:, 0], panels, strict=True):
-        for one in panel.series:
-            axes.plot(one.across, one.up, **{"label": one.name or "_", **one.look})
+        for line in panel.series:
+            axes.plot(line.across, line.up, **{"label": line.name or "_", **line.look})
         if panel.shaded:
             axes.fill_between(panel.series[-1].across, panel.series[-1].up, color=COLOURS["alert"], alpha=0.08, linewidth=0)
         axes.set(**dict.fromkeys((f"{axis}scale" for axis in panel.log), "log"))
@@ -47,7 +47,7 @@ def plotted(panels: Sequence[Panel], size: tuple[float, float], title: str = "",
             axes.annotate(**note)
         clear(axes, grid)
         label_ends(axes, panel.ends)
-        if panel.legend is not None and any(one.name for one in panel.series):
+        if panel.legend is not None and any(line.name for line in panel.series):
             (figure if panel.legend["loc"].startswith("outside") else axes).legend(frameon=False, **panel.legend)
     if title:
         figure.suptitle(title, fontsize="medium")
@@ -69,18 +69,18 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
     scale = axes.transData.transform
     bottom, top = axes.transAxes.transform([(0, 0), (0, 1)])[:, 1]
     ordered = sorted(ends, key=lambda end: end.height)
-    places = [float((scale((end.where, end.height))[1] - bottom) / (top - bottom)) for end in ordered]
+    heights = [float((scale((end.where, end.height))[1] - bottom) / (top - bottom)) for end in ordered]
     gap = min(0.046, 1.0 / len(ends))
-    for index in range(1, len(places)):
-        places[index] = max(places[index], places[index - 1] + gap)
-    places[-1] = min(places[-1], 1.0)
-    for index in reversed(range(len(places) - 1)):
-        places[index] = min(places[index], places[index + 1] - gap)
-    for end, place in zip(ordered, places, strict=True):
+    for index in range(1, len(heights)):
+        heights[index] = max(heights[index], heights[index - 1] + gap)
+    heights[-1] = min(heights[-1], 1.0)
+    for index in reversed(range(len(heights) - 1)):
+        heights[index] = min(heights[index], heights[index + 1] - gap)
+    for end, height in zip(ordered, heights, strict=True):
         axes.annotate(
             end.name,
             (end.where, end.height),
-            xytext=(1.035, place),
+            xytext=(1.035, height),
             textcoords="axes fraction",
             va="center",
             fontsize="small",

@@ -127,7 +127,7 @@ def _svg_in_page(drawn: str, name: str, alt: str) -> str:
         for child in list(parent):
             if child.tag.endswith(("metadata", "style")):
                 parent.remove(child)
-    used = set(re.findall(r"#([\w-]+)", " ".join(value for one in root.iter() for value in one.attrib.values() if "#" in value)))
+    used = set(re.findall(r"#([\w-]+)", " ".join(value for element in root.iter() for value in element.attrib.values() if "#" in value)))
     for one in root.iter():
         one.tag = one.tag.removeprefix(_SVG)
         if (link := one.attrib.pop(_LINK, None)) is not None:

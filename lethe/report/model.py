@@ -129,4 +129,4 @@ class Document(NamedTuple):
 
     def section(self, key: str) -> Section:
         """The section of that name."""
-        return next(one for one in self.sections if one.key == key)
+        return next(section for section in self.sections if section.key == key)

@@ -46,12 +46,12 @@ def demo_plot(content: dict[str, Any]) -> bytes:
     rows = content["rows"][::-1]
     series: list[Series] = []
     notes: list[dict[str, Any]] = []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         colour = "#b0b0b0" if row["epsilon"] == "inf" else "#2a6f97"
-        series.append(Series([0, row["accuracy_mean"]], [place] * 2, {"color": colour, "linewidth": 24, "solid_capstyle": "butt"}))
-        series.append(Series(row["accuracies"], [place] * len(row["accuracies"]), _marker("black", "|", 11, True)))
+        series.append(Series([0, row["accuracy_mean"]], [index] * 2, {"color": colour, "linewidth": 24, "solid_capstyle": "butt"}))
+        series.append(Series(row["accuracies"], [index] * len(row["accuracies"]), _marker("black", "|", 11, True)))
         look = {"color": "white", "va": "center", "fontweight": "bold"}
-        notes.append({"text": f" {row['accuracy_mean']:.3f}", "xy": (0.0, place), **look})
+        notes.append({"text": f" {row['accuracy_mean']:.3f}", "xy": (0.0, index), **look})
     settings = {
         "yticks": range(len(rows)),
         "yticklabels": [f"({row['letter']}) {row['label']}" for row in rows],
@@ -70,20 +70,20 @@ def comparison_figure(content: dict[str, Any]) -> Figure:
     low, high = _window((row["epsilon"] for row in rows), [best])
     series = [Series([best] * 2, [-0.7, len(rows) - 0.3], {"color": _BLUE, "linewidth": 1, "zorder": 0})] if _drawable(best) else []
     notes: list[dict[str, Any]] = []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         epsilon, status = float(row["epsilon"]), row["status"]
         number = "no bound" if epsilon == math.inf else shown(epsilon)
         text = number if status in _GUARANTEES else f"({number})"
         look = {"va": "center", "fontsize": "small", "fontweight": "bold" if status == "used" else "normal"}
         if low <= epsilon <= high:
-            series.append(Series([epsilon], [place], _dot(status)))
-            notes.append({"text": text, "xy": (epsilon, place), "xytext": (9, 0), "textcoords": "offset points", **look})
+            series.append(Series([epsilon], [index], _dot(status)))
+            notes.append({"text": text, "xy": (epsilon, index), "xytext": (9, 0), "textcoords": "offset points", **look})
             continue
         tip, tail, side = (1.0, 1.0 - _ARROW, "right") if epsilon > high else (0.0, _ARROW, "left")
         arrow = {"arrowstyle": "-|>", "color": _STATUSES[status][0], "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
-        ends = {"xytext": (tail, place), "xycoords": _AT_THE_EDGE, "textcoords": _AT_THE_EDGE}
-        notes.append({"text": "", "xy": (tip, place), "arrowprops": arrow, **ends})
-        notes.append({"text": f" {text} ", "xy": (tail, place), "xycoords": _AT_THE_EDGE, "ha": side, **look})
+        ends = {"xytext": (tail, index), "xycoords": _AT_THE_EDGE, "textcoords": _AT_THE_EDGE}
+        notes.append({"text": "", "xy": (tip, index), "arrowprops": arrow, **ends})
+        notes.append({"text": f" {text} ", "xy": (tail, index), "xycoords": _AT_THE_EDGE, "ha": side, **look})
     for status, (_, _, meaning) in _STATUSES.items():
         if any(row["status"] == status and _drawable(row["epsilon"]) for row in rows):
             series.append(Series([], [], _dot(status), meaning))
@@ -130,7 +130,7 @@ def sweep_figure(content: dict[str, Any]) -> Figure:
         for part, style in ((_GUARANTEES, look), (_CLAIMED, _CLAIM)):
             heights = [height(row["epsilon"]) if row["status"] in part else math.nan for row in rows]
             series.append(Series(values, heights, {**style, "marker": "o", "markersize": 3}))
-        last = max(place for place, row in enumerate(rows) if fits(row["epsilon"]))
+        last = max(index for index, row in enumerate(rows) if fits(row["epsilon"]))
         claims = rows[last]["status"] in _CLAIMED
         name = _name({**line, "rows": rows[: last + 1]})  # with the status that it has where its name stands
         if any(height(row["epsilon"]) > 0 and not fits(row["epsilon"]) for row in rows):
@@ -140,8 +140,8 @@ def sweep_figure(content: dict[str, Any]) -> Figure:
     limits = (low / (high / low) ** 0.05 / 1.1, high * (high / low) ** 0.05 * 1.1)
     if content["own"] is not None and min(values) <= content["own"] <= max(values):
         series.append(Series([content["own"]] * 2, limits, {"color": _LINE, "linewidth": 0.8, "zorder": 0}))
-        place = {"xy": (content["own"], 1.01), "xycoords": ("data", "axes fraction")}
-        notes.append({"text": "the run", "ha": "center", "fontsize": "small", **place})
+        label_position = {"xy": (content["own"], 1.01), "xycoords": ("data", "axes fraction")}
+        notes.append({"text": "the run", "ha": "center", "fontsize": "small", **label_position})
     nothing = [f"{value:g}" for value, point in zip(values, certified, strict=True) if point["epsilon"] == "inf"]
     far = [_name(line) for line in rest if any(_drawable(row["epsilon"]) for row in line["rows"])]
     boundless = [_name(line) for line in rest if all(row["epsilon"] in (None, "inf") for row in line["rows"])]
@@ -194,8 +194,8 @@ def _looks(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for line in lines:
         ours = line["rows"][0]["ours"]
         colours, width = ((_BLUE,), 2.6) if ours else (_PUBLISHED, 1.4)
-        turn, place = divmod(counts[ours], len(colours))
-        looks.append({"color": colours[place], "linestyle": _DASHES[turn % 3], "linewidth": width, "zorder": 3 if ours else 2})
+        turn, colour_index = divmod(counts[ours], len(colours))
+        looks.append({"color": colours[colour_index], "linestyle": _DASHES[turn % 3], "linewidth": width, "zorder": 3 if ours else 2})
         counts[ours] += any(row["status"] in _GUARANTEES for row in line["rows"])
     return looks
 
@@ -215,11 +215,11 @@ def schedule_plot(content: dict[str, Any]) -> bytes:
     """Two panels: the noise multiplier of each noisy step, the chosen schedule thick; epsilon had the run stopped earlier."""
     series: list[Series] = []
     ends: list[End] = []
-    for one in sorted(content["schedules"], key=lambda one: one["chosen"]):
-        points = [(step, level) for step, level in zip(one["steps"], one["noise_multipliers"], strict=True) if level > 0]
-        look = {"color": _SCHEDULES.get(one["name"], _BLUE), "linewidth": 2.2 if one["chosen"] else 1.2}
+    for schedule in sorted(content["schedules"], key=lambda one: one["chosen"]):
+        points = [(step, level) for step, level in zip(schedule["steps"], schedule["noise_multipliers"], strict=True) if level > 0]
+        look = {"color": _SCHEDULES.get(schedule["name"], _BLUE), "linewidth": 2.2 if schedule["chosen"] else 1.2}
         series.append(Series.through(points, {**look, "marker": "o" if len(points) <= _MARKS_UP_TO else "", "markersize": 3}))
-        ends.append(End(*points[-1], one["name"], look["color"], one["chosen"]))
+        ends.append(End(*points[-1], schedule["name"], look["color"], schedule["chosen"]))
     noise = Panel(series, {"ylabel": "noise multiplier (steps without noise left out)"}, log="y", ends=ends)
     grown, series, ends, notes = content["cumulative"], [], [], []
     for key, colour, dash in (("every_iterate", _RED, "--"), ("last_iterate", _BLUE, "-")):
@@ -237,21 +237,21 @@ def schedule_plot(content: dict[str, Any]) -> bytes:
 
 def audit_figure(page: AuditPage, curve: Sequence[tuple[float, float]] = ()) -> Figure:
     r"""The claim, at every $\delta$ where a curve is known, and each audit at its own; red where a certified bound is above the claim."""
-    known = [(delta, epsilon) for delta, epsilon in curve if epsilon != math.inf]
-    claim, found = page.claim, [result for result in page.audits if result.epsilon != math.inf]
-    deltas = [*(delta for delta, _ in known), *(result.delta for result in page.audits), *([] if claim is None else [claim.delta])]
+    finite_curve = [(delta, epsilon) for delta, epsilon in curve if epsilon != math.inf]
+    claim, finite_audits = page.claim, [result for result in page.audits if result.epsilon != math.inf]
+    deltas = [*(delta for delta, _ in finite_curve), *(result.delta for result in page.audits), *([] if claim is None else [claim.delta])]
     positive = [delta for delta in deltas if delta > 0.0]
     log = "x" if len(positive) == len(deltas) else ""
-    left, right = (min(positive, default=1e-5) / 10.0 if log else 0.0), min(1.0, 10.0 * max(positive, default=1e-5))
-    heights = [0.1, *(result.epsilon for result in found)]
+    smallest, right = (min(positive, default=1e-5) / 10.0 if log else 0.0), min(1.0, 10.0 * max(positive, default=1e-5))
+    heights = [0.1, *(result.epsilon for result in finite_audits)]
     series: list[Series] = []
     notes: list[dict[str, Any]] = []
     if claim is not None:
-        if known:
+        if finite_curve:
             look = {"color": _BLUE, "linewidth": 2.2}
-            series.append(Series.through(known, look, "certified from above, at every delta"))
+            series.append(Series.through(finite_curve, look, "certified from above, at every delta"))
             # Beyond what there is to see, the curve leaves through the top.
-            heights += [epsilon for delta, epsilon in known if delta >= claim.delta / 10.0]
+            heights += [epsilon for delta, epsilon in finite_curve if delta >= claim.delta / 10.0]
         if claim.epsilon == math.inf:
             words = "claimed: epsilon = infinity, which is nothing"
             notes.append({"text": words, "xy": (0.02, 0.95), "xycoords": "axes fraction", "color": _BLUE})
@@ -259,7 +259,7 @@ def audit_figure(page: AuditPage, curve: Sequence[tuple[float, float]] = ()) -> 
             heights.append(claim.epsilon)
             label = f"claimed: epsilon ≤ {shown(claim.epsilon)} at delta = {claim.delta:g}"
             series.append(Series([claim.delta], [claim.epsilon], _marker(_BLUE, "v", 10, True) | _ON_TOP, label))
-            if not known:  # what holds at a delta holds at every larger one
+            if not finite_curve:  # what holds at a delta holds at every larger one
                 series.append(Series([claim.delta, right], [claim.epsilon] * 2, {"color": _BLUE, "linestyle": ":"}))
     for result in page.audits:
         kind, epsilon, delta, wrong, adversary, _ = audit_cells(result)
@@ -267,12 +267,12 @@ def audit_figure(page: AuditPage, curve: Sequence[tuple[float, float]] = ()) -> 
         colour = _CROSSED if crossed(page, result) else colour
         level = "" if result.level is None else f", wrong at most {wrong}"
         family = "" if result.family is None else f" on {result.family}"
-        point = [(result.delta, result.epsilon)] if result in found else []
+        point = [(result.delta, result.epsilon)] if result in finite_audits else []
         look = _marker(colour, marker, 10, result.kind == "certified") | _ON_TOP
         series.append(Series.through(point, look, f"{kind}{family}: epsilon {epsilon} at delta = {delta}{level} ({adversary})"))
-        if result in found and result.kind != "point_estimate":  # what is too much at a delta is too much at every smaller one
-            series.append(Series([left, result.delta], [result.epsilon] * 2, {"color": colour, "linestyle": ":"}))
-    settings = {"xlim": (left, right), "ylim": (0.0, 1.12 * max(heights)), "xlabel": "delta", "ylabel": "epsilon"}
+        if result in finite_audits and result.kind != "point_estimate":  # what is too much at a delta is too much at every smaller one
+            series.append(Series([smallest, result.delta], [result.epsilon] * 2, {"color": colour, "linestyle": ":"}))
+    settings = {"xlim": (smallest, right), "ylim": (0.0, 1.12 * max(heights)), "xlabel": "delta", "ylabel": "epsilon"}
     figure = plotted([Panel(series, settings, log=log, notes=notes, legend=_BELOW)], (8.5, 5.6))
     figure.suptitle(f"{page.subject}\n{page.says}", fontsize="small", color=_CROSSED if page.failed else "black")
     return figure
@@ -281,9 +281,9 @@ def audit_figure(page: AuditPage, curve: Sequence[tuple[float, float]] = ()) -> 
 def budget_figure(accounts: Sequence[dict[str, Any]]) -> Figure:
     """A panel for each of some data sets (`Account.to_dict`): the share of its budget that was counted over time."""
     panels: list[Panel] = []
-    for place, account in enumerate(accounts):
+    for index, account in enumerate(accounts):
         times = [datetime.fromisoformat(point["at"]) for point in account["history"]]
-        look = {"drawstyle": "steps-post", "color": (_BLUE, *_PUBLISHED)[place % 7], "linewidth": 2}
+        look = {"drawstyle": "steps-post", "color": (_BLUE, *_PUBLISHED)[index % 7], "linewidth": 2}
         shares = Series(times, [100.0 * point["share"] for point in account["history"]], look)
         whole = Series([times[0], times[-1]], [100.0] * 2, {"color": _GREY, "linestyle": "--", "linewidth": 1})
         panels.append(Panel([shares, whole], {"ylim": (0, 108), "ylabel": "% of the budget", "title": account["title"][0]}))

@@ -71,7 +71,7 @@ class Curve(Specification):
 def as_curves(value: Any, *, source: str | None = None) -> tuple[Curve, ...]:
     """Curves from themselves or from mappings with their fields, of which errors say that they are from `source`."""
     try:
-        return tuple(one if isinstance(one, Curve) else Curve(**one) for one in value)
+        return tuple(curve if isinstance(curve, Curve) else Curve(**curve) for curve in value)
     except TypeError as error:
         raise InputError("curves: it needs a list, each with name, steps and values.", source=source) from error
     except InputError as error:
@@ -111,7 +111,7 @@ class Subject:
 
     def known(self, evidence: str) -> tuple[Finding, ...]:
         """The hypotheses that hold and are known in that way."""
-        return tuple(one for one in self.findings if one.status == "holds" and one.evidence == evidence)
+        return tuple(finding for finding in self.findings if finding.status == "holds" and finding.evidence == evidence)
 
     def matches(self, page: AuditPage) -> bool:
         """Whether an audit held its trainings against this very claim."""
@@ -130,15 +130,15 @@ def subject_of(
     Raises:
         InputError: it cannot be used, a certificate does not follow from its run, or a folder contradicts itself.
     """
-    asked: dict[str, Any] = {"delta": delta, "key": key, "allow_large_delta": allow_large_delta}
+    options: dict[str, Any] = {"delta": delta, "key": key, "allow_large_delta": allow_large_delta}
     if isinstance(value, str | os.PathLike):
-        place = as_path(value)
-        return (_of_folder if place.is_dir() else _of_file)(place, weights, asked)
+        path = as_path(value)
+        return (_of_folder if path.is_dir() else _of_file)(path, weights, options)
     if isinstance(value, Comparison):
         value = value.certificate
     if type(value).__module__.startswith("sklearn."):
         stated = import_module("lethe.estimators.pipelines.stated_columns").stated_columns(value)
-        return with_extras(subject_of(_of_pipeline(value), weights=weights, **asked), columns=stated)
+        return with_extras(subject_of(_of_pipeline(value), weights=weights, **options), columns=stated)
     if not hasattr(value, "certificate_") and isinstance(stated := getattr(value, "statement", None), Statement):
         value = stated  # of a training that is no run, and of a mechanism's weights
     if not isinstance(value, Run | Certificate | Statement | Total | Recorded) and hasattr(value, "certificate_"):
@@ -160,10 +160,10 @@ def subject_of(
             remedy="leave delta out, or certify it at the other one.",
         )
     # Whether a large delta is meant was asked where the certificate was made; the report says it on top.
-    found = verify(value, weights=weights, key=key, allow_large_delta=True)
-    if found.certificate is None:
-        raise InputError(found.follows.why, remedy="do not rely on it; ask for it, or certify the run, again.")
-    return _of(found.certificate, found.answers, delta, found.declared, found.note)
+    verification = verify(value, weights=weights, key=key, allow_large_delta=True)
+    if verification.certificate is None:
+        raise InputError(verification.follows.why, remedy="do not rely on it; ask for it, or certify the run, again.")
+    return _of(verification.certificate, verification.answers, delta, verification.declared, verification.note)
 
 
 def _of_pipeline(pipeline: Any) -> Statement:
@@ -171,10 +171,10 @@ def _of_pipeline(pipeline: Any) -> Statement:
     try:
         return import_module("lethe.estimators").privacy_of(pipeline)  # a pipeline of scikit-learn has loaded what this needs
     except InputError:
-        own = getattr(pipeline[-1] if hasattr(pipeline, "steps") else pipeline, "statement_", None)
-        if not isinstance(own, Statement) or not uncovered(own.findings):
+        statement = getattr(pipeline[-1] if hasattr(pipeline, "steps") else pipeline, "statement_", None)
+        if not isinstance(statement, Statement) or not uncovered(statement.findings):
             raise
-        return own
+        return statement
 
 
 def _of(
@@ -189,13 +189,16 @@ def _of(
         what = "a model with an unknown loss" if proof.run.loss.kind == "unknown" else what
     elif isinstance(proof, Statement):
         usual = _SOME_DELTA if proof.records is None else usual_delta(proof.records)
-        what, delta = proof.name, next(one for one in (delta, proof.target_delta, usual) if one is not None)
-        findings, epsilon = (*findings, *(one for one in proof.findings if one.evidence != "declared")), proof.epsilon(delta)
+        what, delta = proof.name, next(candidate for candidate in (delta, proof.target_delta, usual) if candidate is not None)
+        findings, epsilon = (*findings, *(finding for finding in proof.findings if finding.evidence != "declared")), proof.epsilon(delta)
     else:
         what, delta, epsilon = f"{len(proof.parts)} releases from the same {NOUNS[proof.unit][1]}", proof.delta, proof.epsilon
     digests = [] if run is None else [("run (the first 8 digits of its SHA-256)", run.run_id)]
     if seal is not None and seal.record is not None and seal.signer is not None:
-        digests += [(f"released weights: {one.name} (SHA-256 of the numbers)", one.sha256) for one in seal.record.released]
+        digests += [
+            (f"released weights: {released_file.name} (SHA-256 of the numbers)", released_file.sha256)
+            for released_file in seal.record.released
+        ]
         digests.append(("key of the seal", seal.signer.fingerprint))
     return Subject(
         what=what,
@@ -211,8 +214,8 @@ def _of(
         seal=seal,
         sealed=all(part.sealed for part in proof.parts) if isinstance(proof, Total) else seal is not None and seal.holds,
         findings=findings,
-        failing=tuple(one for one in findings if one.status == "fails"),
-        fresh_noise=any(one.name == FRESH_NOISE and one.evidence == "enforced" for one in findings),
+        failing=tuple(finding for finding in findings if finding.status == "fails"),
+        fresh_noise=any(finding.name == FRESH_NOISE and finding.evidence == "enforced" for finding in findings),
         answers=answers,
         note=note,
         digests=tuple(digests),
@@ -239,33 +242,33 @@ def described(
     return replace(subject, purpose=purpose or subject.purpose, about=tuple((term, text) for term, text in about.items() if text))
 
 
-def _of_file(file: Path, weights: Any, asked: dict[str, Any]) -> Subject:
+def _of_file(file: Path, weights: Any, options: dict[str, Any]) -> Subject:
     content, name = read_document(file), shlex.quote(str(file))
     if "batches" in content and "guarantee" not in content:
-        subject = subject_of(Run.from_document(content, source=str(file)), weights=weights, **asked)
+        subject = subject_of(Run.from_document(content, source=str(file)), weights=weights, **options)
         commands = [f"lethe certify {name} --delta {subject.delta!r}", f"lethe report {name} --delta {subject.delta!r} -o report.html"]
     else:
-        subject = subject_of(load(file, key=asked["key"]), weights=weights, **asked)
+        subject = subject_of(load(file, key=options["key"]), weights=weights, **options)
         commands = [f"lethe explain {name}", f"lethe verify {name}", f"lethe report {name} -o report.html"]
     return with_extras(subject, commands=commands, digests=[_digest(file)])
 
 
-def _of_folder(folder: Path, weights: Any, asked: dict[str, Any]) -> Subject:
+def _of_folder(folder: Path, weights: Any, options: dict[str, Any]) -> Subject:
     proof, run, released = folder / _CERTIFICATE, folder / _RUN, folder / _WEIGHTS
     if not proof.is_file():
         raise InputError(
             f"{folder} holds no {_CERTIFICATE}.", source=str(folder), remedy="give a folder of `lethe train`, a certificate or a run."
         )
-    certificate = load(proof, key=asked["key"])  # of an estimator, it may be a statement
+    certificate = load(proof, key=options["key"])  # of an estimator, it may be a statement
     if isinstance(certificate, Certificate) and run.is_file() and Run.load(run) != certificate.run:
         what, remedy = f"{_RUN} is another run than that of {_CERTIFICATE} beside it.", "give the certificate by itself."
         raise InputError(what, source=str(folder), remedy=f"do not rely on this folder; {remedy}")
-    subject = subject_of(certificate, weights=released if weights is None and released.is_file() else weights, **asked)
+    subject = subject_of(certificate, weights=released if weights is None and released.is_file() else weights, **options)
     at = shlex.quote(str(folder))
-    beside = f" --weights {at}/{_WEIGHTS}" if released.is_file() else ""
+    weights_option = f" --weights {at}/{_WEIGHTS}" if released.is_file() else ""
     commands = [f"lethe train {at}/{_CONFIG} -o again"] if (folder / _CONFIG).is_file() else []
     commands += [f"lethe certify {at}/{_RUN} --delta {subject.delta!r}"] if run.is_file() else []
-    commands += [f"lethe verify {at}/{_CERTIFICATE}{beside}", f"lethe report {at} -o report.html"]
+    commands += [f"lethe verify {at}/{_CERTIFICATE}{weights_option}", f"lethe report {at} -o report.html"]
     config, trained = (read_document(file) if file.is_file() else {} for file in (folder / _CONFIG, folder / _TRAINED))
     data, ledger = (config.get(name) or {} for name in ("data", "ledger"))
     subject = described(

@@ -55,9 +55,9 @@ def terminal(blocks: Iterable[model.Block]) -> list[RenderableType]:
 def _table(block: model.Table, **around: str) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **around)  # pyright: ignore[reportArgumentType]
     last = len(block.head) - 1
-    for place, name in enumerate(block.head):
-        justify = "right" if place in block.numbers else "left"
-        table.add_column(name, justify=justify, no_wrap=place in (0, *block.numbers), overflow="ignore" if place == 0 < last else "fold")
+    for index, name in enumerate(block.head):
+        justify = "right" if index in block.numbers else "left"
+        table.add_column(name, justify=justify, no_wrap=index in (0, *block.numbers), overflow="ignore" if index == 0 < last else "fold")
     for row, mark in zip(block.rows, block.marks or [""] * len(block.rows), strict=True):
         table.add_row(*map(escape, row), style=_STYLES[mark])
     return table
@@ -67,7 +67,7 @@ def sweep_tables(sweep: Sweep, width: int = 100) -> list[RenderableType]:
     """One line a theorem that says anything, one column a value; several tables where the values do not fit side by side in `width`."""
     lines = sorted((line for line in sweep.lines if any(row.epsilon is not None for row in line)), key=_line_rank)
     used = dict.fromkeys(row.theorem for row in sweep.certified if row.proves)
-    letters = {name: chr(ord("a") + place % 26) + (str(place // 26) if place >= 26 else "") for place, name in enumerate(used)}
+    letters = {name: chr(ord("a") + index % 26) + (str(index // 26) if index >= 26 else "") for index, name in enumerate(used)}
     names = max(len(name) for name in (sweep.axis, _PROVED, *(line[0].theorem for line in lines)))
     across = max(1, (width - names) // _VALUE_WIDTH)
     across = -(-len(sweep.values) // -(-len(sweep.values) // across))  # the same number in each table, but for the last
@@ -76,7 +76,10 @@ def sweep_tables(sweep: Sweep, width: int = 100) -> list[RenderableType]:
         part = slice(first, first + across)
         head = (sweep.axis.ljust(names), *(f"{value:g}" if isinstance(value, float) else str(value) for value in sweep.values[part]))
         proved = sweep.certified[part]
-        rows = [(_PROVED, *(row.formatted_epsilon(3) for row in proved)), (_BY, *(letters[row.theorem] if row.proves else "nothing" for row in proved))]
+        rows = [
+            (_PROVED, *(row.formatted_epsilon(3) for row in proved)),
+            (_BY, *(letters[row.theorem] if row.proves else "nothing" for row in proved)),
+        ]
         rows += [(line[0].theorem, *(row.formatted_epsilon(3) for row in line[part])) for line in lines]
         marks = ("strong", "strong", *("quiet" if _line_rank(line)[0] else "" for line in lines))
         page.append(model.Table("", head, tuple(rows), numbers=tuple(range(1, len(head))), marks=marks))

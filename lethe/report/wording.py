@@ -64,8 +64,8 @@ def percent(probability: float) -> str:
     if probability >= 1.0:
         return "100 %"
     scaled = Decimal(repr(probability)) * 100
-    places = max(0, 2 - scaled.adjusted()) if scaled else 0
-    rounded = scaled.quantize(Decimal(1).scaleb(-min(places, 12)), rounding=ROUND_CEILING)
+    decimals = max(0, 2 - scaled.adjusted()) if scaled else 0
+    rounded = scaled.quantize(Decimal(1).scaleb(-min(decimals, 12)), rounding=ROUND_CEILING)
     return f"{float(rounded):.3g} %" if rounded < 100 else "100 %"
 
 
@@ -73,10 +73,10 @@ def factor(epsilon: float) -> str:
     """e to the epsilon, rounded up."""
     # exp is correct to a few units in the last place.
     value = math.exp(epsilon) * (1.0 + 1e-15) if epsilon < 700.0 else math.inf
-    said = shown(value, 4)
-    if not 1e3 <= float(said) < 1e15:
-        return said
-    return f"{float(said):.0f}" if float(said) < 1e4 else f"{float(said):,.0f}"
+    digits = shown(value, 4)
+    if not 1e3 <= float(digits) < 1e15:
+        return digits
+    return f"{float(digits):.0f}" if float(digits) < 1e4 else f"{float(digits):,.0f}"
 
 
 def times(many: int, thing: str, things: str) -> str:

@@ -62,10 +62,10 @@ def write(
     for page in pages:
         if not isinstance(page, AuditPage):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"audits: one is {type(page).__name__}; it needs an AuditPage.", remedy="load it with AuditPage.load.")
-    found = subject_of(subject, delta=delta, key=key, allow_large_delta=allow_large_delta, weights=weights)
-    found = described(found, purpose=purpose, data_set=data_set, by=by)
-    found = with_extras(found, audits=pages, curves=as_curves(curves), show_private=private)
-    write_bytes(path, written(found, as_path(path).suffix.lower()).encode())
+    document_subject = subject_of(subject, delta=delta, key=key, allow_large_delta=allow_large_delta, weights=weights)
+    document_subject = described(document_subject, purpose=purpose, data_set=data_set, by=by)
+    document_subject = with_extras(document_subject, audits=pages, curves=as_curves(curves), show_private=private)
+    write_bytes(path, written(document_subject, as_path(path).suffix.lower()).encode())
 
 
 def written(subject: Subject, suffix: str) -> str:
@@ -85,7 +85,7 @@ def content(document: Document) -> dict[str, Any]:
             "report": 1,
             "title": document.title,
             "about": dict(document.facts),
-            "notices": [one._asdict() for one in document.notices],
+            "notices": [notice._asdict() for notice in document.notices],
             **document.data,
             "sections": {section.key: {"title": section.title, **section.data} for section in document.sections},
             "sources": dict(document.sources),

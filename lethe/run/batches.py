@@ -142,19 +142,23 @@ def _refuse_contradictions(design: type[Batches]) -> None:
     """Refuse a secret where there is nothing to hide or none where there is, and binomial sizes where no record is drawn by itself."""
     participation, sizes = design.participation, design.sizes
     hidden = participation not in (Participation.EVERY_STEP, Participation.PUBLIC_SLOT)
-    known = isinstance(participation, Participation)  # pyright: ignore[reportUnnecessaryIsInstance]  # whoever reads another refuses it
-    if known and hidden != bool(design.secret):
+    is_participation = isinstance(participation, Participation)  # pyright: ignore[reportUnnecessaryIsInstance]  # whoever reads another refuses it
+    if is_participation and hidden != bool(design.secret):
         needs = "must say what is secret" if hidden else "has nothing that could be secret"
         raise InputError(f"batches: the design {design.design} {needs}; its participation is {participation.value}.")
     if participation is Participation.DRAW_IN_PUBLIC_GROUP and "groups_of_records" not in vars(design):
         raise InputError(f"batches: the design {design.design} must say how many groups_of_records there are.")
-    if known and participation is not Participation.DRAW_IN_PUBLIC_GROUP and design.groups_of_records is not Batches.groups_of_records:
+    if (
+        is_participation
+        and participation is not Participation.DRAW_IN_PUBLIC_GROUP
+        and design.groups_of_records is not Batches.groups_of_records
+    ):
         raise InputError(
             f"batches: the design {design.design} says groups_of_records; with the participation {participation.value} there is one."
         )
     if participation is Participation.DRAW_IN_PUBLIC_GROUP and sizes is not BatchSizes.BINOMIAL:
         raise InputError(f"batches: the design {design.design} draws each record by itself, so that its sizes are binomial.")
-    if known and sizes is BatchSizes.BINOMIAL and not hidden:
+    if is_participation and sizes is BatchSizes.BINOMIAL and not hidden:
         raise InputError(
             f"batches: the design {design.design} has binomial sizes; with the participation {participation.value} no record is drawn, or "
             "thrown into a slot, by itself."
@@ -306,8 +310,8 @@ class BallsInBins(_Varying):
 
 
 DESIGNS: dict[str, type[Batches]] = {
-    known.design: known
-    for known in (Full, Cyclic, ShuffledOnce, Shuffled, Poisson, CyclicPoisson, WithoutReplacement, RandomAllocation, BallsInBins)
+    design.design: design
+    for design in (Full, Cyclic, ShuffledOnce, Shuffled, Poisson, CyclicPoisson, WithoutReplacement, RandomAllocation, BallsInBins)
 }
 
 

@@ -78,7 +78,7 @@ def refuse_clipping(clip_norm: float | None, method: ClipMethod, groups: tuple[f
 def _refuse_envelope(loss: Loss, groups: tuple[float, ...] | None, unit: Unit) -> None:
     """Refuse an envelope where it is not known: of a loss that is not a linear model's, of groups, or of the mean over a user's records."""
     if not isinstance(loss, LinearLoss) or not loss.has_envelope():
-        kinds = [kind for kind, known in LOSSES.items() if issubclass(known, LinearLoss) and known.has_envelope()]
+        kinds = [kind for kind, loss_class in LOSSES.items() if issubclass(loss_class, LinearLoss) and loss_class.has_envelope()]
         raise InputError(
             f"clip_method: got envelope with loss.kind {loss.kind}; it needs {', '.join(kinds[:-1])} or {kinds[-1]}.",
             source="clip_method, loss.kind",
@@ -98,16 +98,18 @@ def _refuse_envelope(loss: Loss, groups: tuple[float, ...] | None, unit: Unit) -
         )
 
 
-def refuse_quantile(quantile: float | None, method: ClipMethod, share: float | None, **others: bool) -> None:
+def refuse_quantile(quantile: float | None, method: ClipMethod, share: float | None, **conflicts: bool) -> None:
     """Refuse a quantile without an adaptive norm, the reverse, and, of such a norm or a sparse selection, other fields that are set."""
     if (quantile is None) == (method == "adaptive"):
         got = "null" if quantile is None else f"{quantile:g}"
         remedy = "set clip_quantile, such as 0.5, together with clip_method: adaptive, or neither."
         raise InputError(f"clip_quantile: got {got}, and clip_method is {method}.", source="clip_quantile, clip_method", remedy=remedy)
-    if (method == "adaptive" or share is not None) and (found := [name.replace("_", " ") for name, there in others.items() if there]):
+    if (method == "adaptive" or share is not None) and (
+        conflicting := [name.replace("_", " ") for name, is_set in conflicts.items() if is_set]
+    ):
         name, got = ("clip_method", method) if method == "adaptive" else ("sparse_selection", share)
         needs = "it needs one norm, noise of its own at every step, and release: all."
-        raise InputError(f"{name}: got {got} with {found[0]}; {needs}", source=name, remedy=f"change that, or leave {name} out.")
+        raise InputError(f"{name}: got {got} with {conflicting[0]}; {needs}", source=name, remedy=f"change that, or leave {name} out.")
 
 
 def refuse_averaging(batches: Batches, noise_at: NoiseAt, *, steps: int, per_pass: int) -> None:
@@ -177,7 +179,11 @@ def run_document(fields: Mapping[str, Any]) -> dict[str, Any]:
         "noise_at": fields["noise_at"],
         **{name: value for name, value in rare.items() if value is not None},
         "loss": fields["loss"].to_document(),
-        "regulariser": [one.to_document() for one in part] if isinstance(part, tuple) else None if part is None else part.to_document(),
+        "regulariser": [penalty.to_document() for penalty in part]
+        if isinstance(part, tuple)
+        else None
+        if part is None
+        else part.to_document(),
         "release": fields["release"],
         "neighbours": fields["neighbours"],
     }
@@ -237,8 +243,8 @@ def refuse_batches(batches: Batches, records: int, neighbours: Neighbours) -> No
 def refuse_standstill(step_sizes: Array) -> None:
     """Refuse a step whose size is not above 0."""
     if not step_sizes.min() > 0:
-        place = int(step_sizes.argmin())
-        raise InputError(f"step_size: step {place + 1} has size {step_sizes[place]:g}; every step needs a size > 0.")
+        step = int(step_sizes.argmin())
+        raise InputError(f"step_size: step {step + 1} has size {step_sizes[step]:g}; every step needs a size > 0.")
 
 
 def refuse_gradients(clip_norm: float | None, loss: Loss, regularisers: Sequence[Regulariser]) -> None:

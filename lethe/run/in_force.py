@@ -23,14 +23,14 @@ _paid: ContextVar[bool] = ContextVar("lethe_paid", default=False)
 def spender_in_force() -> Any:
     """What pays for a training that names nothing; None: nothing does, or what it is part of was paid as a whole. Refused in a process that
     was started by one in which something pays, and does not know what."""
-    known, name = known_in_force(), os.environ.get(_MARK)
-    if known is None and name and not _paid.get():
+    spender, name = known_in_force(), os.environ.get(_MARK)
+    if spender is None and name and not _paid.get():
         raise InputError(
             f"ledger: this process began within lethe.ledger.spending of {name!r}, and has no ledger: a training would not be counted.",
             source=f"the environment variable {_MARK}",
             remedy="give ledger=lethe.ledger.Spending(...), or make the estimator in the process that has the ledger.",
         )
-    return known
+    return spender
 
 
 def known_in_force() -> Any:

@@ -26,8 +26,8 @@ def unknown_field(run: Run) -> tuple[str, str, str] | None:
     batches = run.batches
     for kind, fact, value in ((Participation, "participation", batches.participation), (BatchSizes, "batch sizes", batches.sizes)):
         if not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]  # a class from outside may state anything
-            known = " or ".join(member.value for member in kind)
-            return "batches.design", f"{batches.design}, whose {fact} {said(value)} nothing here knows", known
+            allowed = " or ".join(member.value for member in kind)
+            return "batches.design", f"{batches.design}, whose {fact} {said(value)} nothing here knows", allowed
     if run.noise is not None and type(run.noise) not in NOISES.values():
         return "noise", repr(run.noise), f"null or {' or '.join(NOISES)}"
     for name, words in _WORDS.items():

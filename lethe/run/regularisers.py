@@ -140,7 +140,9 @@ class Simplex(Regulariser):
         return math.sqrt(2.0) * self.total * (1 + 2**-51)
 
 
-REGULARISERS: dict[str, type[Regulariser]] = {known.kind: known for known in (L2, L1, L1L2, GroupL1, NuclearNorm, Ball, Box, Simplex)}
+REGULARISERS: dict[str, type[Regulariser]] = {
+    regulariser.kind: regulariser for regulariser in (L2, L1, L1L2, GroupL1, NuclearNorm, Ball, Box, Simplex)
+}
 
 
 def parse_regulariser(value: Any) -> Regulariser | tuple[Regulariser, ...] | None:

@@ -123,19 +123,19 @@ def _notes(run: Run, certificate: Certificate) -> Iterable[str]:
 
 def _rows(certificate: Certificate) -> Iterable[TheoremRow]:
     yield TheoremRow(certificate.theorem, shown(certificate.epsilon), True, f"used: {certificate.guarantee.describe()}")
-    for other in certificate.others:
-        epsilon = "" if other.epsilon is None or other.status == "refused" else shown(other.epsilon)
-        yield TheoremRow(other.theorem, epsilon, False, other.why)
+    for alternative in certificate.others:
+        epsilon = "" if alternative.epsilon is None or alternative.status == "refused" else shown(alternative.epsilon)
+        yield TheoremRow(alternative.theorem, epsilon, False, alternative.why)
 
 
 def thinned(steps: np.ndarray, levels: np.ndarray) -> tuple[tuple[int, float], ...]:
     """At most some 400 points (step, level), with the least and the largest level of each part that is left out; shapes (n,)."""
     chosen = np.arange(len(steps))
     if len(steps) > _MOST_POINTS:
-        kept = {0, len(steps) - 1}
+        chosen_steps = {0, len(steps) - 1}
         for start, end in pairwise(np.linspace(0, len(steps), _MOST_POINTS // 2 + 1).astype(int)):
-            kept |= {int(start + levels[start:end].argmin()), int(start + levels[start:end].argmax())}
-        chosen = np.array(sorted(kept))
+            chosen_steps |= {int(start + levels[start:end].argmin()), int(start + levels[start:end].argmax())}
+        chosen = np.array(sorted(chosen_steps))
     return tuple(zip(steps[chosen].tolist(), levels[chosen].tolist(), strict=True))
 
 
@@ -209,7 +209,7 @@ ALTERNATIVES: Mapping[str, Callable[[Run], Run]] = {
 @lru_cache(maxsize=1024)
 def price(query: str, label: str) -> AlternativePrice | None:
     """The price of one of `ALTERNATIVES` to the state with this query; None where the run has it already; LetheError as `answer`."""
-    question, own = State.from_query(query).question(), answer(query)
+    question, current = State.from_query(query).question(), answer(query)
     try:
         changed = ALTERNATIVES[label](question.run)
         if changed == question.run:
@@ -217,6 +217,6 @@ def price(query: str, label: str) -> AlternativePrice | None:
         run, certificate = _certified(question._replace(run=changed))
     except LetheError as error:
         return AlternativePrice("", None, error.what)
-    number, before = (float(run.noise_multipliers.max()), own.noise) if question.find_noise else (certificate.epsilon, own.epsilon)
+    number, before = (float(run.noise_multipliers.max()), current.noise) if question.find_noise else (certificate.epsilon, current.epsilon)
     ratio = number / before if 0.0 < before < float("inf") and number < float("inf") else None
     return AlternativePrice(shown(number), ratio, "")

@@ -132,44 +132,44 @@ def _attempt(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _serve(input: Inputs, session: Session, workers: dict[str, WorkerThreads]) -> None:
-    told: reactive.Value[str] = reactive.Value("")
+    error_text: reactive.Value[str] = reactive.Value("")
     priced: reactive.Value[tuple[str, dict[str, AlternativePrice | None]]] = reactive.Value(("", {}))
 
     @reactive.calc
     def query() -> str:
         return query_of({control.name: input[control.name]() for control in CONTROLS})
 
-    async def beside(which: str, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def in_worker(which: str, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.wrap_future(workers[which].submit(_attempt, work, *arguments))
 
     @reactive.extended_task
-    async def asked(wanted: str) -> tuple[str, StateAnswer | str]:
-        return wanted, await beside("answers", answer, wanted)
+    async def answered(requested: str) -> tuple[str, StateAnswer | str]:
+        return requested, await in_worker("answers", answer, requested)
 
     @reactive.extended_task
-    async def compared(wanted: str) -> None:
-        found: dict[str, AlternativePrice | None] = {}
+    async def compared(requested: str) -> None:
+        prices_by_label: dict[str, AlternativePrice | None] = {}
         for label in ALTERNATIVES:
-            one = await beside("prices", price, wanted, label)
-            found[label] = AlternativePrice("", None, one) if isinstance(one, str) else one
+            result = await in_worker("prices", price, requested, label)
+            prices_by_label[label] = AlternativePrice("", None, result) if isinstance(result, str) else result
             async with reactive.lock():
-                priced.set((wanted, dict(found)))
+                priced.set((requested, dict(prices_by_label)))
                 await reactive.flush()
 
     @reactive.effect
     async def _ask() -> None:
-        wanted = query()
-        for task in (asked, compared):  # what was asked before is of no use any more
+        requested = query()
+        for task in (answered, compared):  # what was asked before is of no use any more
             task.cancel()
-        asked.invoke(wanted)
-        await session.send_custom_message("link", {"query": wanted if len(wanted) <= LONGEST_LINK else ""})
+        answered.invoke(requested)
+        await session.send_custom_message("link", {"query": requested if len(requested) <= LONGEST_LINK else ""})
 
     def current() -> StateAnswer | str | None:
         """The answer to what the controls say now; None: it is not there yet."""
-        if asked.status() != "success":
+        if answered.status() != "success":
             return None
-        wanted, got = asked.value()
-        return got if wanted == query() else None
+        requested, got = answered.value()
+        return got if requested == query() else None
 
     @reactive.effect
     def _compare() -> None:
@@ -189,8 +189,8 @@ def _serve(input: Inputs, session: Session, workers: dict[str, WorkerThreads]) -
         render.ui(drawn)
 
     def prices(got: StateAnswer) -> Any:
-        wanted, found = priced()
-        return parts.prices(found if wanted == query() else {}, noise=got.found_noise)
+        requested, prices_by_label = priced()
+        return parts.prices(prices_by_label if requested == query() else {}, noise=got.found_noise)
 
     show("headline", parts.headline, parts.refusal)
     show("alternatives", prices)
@@ -198,20 +198,20 @@ def _serve(input: Inputs, session: Session, workers: dict[str, WorkerThreads]) -
         show(draw.__name__, draw)
 
     @render.ui
-    def said() -> Any:
+    def notes() -> Any:
         long = len(query()) > LONGEST_LINK
         note = ui.tags.p("Too long for a link: save the run instead.", class_="small-print") if long else None
-        return ui.TagList(parts.refusal(told()) if told() else None, note)
+        return ui.TagList(parts.refusal(error_text()) if error_text() else None, note)
 
     @reactive.effect
     @reactive.event(input.opened)
     async def _open() -> None:
-        opened = await beside("answers", _state_of, input.opened(), query())
+        opened = await in_worker("answers", _state_of, input.opened(), query())
         if isinstance(opened, State):
             parts.update_controls(opened.texts)
-        told.set("" if isinstance(opened, State) else opened)
+        error_text.set("" if isinstance(opened, State) else opened)
 
-    for task in (asked, compared):
+    for task in (answered, compared):
         session.on_ended(task.cancel)
 
 

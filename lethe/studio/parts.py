@@ -22,7 +22,7 @@ def controls(texts: Mapping[str, str]) -> Any:
     """All controls under their headings, with these texts; what does not matter is hidden, not switched off."""
     return ui.TagList(
         *(
-            ui.tags.fieldset(ui.tags.legend(heading), *(_control(one, texts[one.name]) for one in group))
+            ui.tags.fieldset(ui.tags.legend(heading), *(_control(field, texts[field.name]) for field in group))
             for heading, group in groupby(CONTROLS, key=lambda control: control.group)
         )
     )
@@ -31,15 +31,15 @@ def controls(texts: Mapping[str, str]) -> Any:
 def _control(control: Control, text: str) -> Any:
     hint = ui.tags.p(control.hint, class_="hint", id=f"{control.name}-hint") if control.hint else None
     if control.words is None:
-        made = ui.input_text(control.name, control.label, text, width="100%", spellcheck="false")
+        field = ui.input_text(control.name, control.label, text, width="100%", spellcheck="false")
     else:
-        made = ui.input_select(control.name, control.label, dict(control.words), selected=text, width="100%")
+        field = ui.input_select(control.name, control.label, dict(control.words), selected=text, width="100%")
     shape = "control broad" if control.broad else "control"
-    whole = ui.div(made, hint, class_=shape)
+    whole = ui.div(field, hint, class_=shape)
     if control.only is None:
         return whole
-    other, words = control.only
-    return ui.panel_conditional(f"{json.dumps(sorted(words))}.includes(input.{other})", whole, class_=shape)
+    depends_on, words = control.only
+    return ui.panel_conditional(f"{json.dumps(sorted(words))}.includes(input.{depends_on})", whole, class_=shape)
 
 
 def update_controls(texts: Mapping[str, str]) -> None:
@@ -70,9 +70,9 @@ def headline(answer: StateAnswer) -> Any:
     """The number that was asked for, and what it means in a sentence."""
     epsilon, noise = shown(answer.epsilon), shown(answer.noise)
     name = "noise multiplier" if len({level for _, level in answer.schedule}) == 1 else "largest noise multiplier"
-    wanted, unit = (noise, name) if answer.found_noise else (epsilon, "epsilon")
+    result, unit = (noise, name) if answer.found_noise else (epsilon, "epsilon")
     where = f"({epsilon}, {answer.delta:g})-DP for one {answer.unit} {_CHANGED[answer.neighbours]}, {_SEEN[answer.release]}"
-    number = ui.tags.p(ui.tags.span(wanted, id="wanted"), " ", ui.tags.small(unit), class_="number")
+    number = ui.tags.p(ui.tags.span(result, id="wanted"), " ", ui.tags.small(unit), class_="number")
     if answer.epsilon == math.inf:
         return ui.TagList(number, *(refusal(note) for note in answer.notes))
     return ui.TagList(
@@ -103,11 +103,11 @@ def schedule_svg(points: Sequence[tuple[int, float]], steps: int) -> str:
     low, highest = min(level for _, level in points), max(level for _, level in points)
     base, end = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     roof, top = _TOP + 0.05 * (base - _TOP), highest or 1.0
-    places = [
+    coordinates = [
         (_LEFT + (end - _LEFT) * (step - 1) / max(steps - 1, 1), _TOP + (base - _TOP) * (1 - 0.95 * level / top)) for step, level in points
     ]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    marks = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places) if len(places) <= _MARKS_UP_TO else ""
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in coordinates)
+    marks = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in coordinates) if len(coordinates) <= _MARKS_UP_TO else ""
     words = f"Noise multiplier at each of {steps} steps, between {shown(low)} and {shown(highest)} where there is noise"
     return (
         f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{words}" class="schedule">'
@@ -129,9 +129,9 @@ def prediction(answer: StateAnswer) -> Any:
     return ui.TagList(number, _text(answer.risk.words, "What the prediction rests on"), note)
 
 
-def prices(found: Mapping[str, AlternativePrice | None], *, noise: bool) -> Any:
+def prices(prices_by_label: Mapping[str, AlternativePrice | None], *, noise: bool) -> Any:
     """What each alternative costs, noise or else epsilon; those not computed yet say so, those that the run has already are left out."""
-    rows = (_price_row(label, found.get(label, "…")) for label in ALTERNATIVES if found.get(label, "…") is not None)
+    rows = (_price_row(label, prices_by_label.get(label, "…")) for label in ALTERNATIVES if prices_by_label.get(label, "…") is not None)
     return _table(("Change", "Noise needed" if noise else "Epsilon", "Against this run"), rows, "Price of alternatives")
 
 

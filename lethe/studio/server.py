@@ -76,21 +76,21 @@ def listen(port: int | None) -> socket.socket:
     return listening
 
 
-def serve(first: State, *, port: int | None, browser: bool, told: Callable[[str], None]) -> None:
+def serve(first: State, *, port: int | None, browser: bool, report_address: Callable[[str], None]) -> None:
     """Serve the planner, `first` at first, until it is interrupted; `told` is told the address."""
     with listen(port) as listening:
-        taken = listening.getsockname()[1]
-        address = f"http://{LOOPBACK}:{taken}/"
+        bound_port = listening.getsockname()[1]
+        address = f"http://{LOOPBACK}:{bound_port}/"
         server = uvicorn.Server(
             uvicorn.Config(
-                OwnPagesOnly(make_app(first), taken),
+                OwnPagesOnly(make_app(first), bound_port),
                 log_config=None,  # its own would close the handlers of whoever called
                 log_level="warning",
                 lifespan="on",
                 timeout_graceful_shutdown=2,
             )
         )
-        told(address)
+        report_address(address)
         if browser:
             webbrowser.open(address)  # the socket listens already: an early request waits and is not refused
         try:

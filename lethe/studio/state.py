@@ -119,11 +119,11 @@ class State:
         """The run's document; what is empty is left out, and is the run's to refuse."""
         texts = self.texts
         batches = {"design": texts["design"]} | ({} if texts["design"] == "full" else self._given("size"))
-        known = [name for name in loss_parameters() if name in LOSSES[texts["loss"]].model_fields]
+        names = [name for name in loss_parameters() if name in LOSSES[texts["loss"]].model_fields]
         document: dict[str, Any] = {
             **self._given("records", "step_size", "clip_norm"),
             "batches": batches,
-            "loss": {"kind": texts["loss"], **self._given(*known)},
+            "loss": {"kind": texts["loss"], **self._given(*names)},
             "noise_at": texts["noise_at"],
             "release": texts["release"],
             "neighbours": texts["neighbours"],

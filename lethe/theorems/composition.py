@@ -159,8 +159,8 @@ class BudgetFilterTheorem(Theorem):
                     remedy="do not rely on this run: no filter with this budget let it through.",
                 ),
             )
-        kept = holds("budget filter", "a step that would overspend was refused before its noise was drawn", evidence="declared")
-        return (kept, holds("budget", f"the recorded steps spend {spent:.6g} of {run.noise_budget:.6g}"), each_gradient_bounded(run))
+        filter_kept = holds("budget filter", "a step that would overspend was refused before its noise was drawn", evidence="declared")
+        return (filter_kept, holds("budget", f"the recorded steps spend {spent:.6g} of {run.noise_budget:.6g}"), each_gradient_bounded(run))
 
     def _bound(self, run: Run) -> Bound:
         assert run.noise_budget is not None

@@ -103,9 +103,9 @@ def _period(run: Run) -> int:
 @lru_cache(maxsize=8)
 def _sensitivities_of(noise: CorrelatedNoise, steps: int, slots: int) -> Array:
     """Asked several times of one run, and of all that differ in the amount of noise alone."""
-    found = slot_sensitivities(noise.strategy(steps), slots)
-    found.flags.writeable = False
-    return found
+    sensitivities = slot_sensitivities(noise.strategy(steps), slots)
+    sensitivities.flags.writeable = False
+    return sensitivities
 
 
 def _guarantee(run: Run) -> Guarantee:
@@ -260,11 +260,11 @@ def bins_apart(mus: Array, slots: int, bins: int) -> tuple[tuple[float, ...], tu
         # Of a run of so many slots in a row that cost more than the next level, no more bins than that can lie in it.
         costly = np.concatenate([[False], every > under, [False]])
         edges = np.flatnonzero(costly[1:] != costly[:-1])
-        most = min(bins, int(np.sum(-(-(edges[1::2] - edges[::2]) // gap))))
-        counts.append(max(most, before) - before)
-        before = max(most, before)
-    kept = [(level, count) for level, count in zip(levels.tolist(), counts, strict=True) if count]
-    return tuple(level for level, _ in kept), tuple(count for _, count in kept)
+        largest = min(bins, int(np.sum(-(-(edges[1::2] - edges[::2]) // gap))))
+        counts.append(max(largest, before) - before)
+        before = max(largest, before)
+    positive = [(level, count) for level, count in zip(levels.tolist(), counts, strict=True) if count]
+    return tuple(level for level, _ in positive), tuple(count for _, count in positive)
 
 
 def _bins(run: Run) -> int:

@@ -88,13 +88,13 @@ def position_mus(path: HolderPath, *, afresh: bool) -> tuple[Array, Array]:
     everywhere, at_every_step = _best(path, None)
     stretches = _stretches(path)
     whole = PassStretch(0, path.batches - 1)
-    places = [Touched(own=own, earlier=whole if afresh else own) for own in stretches]
+    positions = [Touched(own=stretch, earlier=whole if afresh else stretch) for stretch in stretches]
     # The last place is the dearest where steps are alike; its tangents are tried for the others.
-    dearest, good = _best(path, places[-1])
+    dearest, good = _best(path, positions[-1])
     starts = [at for at in (good, at_every_step) if at is not None]
-    mus = [_near(path, starts, place) if starts else dearest for place in places[:-1]]
-    mus.append(min(dearest, _near(path, starts, places[-1])) if starts else dearest)
-    return np.minimum(np.array(mus), everywhere), np.array([own.last - own.first + 1 for own in stretches], dtype=np.float64)
+    mus = [_near(path, starts, position) if starts else dearest for position in positions[:-1]]
+    mus.append(min(dearest, _near(path, starts, positions[-1])) if starts else dearest)
+    return np.minimum(np.array(mus), everywhere), np.array([stretch.last - stretch.first + 1 for stretch in stretches], dtype=np.float64)
 
 
 def _stretches(path: HolderPath) -> list[PassStretch]:

@@ -142,15 +142,15 @@ def _lost_by_product(x: Floats, y: Floats, product: Floats) -> Floats:
     return np.ldexp(((x_high * y_high - scaled) + x_high * y_low + x_low * y_high) + x_low * y_low, x_bits + y_bits)
 
 
-def _checked(name: str, given: ArrayLike, low: float) -> Floats:
+def _checked(name: str, value: ArrayLike, low: float) -> Floats:
     try:
-        raw = np.asarray(given)
+        raw = np.asarray(value)
         if raw.dtype.kind not in "fiu" or raw.size == 0:
             raise TypeError
         values = raw.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            f"{name} is {given!r}; it needs a real number or an array of them.", source=f"{name} of a step", remedy="pass a number."
+            f"{name} is {value!r}; it needs a real number or an array of them.", source=f"{name} of a step", remedy="pass a number."
         ) from None
     if not bool(np.all(np.isfinite(values) & (values >= low))):
         bad = values[~(np.isfinite(values) & (values >= low))].flat[0]

@@ -166,12 +166,12 @@ def _step_size(run: Run) -> Finding:
     curvature = descended_curvature(run)
     assert curvature is not None
     smoothness = curvature[1]
-    most, _ = largest_batch(run)
-    largest = float(run.step_sizes.max()) * most / run.batch_size
+    batch_limit, _ = largest_batch(run)
+    largest = float(run.step_sizes.max()) * batch_limit / run.batch_size
     limit = 2 / smoothness if smoothness > 0 else float("inf")
     size = f"{largest:.6g}"
-    if most != run.batch_size:
-        size += f" (as if, for batches of up to {most} records divided by {run.batch_size})"
+    if batch_limit != run.batch_size:
+        size += f" (as if, for batches of up to {batch_limit} records divided by {run.batch_size})"
     if largest <= limit:
         return holds("step size", f"{size} <= 2/smoothness = {limit:.6g}")
     return holds("step size", f"{size} > 2/smoothness = {limit:.6g}: such a step expands, and its constant says by how much")

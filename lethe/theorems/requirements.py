@@ -26,8 +26,8 @@ def gradient_bound(run: Run) -> Finding:
     """One record's gradient must have norm at most `run.record_bound`, and two must differ by at most twice `run.touch_bound`."""
     if run.bounds_differences_only or run.touch_bound < run.record_bound:
         what = f"two records' gradients differ by <= {2 * run.touch_bound:.6g} (a term common to all cancels"
-        kept = "" if run.clip_norm is None else f"; clipping to {run.clip_norm:g} brings them no further apart"
-        return holds_by_declaration("gradient bound", f"{run.loss.summary}: {what}{kept})", evidence=run.loss.evidence)
+        clip_note = "" if run.clip_norm is None else f"; clipping to {run.clip_norm:g} brings them no further apart"
+        return holds_by_declaration("gradient bound", f"{run.loss.summary}: {what}{clip_note})", evidence=run.loss.evidence)
     if run.clip_norm is not None and run.record_bound == run.clip_norm:
         idle = "" if run.clips else ", which never acts: no gradient of the loss is longer"
         rows = "" if run.sparse_selection is None else "; with its map of rows, which has its share of the noise, it counts as one vector"
@@ -149,12 +149,12 @@ def drawn_by(run: Run) -> Design:
 
 def whole_passes(run: Run) -> Finding:
     """The run must end with a pass."""
-    left = run.total_steps % run.steps_per_pass
-    if left == 0:
+    remainder = run.total_steps % run.steps_per_pass
+    if remainder == 0:
         return holds("passes", f"{run.total_steps // run.steps_per_pass} whole passes of {run.steps_per_pass} steps")
     return fails(
         "passes",
-        f"it is stated for whole passes; the last one stops after {left} of {run.steps_per_pass} steps",
+        f"it is stated for whole passes; the last one stops after {remainder} of {run.steps_per_pass} steps",
         source=f"steps = {run.total_steps}",
         remedy="use optimal-shift, which takes any number of steps, or give passes.",
     )
@@ -249,9 +249,9 @@ def smooth(run: Run) -> Finding:
 
 def convex(run: Run) -> Finding:
     """The loss must be smooth and convex (strongly convex ones are)."""
-    found = smooth(run)
+    finding = smooth(run)
     if run.loss.curvature is None or run.loss.curvature[0] <= 0:
-        return found
+        return finding
     return fails(
         "curvature",
         f"it needs convex losses; curvature goes down to {-run.loss.curvature[0]:g}",
@@ -262,9 +262,9 @@ def convex(run: Run) -> Finding:
 
 def strongly_convex(run: Run) -> Finding:
     """The loss itself must be smooth and strongly convex; a ridge taken by a proximal step is not in the loss."""
-    found = smooth(run)
+    finding = smooth(run)
     if run.loss.curvature is None or run.loss.curvature[0] < 0:
-        return found
+        return finding
     return fails(
         "curvature",
         f"it needs strongly convex losses; curvature goes down to {0 - run.loss.curvature[0]:g}",

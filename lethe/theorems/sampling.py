@@ -146,12 +146,13 @@ class RandomAllocationTheorem(Theorem):
         touches, size = _record_touches(run), run.steps_per_pass
         whole = touches.size // size
         passes = _alike(np.sort(touches[: whole * size].reshape(whole, size), axis=1))
-        left = [] if touches.size == whole * size else [(touches[whole * size :], 1)]
+        last_pass = [] if touches.size == whole * size else [(touches[whole * size :], 1)]
         levels = _MOST_LEVELS if len(passes) <= _FEW_LEVELS else _FEW_LEVELS
-        bins = [(_one_secret_bin(run, mus, levels), count) for mus, count in (*passes, *left)]
+        bins = [(_one_secret_bin(run, mus, levels), count) for mus, count in (*passes, *last_pass)]
         if (full := full_bins(run)) is not None:
             bins = [
-                (TruncatedAllocation(bins=one, full=full) if isinstance(one, BallsInBinsGaussian) else one, count) for one, count in bins
+                (TruncatedAllocation(bins=allocation, full=full) if isinstance(allocation, BallsInBinsGaussian) else allocation, count)
+                for allocation, count in bins
             ]
         return Bound(guarantee=joined(bins))
 
@@ -169,13 +170,13 @@ def _alike(passes: Array) -> list[tuple[Array, int]]:
     """
     if not len(passes):
         return []
-    found, counts = np.unique(passes, axis=0, return_counts=True)
-    if len(found) > _MOST_PASSES:
-        sizes = np.log(np.maximum(found[:, -1], np.finfo(np.float64).tiny))
-        place = np.floor((_MOST_PASSES - 1) * (sizes - sizes.min()) / max(float(np.ptp(sizes)), np.finfo(np.float64).tiny))
-        groups = [place == one for one in np.unique(place)]
-        return [(found[group].max(axis=0), int(counts[group].sum())) for group in groups]
-    return [(mus, int(count)) for mus, count in zip(found, counts, strict=True)]
+    distinct, counts = np.unique(passes, axis=0, return_counts=True)
+    if len(distinct) > _MOST_PASSES:
+        sizes = np.log(np.maximum(distinct[:, -1], np.finfo(np.float64).tiny))
+        cell = np.floor((_MOST_PASSES - 1) * (sizes - sizes.min()) / max(float(np.ptp(sizes)), np.finfo(np.float64).tiny))
+        groups = [cell == cell_value for cell_value in np.unique(cell)]
+        return [(distinct[group].max(axis=0), int(counts[group].sum())) for group in groups]
+    return [(mus, int(count)) for mus, count in zip(distinct, counts, strict=True)]
 
 
 def _one_secret_bin(run: Run, mus: Array, most_levels: int = _MOST_LEVELS) -> Guarantee:
@@ -189,13 +190,13 @@ def _one_secret_bin(run: Run, mus: Array, most_levels: int = _MOST_LEVELS) -> Gu
     return BallsInBinsGaussian(mus=tuple(levels.tolist()), counts=tuple(counts.tolist()), relation=run.neighbours)
 
 
-def cost_levels(mus: Array, most: int = _MOST_LEVELS) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+def cost_levels(mus: Array, max_levels: int = _MOST_LEVELS) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
     """The distinct costs of bins and how many have each; if they are too many, each is raised to the largest of its interval."""
     levels, counts = np.unique(mus, return_counts=True)
-    if levels.size <= most:
+    if levels.size <= max_levels:
         return levels, counts
     # Not quite as many intervals as levels: then evenly spaced costs do not lie on their ends, where rounding would decide.
-    places = np.floor((most - 1.3) * (levels - levels[0]) / (levels[-1] - levels[0]) + 0.15)
+    cells = np.floor((max_levels - 1.3) * (levels - levels[0]) / (levels[-1] - levels[0]) + 0.15)
     # Levels ascend, so the last of each interval is its largest.
-    lasts = np.flatnonzero(np.diff(places, append=np.inf))
+    lasts = np.flatnonzero(np.diff(cells, append=np.inf))
     return levels[lasts], np.diff(np.cumsum(counts)[lasts], prepend=0)

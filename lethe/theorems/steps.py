@@ -53,8 +53,8 @@ def step_constants(run: Run) -> Steps | None:
     if curvature is None or not np.isfinite(largest_curvature(run)):
         return None
     weak_convexity, smoothness = curvature
-    least, largest, slack = batch_sizes(run)
-    sizes = run.step_sizes * (np.array([[least], [largest]]) / run.batch_size)
+    smallest, largest, slack = batch_sizes(run)
+    sizes = run.step_sizes * (np.array([[smallest], [largest]]) / run.batch_size)
     if not run.clips:
         raw, why = plain_step(sizes, weak_convexity, smoothness), "no clipping active"
     elif descends_envelope(run):
@@ -134,10 +134,10 @@ def batch_sizes(run: Run) -> tuple[int, int, float]:
 
     A batch that is drawn may be empty: it moves nothing, and no contraction can be counted on.
     """
-    most, slack = _largest_drawn(run)
-    least = _least_drawn(run)
+    largest, slack = _largest_drawn(run)
+    smallest = _least_drawn(run)
     cap = run.batches.cap
-    return (least, most, slack) if cap is None or cap > most else (min(least, cap), cap, 0.0)
+    return (smallest, largest, slack) if cap is None or cap > largest else (min(smallest, cap), cap, 0.0)
 
 
 def _least_drawn(run: Run) -> int:
@@ -175,14 +175,14 @@ def _largest_drawn(run: Run) -> tuple[int, float]:
         return b, 0.0
     chance, draws = record_chance(run)
     # The record in question, if drawn, comes on top of the others, whose number alone decides the slack.
-    others = n if run.neighbours == "add_or_remove" else n - 1
+    other_records = n if run.neighbours == "add_or_remove" else n - 1
     if chance >= 1:
-        return others + 1, 0.0
-    low, high = b - 1, others
+        return other_records + 1, 0.0
+    low, high = b - 1, other_records
     while high - low > 1:
         middle = (low + high) // 2
-        if special.bdtrc(middle, others, chance) * draws <= OVERFILL_SLACK:
+        if special.bdtrc(middle, other_records, chance) * draws <= OVERFILL_SLACK:
             high = middle
         else:
             low = middle
-    return high + 1, OVERFILL_SLACK if high < others else 0.0
+    return high + 1, OVERFILL_SLACK if high < other_records else 0.0

@@ -45,11 +45,11 @@ def truncation_slack(run: Run) -> float:
     cap = run.batches.cap
     if cap is None:
         return 0.0
-    others = run.records if run.neighbours == "add_or_remove" else run.records - 1
+    other_records = run.records if run.neighbours == "add_or_remove" else run.records - 1
     chance, batches = record_chance(run)
     if run.batches.fixed:  # only the bins that are visited count
-        return min(1.0, round_up(min(batches, run.total_steps) * _tail(others, chance, cap), _MARGIN))
-    return _ever(_tail(others, chance, cap), batches)
+        return min(1.0, round_up(min(batches, run.total_steps) * _tail(other_records, chance, cap), _MARGIN))
+    return _ever(_tail(other_records, chance, cap), batches)
 
 
 def full_batches(run: Run) -> tuple[float, float] | None:
@@ -66,13 +66,13 @@ def full_batches(run: Run) -> tuple[float, float] | None:
     each_by_itself = run.batches.participation is Participation.INDEPENDENT_DRAW and run.batches.sizes is BatchSizes.BINOMIAL
     if cap is None or not each_by_itself or chance >= 1.0:
         return None
-    others = (run.records - 1, run.records) if run.neighbours == "add_or_remove" else (run.records - 1,)
-    tail = _tail(others[0], chance, cap)
+    other_counts = (run.records - 1, run.records) if run.neighbours == "add_or_remove" else (run.records - 1,)
+    tail = _tail(other_counts[0], chance, cap)
     full = round_down(tail, 3.0 * _rounding(chance, cap))
     if not full > 2.0 * _LEAST:
         return None
-    kept = max(round_up(cap / (count + 1) * _tail(count + 1, chance, cap + 1), _MARGIN) for count in others) / full
-    return (full, round_up(kept, _MARGIN)) if kept < 1.0 - 2.0 * _MARGIN else None
+    kept_share = max(round_up(cap / (count + 1) * _tail(count + 1, chance, cap + 1), _MARGIN) for count in other_counts) / full
+    return (full, round_up(kept_share, _MARGIN)) if kept_share < 1.0 - 2.0 * _MARGIN else None
 
 
 def full_bins(run: Run) -> float | None:
@@ -101,8 +101,8 @@ def examine_cap(run: Run, *, given_the_others: bool, counts_cap: bool) -> tuple[
     cap = run.batches.cap
     if cap is None:
         return ()
-    if counts_cap and (found := counted_within(run)) is not None:
-        chance = f"a chance of {shown(found)} a step that the others fill one"
+    if counts_cap and (fill_chance := counted_within(run)) is not None:
+        chance = f"a chance of {shown(fill_chance)} a step that the others fill one"
         return (holds("cap", f"batches cut uniformly at {cap} records, counted within each step: {chance}"),)
     if given_the_others:
         slack = truncation_slack(run)
@@ -133,19 +133,19 @@ def require_room(run: Run, delta: float) -> None:
         )
 
 
-def _tail(count: int, chance: float, least: int) -> float:
+def _tail(count: int, chance: float, threshold: int) -> float:
     r"""$\Pr[\mathrm{Bin}(m, p) \ge c] = I_p(c, m - c + 1)$, rounded up.
 
     Drawing with 53-bit keys moves p by up to $2^{-53}$, and $\partial\log I_p/\partial p \le c/(p(1-p))$.
     """
-    if least > count or chance >= 1.0:
-        return float(least <= count)
-    return min(1.0, max(round_up(float(special.betainc(least, count - least + 1, chance)), _rounding(chance, least)), _LEAST))
+    if threshold > count or chance >= 1.0:
+        return float(threshold <= count)
+    return min(1.0, max(round_up(float(special.betainc(threshold, count - threshold + 1, chance)), _rounding(chance, threshold)), _LEAST))
 
 
-def _rounding(chance: float, least: int) -> float:
+def _rounding(chance: float, threshold: int) -> float:
     """By what share of it a tail may be off."""
-    return _MARGIN + least / (chance * (1.0 - chance)) * 2.0**-52
+    return _MARGIN + threshold / (chance * (1.0 - chance)) * 2.0**-52
 
 
 def _ever(chance: float, times: int) -> float:

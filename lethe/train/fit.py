@@ -132,30 +132,32 @@ def fit(
     if along and run is None and lr is None:
         raise InputError("lr: none was given; the method directional has no usual one.", remedy="give lr=1e-3, or less.")
     chooses = not linear and not along and run is None and optimizer is None and lr is None
-    made = None if linear or chooses or along else optimizer_of(model, optimizer, lr, default=None if run is not None else "adamw")
-    rate = made.param_groups[0]["lr"] if isinstance(made, torch.optim.Optimizer) else lr
+    built_optimizer = (
+        None if linear or chooses or along else optimizer_of(model, optimizer, lr, default=None if run is not None else "adamw")
+    )
+    rate = built_optimizer.param_groups[0]["lr"] if isinstance(built_optimizer, torch.optim.Optimizer) else lr
     fixed = _linear_loss(model, loss, run, optimizer, lr) if linear else None
     large, weights = options.allow_large_delta, weight_scale(model) if chooses else None
     plan = planned(run, words, data, users=options.users, rate=rate, weights=weights, loss=fixed, allow_large_delta=large)
     if chooses:
-        made = optimizer_of(model, None, plan.settings["lr"], default="adamw")
+        built_optimizer = optimizer_of(model, None, plan.settings["lr"], default="adamw")
         options = replace(options, lr_scheduler=options.lr_scheduler or "linear")
     watched = (ProgressBar(plan.delta),) if ProgressBar.wanted(options.progress) else ()
-    told = Telling(callbacks, paying(options.ledger, options.checkpoints), watched)
-    with told.preparing(plan.run):
+    notifier = Telling(callbacks, paying(options.ledger, options.checkpoints), watched)
+    with notifier.preparing(plan.run):
         match model:
             case Linear():
                 options.refuse_for("a Linear")
-                fitted: Fitted[Any] = train_linear(model, plan.data, plan.run, options, told)
+                fitted: Fitted[Any] = train_linear(model, plan.data, plan.run, options, notifier)
             case Head():
                 options.refuse_for("a Head", "physical_size")
-                fitted = train_head(model, plan.data, plan.run, options, told)
+                fitted = train_head(model, plan.data, plan.run, options, notifier)
             case _ if along:
-                fitted = train_along_directions(cast(Any, model), cast(Any, loss), plan, options, told, optimizer)
+                fitted = train_along_directions(cast(Any, model), cast(Any, loss), plan, options, notifier, optimizer)
             case _:  # what is no module is refused there
-                fitted = train_network(cast(Any, model), cast(Any, loss), plan, options, made, told)
+                fitted = train_network(cast(Any, model), cast(Any, loss), plan, options, built_optimizer, notifier)
     fitted = replace(fitted, delta=plan.delta, settings=plan.settings)
-    told.end(
+    notifier.end(
         TrainingEnd(
             run=fitted.run, steps=fitted.diagnostics.steps, record=fitted.record, spent=fitted.spent, diagnostics=fitted.diagnostics
         )

@@ -50,11 +50,11 @@ class Diagnostics:
     gradients: str | None = None
 
     @classmethod
-    def of(cls, run: Run, **said: Any) -> Diagnostics:
+    def of(cls, run: Run, **counts: Any) -> Diagnostics:
         """The report of a training by `run`, with the other fields as they are given."""
         used = run.steps_per_pass * run.batch_size
         left_over = run.records - used if run.batches.fixed and run.batches.exact_size else 0
-        return cls(records=run.records, left_over=left_over, **said)
+        return cls(records=run.records, left_over=left_over, **counts)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -145,10 +145,10 @@ class Fitted(Generic[Model]):
         """The model's class, the run and what was checked; the certificate, or what is declared where there is none yet."""
         lines = [f"{type(self.model).__name__} trained by run {self.run.run_id}: {self.diagnostics.steps} of {self.run.total_steps} steps"]
         spent = [] if self.spent is None else [f"spent     {self.spent:.6g} of the noise budget"]
-        said = [f"declared  {line}" for line in self.declared] if self.delta is None else [str(self.certificate)]
+        claim_lines = [f"declared  {line}" for line in self.declared] if self.delta is None else [str(self.certificate)]
         words = (f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in self.settings.items())
         chosen = [f"settings  {', '.join(words)}: of records, epsilon, delta and the first weights"] if self.settings else []
-        return "\n".join([*lines, f"checked   {self.checked}", *chosen, *spent, *said])
+        return "\n".join([*lines, f"checked   {self.checked}", *chosen, *spent, *claim_lines])
 
 
 def spending(budget: BudgetFilter | None, *, seeded: bool) -> dict[str, Any]:

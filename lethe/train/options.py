@@ -127,22 +127,22 @@ class TrainOptions:
 
     def refuse(self, owner: str, *unknown: str) -> None:
         """Refuse the options among those unknown that are set, since nothing would come of them; `owner` is for errors what knows none."""
-        for one in fields(self):
-            if one.name in unknown and getattr(self, one.name) is not one.default:
+        for field in fields(self):
+            if field.name in unknown and getattr(self, field.name) is not field.default:
                 raise InputError(
-                    f"{one.name}: {owner} does not know it.",
-                    source=f"TrainOptions({one.name}=...)",
-                    remedy=f"leave {one.name} out, or train the model as a torch.nn.Module by lethe.train.fit.",
+                    f"{field.name}: {owner} does not know it.",
+                    source=f"TrainOptions({field.name}=...)",
+                    remedy=f"leave {field.name} out, or train the model as a torch.nn.Module by lethe.train.fit.",
                 )
 
     def refuse_for(self, model: str, *understood: str) -> None:
         """Refuse options of networks, but for those understood, that are set for a model, in words, that is none."""
-        self.refuse(model, *(one.name for one in fields(self) if one.name not in (*_OF_ALL, *understood)))
+        self.refuse(model, *(field.name for field in fields(self) if field.name not in (*_OF_ALL, *understood)))
 
 
 def in_options(call: str) -> dict[str, str]:
     """Option, or what other libraries call it -> where it is written, for a call that takes options=TrainOptions(...)."""
-    names = {one.name for one in fields(TrainOptions)}
+    names = {field.name for field in fields(TrainOptions)}
     words = {word: name for word, meant in SYNONYMS.items() if "batches" not in meant.names for name in meant.names if name in names}
     words |= {name: name for name in names}
     return {word: f"write {call.replace('...', f'options=TrainOptions({name}=...)')}." for word, name in words.items()}

@@ -36,9 +36,13 @@ def default_batch_size(units: int, epochs: int, epsilon: float, delta: float) ->
 
 def weight_scale(model: Any) -> float:
     r"""$\|x_0\|/d$ of the trained parameters of a module; 0 of what has none. Of shards all processes call it together."""
-    trained = [one for one in model.parameters() if one.requires_grad and not is_lazy(one)] if isinstance(model, nn.Module) else []
-    norms = [float(whole(torch.linalg.vector_norm(one.detach()))) for one in trained if not one.is_meta]
-    return math.hypot(*norms) / max(sum(one.numel() for one in trained), 1)
+    trained = (
+        [parameter for parameter in model.parameters() if parameter.requires_grad and not is_lazy(parameter)]
+        if isinstance(model, nn.Module)
+        else []
+    )
+    norms = [float(whole(torch.linalg.vector_norm(parameter.detach()))) for parameter in trained if not parameter.is_meta]
+    return math.hypot(*norms) / max(sum(parameter.numel() for parameter in trained), 1)
 
 
 def default_lr(steps: int, scale: float) -> float:
@@ -48,4 +52,4 @@ def default_lr(steps: int, scale: float) -> float:
     """
     rate = min(_LARGEST, _RATE * math.sqrt(scale / steps)) if 0.0 < scale < math.inf else _OF_ZEROS
     power = math.floor(math.log10(rate))
-    return min((float(f"{digit}e{power}") for digit in (1, 2, 5, 10)), key=lambda one: abs(math.log(one / rate)))
+    return min((float(f"{digit}e{power}") for digit in (1, 2, 5, 10)), key=lambda candidate: abs(math.log(candidate / rate)))

@@ -70,12 +70,12 @@ def excess_risk_bound(
     Reference: Hong, Wang, Zhou 2022, FAccT, Theorem 4.2 (stated for $\lambda = 1/M$, no ridge); doi:10.1145/3531146.3533070.
     """
     size, gap = require_count("dimension", dimension), require_positive("initial_gap", initial_gap)
-    known, evidence = require_run(run).loss.curvature, run.loss.evidence
+    curvature, evidence = require_run(run).loss.curvature, run.loss.evidence
     # Exact, then rounded once: a ridge that only just outweighs weak convexity leaves little.
     strengths = [Fraction(part.strong_convexity) for part in run.regularisers]
-    convexity = 0.0 if known is None else float(sum(strengths, -Fraction(known[0])))
+    convexity = 0.0 if curvature is None else float(sum(strengths, -Fraction(curvature[0])))
     steep = require_positive("pl_constant", pl_constant) if pl_constant is not None else convexity if convexity > 0.0 else None
-    smooth = require_positive("smoothness", smoothness) if smoothness is not None else None if known is None else known[1]
+    smooth = require_positive("smoothness", smoothness) if smoothness is not None else None if curvature is None else curvature[1]
     smooth_by = evidence if smoothness is None else "declared"
     findings = [
         *_hypotheses(run, smooth, smooth_by),
@@ -86,31 +86,33 @@ def excess_risk_bound(
     require_all(findings, f"no bound of the excess risk for run {run.run_id}")
     assert smooth is not None
     assert steep is not None
-    left, noise = _parts(run, smooth=smooth, steep=steep, dimension=size, gap=gap)
-    return RiskBound(run=run, value=round_up(left + noise), initial_gap=gap, unlearned=left, noise=noise, findings=tuple(findings))
+    unlearned, noise = _parts(run, smooth=smooth, steep=steep, dimension=size, gap=gap)
+    return RiskBound(
+        run=run, value=round_up(unlearned + noise), initial_gap=gap, unlearned=unlearned, noise=noise, findings=tuple(findings)
+    )
 
 
 def _parts(run: Run, *, smooth: float, steep: float, dimension: int, gap: float) -> tuple[float, float]:
     """What is left of the gap and what the noise adds, each rounded up; a plain recursion of nonnegative numbers loses no digits."""
     ridge = run.strong_convexity
     smooth, steep = (smooth + ridge) * (1.0 + _EPS), steep * (1.0 - _EPS)
-    left, noise = gap, 0.0
+    gap_left, noise = gap, 0.0
     for step, std in zip(run.step_sizes.tolist(), run.noise_stds.tolist(), strict=True):
         length = 1.0 + step * ridge
         step, std = step / length, std / length
         # Rounding in 1 - u(2 - v), u <= v <= 2: a dozen units of 2^-53 at most.
         rest = max(1.0 - steep * step * (2.0 - smooth * step), 0.0) + 16.0 * _EPS
-        left, noise = left * rest, noise * rest + 0.5 * dimension * smooth * std * std
+        gap_left, noise = gap_left * rest, noise * rest + 0.5 * dimension * smooth * std * std
     allowance = 4.0 * (run.total_steps + 8) * _EPS
     # Below the range of doubles a product is 0, which it is not.
-    left, noise = (round_up(math.inf if math.isnan(part) else max(part, 1e-300), allowance) for part in (left, noise))
-    return left, noise
+    gap_left, noise = (round_up(math.inf if math.isnan(part) else max(part, 1e-300), allowance) for part in (gap_left, noise))
+    return gap_left, noise
 
 
 def _hypotheses(run: Run, smooth: float | None, smooth_by: Evidence) -> list[Finding]:
     """Full batches, plain steps, noise set in advance, ridges alone, no clipping, and a smooth mean loss."""
     design, strength = run.batches.design, run.strong_convexity
-    others = [part.kind for part in run.regularisers if not isinstance(part, L2)]
+    other_kinds = [part.kind for part in run.regularisers if not isinstance(part, L2)]
     return [
         _either(
             run.batches.exact_size and run.batch_size == run.records,
@@ -129,9 +131,9 @@ def _hypotheses(run: Run, smooth: float | None, smooth_by: Evidence) -> list[Fin
             remedy="plan a schedule without noise_budget and sparse_selection.",
         ),
         _either(
-            not others,
+            not other_kinds,
             holds("regulariser", f"ridge {strength:g}: its proximal step is a shorter gradient step" if strength else "none"),
-            f"it needs no regulariser but ridges; there is {' and '.join(others)}",
+            f"it needs no regulariser but ridges; there is {' and '.join(other_kinds)}",
             source="regulariser",
             remedy="drop it, or use a ridge.",
         ),

@@ -75,7 +75,7 @@ def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -
         return records
 
     run, options = make_users_run("cyclic"), {"users": IDS, "seed": 11, "physical_size": physical_size}
-    chosen = Members(owners_of(IDS), most=2, seed=11)
+    chosen = Members(owners_of(IDS), records_per_user=2, seed=11)
     fitted = fit_network(run, **{"records_per_user": 2, **options})
     expected = by_hand(make_network(), make_data(), run, torch.Generator(), some)
     torch.testing.assert_close(flat(fitted.model), expected, rtol=1e-6, atol=1e-9)

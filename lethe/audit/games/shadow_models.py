@@ -109,7 +109,9 @@ def shadow_attack(
     score = learn(shadow_answers, right, coins, numbers[-1])
     attack_scores = require_array("what the attack returned", score(answers[0], labels[target.rows]), dimensions=2)
     if attack_scores.shape != answers[0].shape[:2]:
-        raise InputError(f"score: the attack returned shape {attack_scores.shape}; it needs {answers[0].shape[:2]}, checkpoints by candidates.")
+        raise InputError(
+            f"score: the attack returned shape {attack_scores.shape}; it needs {answers[0].shape[:2]}, checkpoints by candidates."
+        )
     return attack_scores, answers[0]
 
 

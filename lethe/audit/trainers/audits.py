@@ -81,7 +81,11 @@ def audit(
 def _canary_positions(training: AuditedTraining, records: int, game: TwoWorldGame | OneRunGame) -> list[int]:
     if isinstance(game, OneRunGame):
         return training.canary_positions(require_count("canaries", game.canaries, low=4, high=records), records)
-    return training.canary_positions(1, records) if game.position is None else [require_count("position", game.position, low=0, high=records - 1)]
+    return (
+        training.canary_positions(1, records)
+        if game.position is None
+        else [require_count("position", game.position, low=0, high=records - 1)]
+    )
 
 
 def _rehearsed(page: AuditPage) -> AuditPage:

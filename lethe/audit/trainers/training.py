@@ -173,7 +173,9 @@ class FunctionTraining(AuditedTraining):
         owns = [record_of(data, position) for position in positions]
         if kind == "blank":
             words = "blank record, against record {}"
-            return [Canary(blank(data, label=record[-1]), record, words.format(index)) for record, index in zip(owns, positions, strict=True)]
+            return [
+                Canary(blank(data, label=record[-1]), record, words.format(index)) for record, index in zip(owns, positions, strict=True)
+            ]
         if self.classes is None:
             missing = "classes: None; a wrong label needs their number."
             raise InputError(missing, source="the argument classes", remedy="give it, or take blank.")

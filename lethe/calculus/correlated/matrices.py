@@ -150,7 +150,9 @@ def inverse_column(coefficients: ArrayLike, steps: int) -> FloatArray:
     Lampert 2025, arXiv:2505.12128.
     """
     steps, array = require_count("steps", steps), real_array("coefficients", coefficients)
-    if array.ndim != 1 or not (array.size and _SMALLEST_ENTRY <= array[0] <= _LARGEST_ENTRY and np.all(array[1:] <= 0.0) and math.fsum(array) >= 0.0):
+    if array.ndim != 1 or not (
+        array.size and _SMALLEST_ENTRY <= array[0] <= _LARGEST_ENTRY and np.all(array[1:] <= 0.0) and math.fsum(array) >= 0.0
+    ):
         raise outside("coefficients", array.tolist(), "one number above 0, then none above 0, that sum to 0 or more, such as 1, -0.9")
     from scipy import signal  # which loads scipy.stats: importing lethe stays light
 

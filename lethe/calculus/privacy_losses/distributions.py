@@ -202,10 +202,14 @@ def _composed(factors: Sequence[Factor], level: _Level) -> tuple[_TiltedLosses, 
     interval = _interval(factors, tail)
     for _ in range(_MOST_TRIES):
         parts = [factor.losses(interval, tail) for factor in factors]
-        if not all(np.isfinite(losses.masses).all() and losses.masses.max() > 0.0 and losses.infinite < 1.0 for part in parts for losses in part):
+        if not all(
+            np.isfinite(losses.masses).all() and losses.masses.max() > 0.0 and losses.infinite < 1.0 for part in parts for losses in part
+        ):
             return ()
         ways = [[part[way % len(part)] for part in parts] for way in range(max(len(part) for part in parts))]
-        windows = [_window([Law(losses.lowest, losses.masses, count) for losses, count in zip(way, counts, strict=True)], level) for way in ways]
+        windows = [
+            _window([Law(losses.lowest, losses.masses, count) for losses, count in zip(way, counts, strict=True)], level) for way in ways
+        ]
         largest = max(window.size for window in windows)
         if largest <= _MOST_POINTS_COMPOSED:
             return tuple(_tilted_losses(way, counts, interval, window) for way, window in zip(ways, windows, strict=True))

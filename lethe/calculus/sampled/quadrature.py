@@ -194,7 +194,9 @@ def _difference(probability: float, orders: FloatArray, distance: FloatArray, sp
     above = above + 64.0 * _EPS * (1.0 + square) * (np.exp(square) + 3.0)
     half = 0.5 * orders * (orders - 1.0) * probability * probability
     plain = (orders - 1.0) * probability * (special.ndtr(0.5 * distance) - special.ndtr(-0.5 * distance) + 8.0 * _EPS)
-    alternative = np.expm1(pair_log_moments(probability, 1.0 / distance[:, 0], orders, "added")) - half * _below(distance) * (1.0 - 8.0 * _EPS)
+    alternative = np.expm1(pair_log_moments(probability, 1.0 / distance[:, 0], orders, "added")) - half * _below(distance) * (
+        1.0 - 8.0 * _EPS
+    )
     smallest = plain  # a number always; the others where they are one
     for bound in (half * above, alternative * (1.0 + 1e-12)):
         smallest = np.minimum(smallest, np.where(bound >= 0.0, bound, np.inf))

@@ -39,7 +39,9 @@ def carry_out(run: Run, records: AnyRecords, draws: RandomSources, *, averaged: 
 
     shape = (records.columns + (1 if records.intercept else 0), records.loss.outputs)
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
-    secret, noises = (fresh_generator(torch.device("cpu")) if generator is None else generator for generator in (draws.batches, draws.noise))
+    secret, noises = (
+        fresh_generator(torch.device("cpu")) if generator is None else generator for generator in (draws.batches, draws.noise)
+    )
     recorder, noise = Recorder(drawn, seeded=draws.seeded), linear_noise(run, NetworkNoise(noises))
     precision = zero_start_precision(run, records.loss, shape[0])
     start, batches = torch.zeros(shape, dtype=torch.float64), draw_batches(drawn, secret)

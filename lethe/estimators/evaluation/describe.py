@@ -109,12 +109,17 @@ def describe(
         known_ranges |= {name: (low, high) for name, low, high, lost in ends if low < high and not lost}
         statements.append(located.statement)
     edges = {name: np.linspace(*ends, wide + 1) for name, ends in known_ranges.items()}
-    labels = {name: [f"below {edge_array[0]:.6g}", *(f"from {edge:.6g}" for edge in edge_array.tolist())] for name, edge_array in edges.items()}
+    labels = {
+        name: [f"below {edge_array[0]:.6g}", *(f"from {edge:.6g}" for edge in edge_array.tolist())] for name, edge_array in edges.items()
+    }
     cells = {name: (labels[name], counts_between(numbers[name], edge_array)) for name, edge_array in edges.items()}
     cells |= {name: _categories(columns[name], listed[name]) for name in listed}
     described = {name: ColumnDescription(min(max(count / records, 0.0), 1.0)) for name, count in zip(columns, absent.tolist(), strict=True)}
     if cells:
-        rows = [np.pad(cell_counts, (0, max(len(column_counts) for _, column_counts in cells.values()) - len(cell_counts))) for _, cell_counts in cells.values()]
+        rows = [
+            np.pad(cell_counts, (0, max(len(column_counts) for _, column_counts in cells.values()) - len(cell_counts)))
+            for _, cell_counts in cells.values()
+        ]
         share = budget.share(1.0 - 1e-9 - _MISSING - _RANGES * bool(unknown))
         std = gaussian_noise_std(histogram_sensitivity(len(cells), neighbours), share)
         noisy, statement = noisy_counts(np.stack(rows), noise_std=std, records=records, name="histograms", **noise)

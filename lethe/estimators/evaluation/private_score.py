@@ -123,7 +123,10 @@ def private_score(
             scores[metric] = Score(intervals[0][0], intervals[0][1], intervals[1][1])
         elif metric == "roc_auc":
             ranks = rank_counts(*prepared[metric], **noise)
-            statement, intervals_of_ranks = ranks.statement, [ranks.interval(level, population=of_population) for of_population in (False, True)]
+            statement, intervals_of_ranks = (
+                ranks.statement,
+                [ranks.interval(level, population=of_population) for of_population in (False, True)],
+            )
             scores[metric] = Score(ranks.value, *intervals_of_ranks)
         else:
             chances, positive = prepared[metric]
@@ -153,6 +156,8 @@ def _prepared(metric: str, bounds: PublicBounds, model: Any, X: Any, labels: Any
 
 def _calibration(edges: list[float], counts: Any, noise_std: float, level: float) -> Iterator[tuple[str, Score]]:
     for low, high, no, yes in zip(edges[:-1], edges[1:], *counts.tolist(), strict=True):
-        sample_interval, population_interval = (share_interval(yes, no, noise_std, level, population=of_population) for of_population in (False, True))
+        sample_interval, population_interval = (
+            share_interval(yes, no, noise_std, level, population=of_population) for of_population in (False, True)
+        )
         value = min(max(yes / (yes + no), sample_interval[0]), sample_interval[1]) if yes + no > 0.0 else sum(sample_interval) / 2.0
         yield f"calibration [{low:g}, {high:g})", Score(value, sample_interval, population_interval)

@@ -96,7 +96,10 @@ def _plane(shape: tuple[int, int]) -> list[tuple[Array, Array]]:
     """Frequencies down and across, in radians a pixel, once for each pair of aliases."""
     down, across = (2.0 * math.pi * np.fft.fftfreq(points) for points in shape)
     return [
-        (np.add.outer(down + 2.0 * math.pi * down_alias, np.zeros(shape[1])), np.add.outer(np.zeros(shape[0]), across + 2.0 * math.pi * two))
+        (
+            np.add.outer(down + 2.0 * math.pi * down_alias, np.zeros(shape[1])),
+            np.add.outer(np.zeros(shape[0]), across + 2.0 * math.pi * two),
+        )
         for down_alias in _ALIASES
         for two in _ALIASES
     ]

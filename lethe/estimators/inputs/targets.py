@@ -218,4 +218,8 @@ def narrowed_range(
     low, high = max(middle - reach, -1.0), min(middle + reach, 1.0)
     if high - low > 2.0 * _WIDEST_SHARE:
         return replace(declared_range, statement=statement)
-    return TargetRange(centre=declared_range.centre + declared_range.half * (low + high) / 2.0, half=declared_range.half * (high - low) / 2.0, statement=statement)
+    return TargetRange(
+        centre=declared_range.centre + declared_range.half * (low + high) / 2.0,
+        half=declared_range.half * (high - low) / 2.0,
+        statement=statement,
+    )

@@ -64,7 +64,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        blocks = table_in_blocks(X, y, beside=(sample_weight, users))
+        blocks = table_in_blocks(X, y, weights_and_users=(sample_weight, users))
         if blocks is None:
             table, labels = read_table_and_targets(self, X, y, numeric=False, **SPARSE)
             classes, targets, how = public_labels(self.classes, labels)

@@ -214,7 +214,9 @@ class PrivateLinearModel(PrivateEstimator):
         """What was asked for, for rows of norm 1."""
         # Weights are over max_weight, and so is all that stands beside them; a penalty on w is one on R w, the weights of the rows over R.
         unit = float(options_of(self).max_weight) if weighted else 1.0
-        ridge, sparse = (require_nonnegative(*named_penalty, allow_infinity=False) / unit for named_penalty in (("alpha", alpha), ("l1", l1)))
+        ridge, sparse = (
+            require_nonnegative(*named_penalty, allow_infinity=False) / unit for named_penalty in (("alpha", alpha), ("l1", l1))
+        )
         return Penalties(ridge=ridge / radius / radius, l1=sparse / radius)
 
     def _grouped(self, users: Any, table: Any) -> tuple[Users, int, RandomSources]:

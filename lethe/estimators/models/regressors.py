@@ -129,7 +129,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         elif grouped is not None:
             against = "the moments are released from single rows, of which one user may have many"
         may_choose = options.mechanism == "auto"
-        cost = narrowing_cost(options.narrow_range, target_range, records, budget, may_choose=may_choose, against=against, costs=self._of_costs)
+        cost = narrowing_cost(
+            options.narrow_range, target_range, records, budget, may_choose=may_choose, against=against, costs=self._of_costs
+        )
         narrows = cost is not None
         if narrows:
             target_range = None
@@ -153,7 +155,11 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             alpha=ridge,
             l1=l1 / unit,
             target_bound=bound,
-            costs=[release_cost for release_cost in (ahead.statement, None if correction is None else correction.cost) if release_cost is not None],
+            costs=[
+                release_cost
+                for release_cost in (ahead.statement, None if correction is None else correction.cost)
+                if release_cost is not None
+            ],
             keeps_loss=self._keeps_loss or (self._of_costs and correction is None),
         )
         settings: dict[str, Any] = {"centred": self._centred, "costs": self._of_costs, "generator": chance.norm}
@@ -162,7 +168,11 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             assert declared_range is not None
             target_range = narrowed_range(targets, declared_range, budget, **settings)
             low, high = self._ends(target_range)
-            done = "leave that range as it is" if target_range.half == declared_range.half else f"narrow that range to between {low:g} and {high:g}"
+            done = (
+                "leave that range as it is"
+                if target_range.half == declared_range.half
+                else f"narrow that range to between {low:g} and {high:g}"
+            )
             public.append(f"NOT public, but released: the {'sizes' if self._of_costs else 'moments'} of the targets {done}")
         elif target_range is None:
             target_range = released_range(BlockColumns(table, targets_of) if targets is None else targets, budget, **settings)
@@ -172,7 +182,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         centred = Centred(centre=target_range.centre, limit=self._limit(target_range), unit=unit)
         of_loss = centred if targets is None else centred(targets)
         corrected = None if correction is None else partial(correction, generator=chance.mechanism)
-        coefficients, intercepts = train(of_loss, self._loss(target_range, unit), budget=budget, public=public, l1=l1 / unit, corrected=corrected)
+        coefficients, intercepts = train(
+            of_loss, self._loss(target_range, unit), budget=budget, public=public, l1=l1 / unit, corrected=corrected
+        )
         self.target_range_ = self._ends(target_range)
         if narrows and declared_range is not None:  # not beyond the given ends by rounding: what is above 0 stays so
             (low, high), (lowest, highest) = self.target_range_, self._ends(declared_range)
@@ -182,7 +194,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _read(self, X: Any, y: Any, sample_weight: Any, users: Any) -> tuple[Any, Array | None, Users, int, RandomSources]:
         """The table, its targets, None where it is in blocks, whose its rows are, how many records or users, and the randomness."""
-        blocks = table_in_blocks(X, y, beside=(sample_weight, users))
+        blocks = table_in_blocks(X, y, weights_and_users=(sample_weight, users))
         if blocks is not None:
             table: Any = examined(self, blocks, targets=True)
             return table, None, *self._grouped(users, table)

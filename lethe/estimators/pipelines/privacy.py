@@ -293,6 +293,8 @@ def _total(parts: Sequence[FittedPart], fitted: Any) -> Statement:
         )
     total = statements[0] if len(statements) == 1 else joint(statements)
     counted = tuple(release_mark(statement) for statement in statements)  # what a fit knew of these releases is in the sum now
-    findings = [finding for finding in total.findings if finding.name != OTHER_RELEASES or not any(mark in finding.detail for mark in counted)]
+    findings = [
+        finding for finding in total.findings if finding.name != OTHER_RELEASES or not any(mark in finding.detail for mark in counted)
+    ]
     step_findings = [_NO_OTHERS] + [holds(f"step '{part.where}'", part.declared, evidence="declared") for part in parts if part.declared]
     return replace(total, findings=tuple(dict.fromkeys((*findings, *step_findings))))

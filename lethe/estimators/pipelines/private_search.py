@@ -131,7 +131,10 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         scored = self._scored(records)
         training, aside = chance.order[scored:], chance.order[:scored]
         attempt = one_try(budget, repetitions, gaussian=all(all(candidate.gaussian.values()) for candidate in chosen))
-        parts = [step_tries(attempt, candidate.gaussian, step_shares, delta=budget.delta) for candidate, step_shares in zip(chosen, shares, strict=True)]
+        parts = [
+            step_tries(attempt, candidate.gaussian, step_shares, delta=budget.delta)
+            for candidate, step_shares in zip(chosen, shares, strict=True)
+        ]
         ranks, generator = metric in TWO_CLASSES, noise_generator(chance.norm)
         noise_std = 0.0 if ranks else gaussian_noise_std(1.0 / scored, attempt.target)
         score_of: Scoring = partial(gains, metric, bounds)

@@ -63,7 +63,10 @@ def candidates_of(estimator: Any, grid: Any) -> list[ParameterCandidate]:
     for name in (name for point in points for name in point):
         parameter = name.rsplit("__", 1)[-1]
         if parameter in _OF_THE_SEARCH:
-            why, where = f"{name} is among the parameters; it is the same for all of them", "estimator" if parameter == "classes" else "search"
+            why, where = (
+                f"{name} is among the parameters; it is the same for all of them",
+                "estimator" if parameter == "classes" else "search",
+            )
             raise InputError(f"candidates: {why}.", source="the argument candidates", remedy=f"set {parameter} of the {where}")
     return [_candidate(estimator, parameters) for parameters in points]
 

@@ -33,7 +33,11 @@ def _of(step: Any, names: Sequence[str] | None, function: str) -> tuple[Iterator
     if type(step) is FeatureUnion:
         return (row for _, inner in step.transformer_list for row in _of(inner, names, function)[0]), None, function
     if type(step) is ColumnTransformer and names is not None:
-        return (row for _, inner, columns in step.transformers_ for row in _of(inner, _selected(names, columns), function)[0]), None, function
+        return (
+            (row for _, inner, columns in step.transformers_ for row in _of(inner, _selected(names, columns), function)[0]),
+            None,
+            function,
+        )
     of = f", {function} of it" if function else ""
     if type(step) is PublicScaler and names is not None:
         ends = (np.broadcast_to(np.asarray(end, dtype=np.float64), len(names)) for end in (step.low, step.high))

@@ -139,7 +139,9 @@ def wrapped_model(step: object) -> str | None:
 
 def _of_one_entry(function: Any) -> bool:
     """Whether it is a ufunc of NumPy or SciPy of one argument: one made of a Python function may remember what it saw."""
-    is_library_ufunc = isinstance(function, np.ufunc) and any(getattr(library, function.__name__, None) is function for library in (np, special))
+    is_library_ufunc = isinstance(function, np.ufunc) and any(
+        getattr(library, function.__name__, None) is function for library in (np, special)
+    )
     return is_library_ufunc and (function.nin, function.nout, function.signature) == (1, 1, None)
 
 
@@ -162,7 +164,10 @@ def _encoder(step: Any) -> Lesson | None:
     if step.min_frequency is not None or step.max_categories is not None or hasattr(step, "infrequent_categories_"):
         return Lesson(what="it finds rare categories by counting records", remedy=remedy)
     fitted = getattr(step, "categories_", None)
-    if fitted is None or (len(fitted) == len(categories) and all(_copied(expected, fitted_column) for expected, fitted_column in zip(categories, fitted, strict=True))):
+    if fitted is None or (
+        len(fitted) == len(categories)
+        and all(_copied(expected, fitted_column) for expected, fitted_column in zip(categories, fitted, strict=True))
+    ):
         return None
     return Lesson(what="its categories are not those that it was given", remedy="fit it again")
 
@@ -219,7 +224,9 @@ def _hasher(step: Any) -> Lesson | None:
 def _copied(categories: Any, fitted: Any) -> bool:
     """Whether categories are those given, in the type of the column."""
     expected = np.array(categories, dtype=fitted.dtype)
-    return expected.shape == fitted.shape and all(_same(category, fitted_category) for category, fitted_category in zip(expected, fitted, strict=True))
+    return expected.shape == fitted.shape and all(
+        _same(category, fitted_category) for category, fitted_category in zip(expected, fitted, strict=True)
+    )
 
 
 def _same(expected: Any, fitted: Any) -> bool:

@@ -304,7 +304,9 @@ class PrivateTraining(RecordedTraining, Callback):
         ):
             if not agrees:
                 raise InputError(
-                    f"{name}: got {value!r}; the run says {planned_value}.", source="Trainer, run", remedy="leave it out: the run's is used."
+                    f"{name}: got {value!r}; the run says {planned_value}.",
+                    source="Trainer, run",
+                    remedy="leave it out: the run's is used.",
                 )
         if steps != run.total_steps:
             raise InputError(

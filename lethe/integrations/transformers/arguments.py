@@ -84,8 +84,15 @@ def refuse_arguments(args: TrainingArguments) -> None:
 
 def refuse_unknown(kind: type, names: Iterable[str], privacy: Iterable[str]) -> None:
     """Refuse the first argument that neither a Trainer nor what it derives from takes, with what may be meant, of `privacy` too."""
-    takes = [inspect.signature(vars(base)["__init__"]).parameters for base in kind.__mro__ if "__init__" in vars(base) and base is not object]
-    names_known = {name for signature in takes for name, parameter in signature.items() if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)}
+    takes = [
+        inspect.signature(vars(base)["__init__"]).parameters for base in kind.__mro__ if "__init__" in vars(base) and base is not object
+    ]
+    names_known = {
+        name
+        for signature in takes
+        for name, parameter in signature.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    }
     for name in names:
         if name in _OF_FIT:
             raise UnknownArgumentError(f"{name}: {kind.__name__} has no such option.", remedy=f"{_OF_FIT[name]}.")

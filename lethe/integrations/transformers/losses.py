@@ -213,7 +213,9 @@ def is_known_mean(trainer: Any) -> bool:
     """
     owner = next(base for base in type(trainer).__mro__ if "compute_loss" in vars(base))
     family, loss_function = owner.__module__.split(".")[0], trainer.compute_loss_func
-    if family not in ("transformers", "trl") or (loss_function is not None and not str(getattr(loss_function, "__module__", "")).startswith("trl.")):
+    if family not in ("transformers", "trl") or (
+        loss_function is not None and not str(getattr(loss_function, "__module__", "")).startswith("trl.")
+    ):
         return False
     if family == "trl" and owner.__name__ != "SFTTrainer":
         pairs = owner.__name__ == "DPOTrainer" and set(trainer.loss_types) <= _OF_PAIRS and not trainer.use_weighting

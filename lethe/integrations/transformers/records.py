@@ -177,4 +177,7 @@ def add_certificate(card: Path, certificate: Certificate) -> None:
     tags = [theirs["tags"]] if isinstance(theirs.get("tags"), str) else list(theirs.get("tags") or ())
     text = re.sub(f"\n*{_BEGIN}.*?{_END}\n*", "\n", card.read_text() if card.exists() else "", flags=re.DOTALL).rstrip()
     write_bytes(card, f"{text}\n\n{_BEGIN}\n{words}\n{_END}\n".encode())
-    metadata_save(card, {**theirs, "tags": list(dict.fromkeys([*tags, *card_data["tags"]])), "differential_privacy": card_data["differential_privacy"]})
+    metadata_save(
+        card,
+        {**theirs, "tags": list(dict.fromkeys([*tags, *card_data["tags"]])), "differential_privacy": card_data["differential_privacy"]},
+    )

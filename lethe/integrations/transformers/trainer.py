@@ -157,7 +157,9 @@ class PrivacyMixin(PrivateLoop):
                 self._losses(self._on_device(dict(zip(source.fields or (), parts, strict=True))))
         checkpoints = checkpoints_of(self._checkpoints, self.args)
         if checkpoints is not None:
-            checkpoints = dataclasses.replace(checkpoints, also={**checkpoints.also, "scheduler": self.lr_scheduler, "trainer": KeptState(self)})
+            checkpoints = dataclasses.replace(
+                checkpoints, also={**checkpoints.also, "scheduler": self.lr_scheduler, "trainer": KeptState(self)}
+            )
         options = TrainOptions(physical_size=self._planned.physical_size, checkpoints=checkpoints, **self._options)
         engine = PrivacyEngine(model, optimizer, self._losses, source, self._planned.run, options=options)
         self.engine, self._batches = engine, batches

@@ -81,14 +81,14 @@ class ColumnsInMemory:
 
     def counts(self, edges: Array) -> Array:
         """See `CountedColumns`."""
-        return np.stack([counts_between(column, own) for column, own in zip(self.table.T, edges, strict=True)])
+        return np.stack([counts_between(column, column_edges) for column, column_edges in zip(self.table.T, edges, strict=True)])
 
 
 def counts_between(values: np.ndarray[Any, Any], edges: Array) -> Array:
     """How many values are below the first edge, between each two, and from the last on, shape (e + 1,); NaN is nowhere, edges ascend."""
     finite = np.clip(values[~np.isnan(values)].astype(np.float64), -_LARGEST, _LARGEST)  # below an edge that is infinite
-    places = np.searchsorted(edges, finite, side="right")
-    return np.bincount(places, minlength=edges.size + 1).astype(np.float64)
+    bins = np.searchsorted(edges, finite, side="right")
+    return np.bincount(bins, minlength=edges.size + 1).astype(np.float64)
 
 
 def histogram_sensitivity(columns: int, neighbours: object) -> float:
@@ -160,41 +160,41 @@ def located_quantiles(
     edges = np.concatenate([-_SIZES[::-1], _SIZES]) if signed else _SIZES
     sizes = released(_folded(columns.counts(np.tile(edges, (width, 1))), signed=signed), noises[0])
     tail = min(tails) if signed else tails[1]
-    largest = [bin_of_largest(one, noises[0], records, tail, guesses=guesses) for one in sizes]
-    detected = np.array([one is not None for one in largest])
+    largest = [bin_of_largest(column_sizes, noises[0], records, tail, guesses=guesses) for column_sizes in sizes]
+    detected = np.array([largest_bin is not None for largest_bin in largest])
     tiny = ~detected & (sizes[:, 0] > np.maximum(SIZE * noises[0], records / 2.0))
 
-    reach = np.array([SMALLEST if one is None else _SIZES[one] for one in largest])
+    reach = np.array([SMALLEST if largest_bin is None else _SIZES[largest_bin] for largest_bin in largest])
     bins = _bins(records * target.mu / math.sqrt(width))
     grids: Array = np.linspace(-reach if signed else np.zeros(width), reach, bins + 1, axis=1)
     counts = released(columns.counts(_reaching(grids)), noises[1])
-    estimates = [two_quantiles(*one, noises[1], records, tails) for one in zip(counts, grids, strict=True)]
+    estimates = [two_quantiles(*counts_and_grid, noises[1], records, tails) for counts_and_grid in zip(counts, grids, strict=True)]
 
     steps = grids[:, 1] - grids[:, 0]
-    again = grids.copy()
+    narrowed = grids.copy()
     zoomed = np.array([high - low <= _ZOOMED * bins * step for (low, high), step in zip(estimates, steps, strict=True)])
     for column in np.flatnonzero(zoomed):
         (low, high), half = estimates[column], steps[column] / 2.0
-        again[column] = np.linspace(max(low - half, grids[column, 0]), min(high + half, grids[column, -1]), bins + 1)
-    last = released(columns.counts(_reaching(again)), noises[2])
+        narrowed[column] = np.linspace(max(low - half, grids[column, 0]), min(high + half, grids[column, -1]), bins + 1)
+    last = released(columns.counts(_reaching(narrowed)), noises[2])
     ends = np.empty((width, 2))
     for column in range(width):
         if zoomed[column]:
-            ends[column] = two_quantiles(last[column], again[column], noises[2], records, tails)
+            ends[column] = two_quantiles(last[column], narrowed[column], noises[2], records, tails)
         else:
             both = (counts[column] + last[column]) / 2.0
             ends[column] = two_quantiles(both, grids[column], noises[2] / math.sqrt(2.0), records, tails)
     ends[~detected] = (-SMALLEST if signed else 0.0), SMALLEST
     whole = joint(statements, name=name)
     sign = ", of either sign" if signed else ""
-    told = f"sizes from {SMALLEST:.3g} to {LARGEST:.3g}{sign}, fixed in the code for every data set"
+    range_words = f"sizes from {SMALLEST:.3g} to {LARGEST:.3g}{sign}, fixed in the code for every data set"
     return LocatedQuantiles(
         low=ends[:, 0],
         high=ends[:, 1],
         undetected=~detected & ~tiny,
         tiny=tiny,
         beyond=reach >= LARGEST,
-        statement=replace(whole, findings=(holds("public range", told, evidence="enforced"), *whole.findings)),
+        statement=replace(whole, findings=(holds("public range", range_words, evidence="enforced"), *whole.findings)),
     )
 
 

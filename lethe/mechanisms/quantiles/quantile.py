@@ -78,8 +78,8 @@ class QuantileLaw:
     def draw(self, generator: np.random.Generator) -> float:
         """One point: an interval by the largest of log weights plus Gumbel noise, then uniform in it."""
         chosen = int(np.argmax(self.log_weights + generator.gumbel(size=self.log_weights.size)))
-        left, right = self.edges[chosen : chosen + 2].tolist()
-        return min(left + (right - left) * float(generator.random()), right)
+        lower, right = self.edges[chosen : chosen + 2].tolist()
+        return min(lower + (right - lower) * float(generator.random()), right)
 
 
 def rank_sensitivity(quantile: float, neighbours: object) -> float:

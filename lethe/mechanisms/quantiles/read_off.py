@@ -28,13 +28,13 @@ def bin_of_largest(sizes: Array, noise_std: float, records: int, tail: float, *,
 
     Of the counts, shape (bins,), the first holds the values next to 0; where most records are not there `guesses` takes likely runs.
     """
-    least = _LIKELY_SIZE if guesses and sizes[0] < records / 2.0 else SIZE
-    occupied = _runs(sizes[1:], least * noise_std, _FURTHER_SIZE * noise_std)
+    threshold = _LIKELY_SIZE if guesses and sizes[0] < records / 2.0 else SIZE
+    occupied = _runs(sizes[1:], threshold * noise_std, _FURTHER_SIZE * noise_std)
     if not occupied.any():
         return None
     above = np.cumsum(np.where(occupied, np.maximum(sizes[1:], 0.0), 0.0)[::-1])[::-1]
-    left = min(max(0.5 * tail * records, _BEYOND_SIZE * noise_std), above[0] / 2.0)
-    return int(np.flatnonzero(above > left)[-1]) + 1
+    tail_count = min(max(0.5 * tail * records, _BEYOND_SIZE * noise_std), above[0] / 2.0)
+    return int(np.flatnonzero(above > tail_count)[-1]) + 1
 
 
 def two_quantiles(counts: Array, grid: Array, noise_std: float, records: int, tails: tuple[float, float]) -> tuple[float, float]:
@@ -45,30 +45,30 @@ def two_quantiles(counts: Array, grid: Array, noise_std: float, records: int, ta
     below, above, inner = max(float(counts[0]), 0.0), max(float(counts[-1]), 0.0), counts[1:-1]
     occupied = _occupied(inner, noise_std)
     sums = np.concatenate([[0.0], np.cumsum(np.where(occupied, np.maximum(inner, 0.0), 0.0))])
-    seen = float(sums[-1])
-    if seen <= max(_INSIDE * (records - below - above), 0.0):
+    counted = float(sums[-1])
+    if counted <= max(_INSIDE * (records - below - above), 0.0):
         return float(grid[0]), float(grid[-1])
-    unseen = max(records - seen - below - above, 0.0) / 2.0  # on either side
+    unseen = max(records - counted - below - above, 0.0) / 2.0  # on either side
     low, high = (
-        min(max(max(tail * records, _BEYOND_VALUE * noise_std) - beyond - unseen, 0.0), _APART * seen * tail / sum(tails))
+        min(max(max(tail * records, _BEYOND_VALUE * noise_std) - beyond - unseen, 0.0), _APART * counted * tail / sum(tails))
         for tail, beyond in zip(tails, (below, above), strict=True)
     )
-    places = np.flatnonzero(occupied)
-    return _at(sums, grid, low, int(places[0]), upper=False), _at(sums, grid, seen - high, int(places[-1]) + 1, upper=True)
+    occupied_bins = np.flatnonzero(occupied)
+    return _at(sums, grid, low, int(occupied_bins[0]), upper=False), _at(sums, grid, counted - high, int(occupied_bins[-1]) + 1, upper=True)
 
 
 def _occupied(counts: Array, noise_std: float) -> Flags:
     """Which bins hold records, shape of the counts: the first run, the runs beside it, and what adjoins the outermost of them."""
     occupied = _runs(counts, _VALUE * noise_std, _FURTHER_VALUE * noise_std)
     if occupied.any():
-        places = np.flatnonzero(occupied)
-        first, last = places[0], places[-1] + 1
+        occupied_bins = np.flatnonzero(occupied)
+        first, last = occupied_bins[0], occupied_bins[-1] + 1
         occupied[:first] = _adjoining(counts[:first][::-1], last - first, _ADJOINING * noise_std)[::-1]
         occupied[last:] = _adjoining(counts[last:], last - first, _ADJOINING * noise_std)
     return occupied
 
 
-def _runs(counts: Array, least: float, further: float) -> Flags:
+def _runs(counts: Array, threshold: float, further: float) -> Flags:
     r"""The run with the largest $\sum\hat c/\sqrt{\text{bins}}$ if it is above `least`; beside it those above `further`."""
     if counts.size == 0:
         return np.zeros(0, dtype=np.bool_)
@@ -76,20 +76,20 @@ def _runs(counts: Array, least: float, further: float) -> Flags:
     first, last = np.triu_indices(counts.size)
     scores = (sums[last + 1] - sums[first]) / np.sqrt(last - first + 1.0)
     best = int(np.argmax(scores))
-    if scores[best] <= least:
+    if scores[best] <= threshold:
         return np.zeros(counts.size, dtype=np.bool_)
     before, after = int(first[best]), int(last[best]) + 1
     within = np.ones(after - before, dtype=np.bool_)
     return np.concatenate([_runs(counts[:before], further, further), within, _runs(counts[after:], further, further)])
 
 
-def _adjoining(counts: Array, most: int, least: float) -> Flags:
+def _adjoining(counts: Array, limit: int, threshold: float) -> Flags:
     """Of bins beside a run, nearest first, those that belong to it: at most as many as it has, and then of those beside them again."""
-    sums = np.cumsum(counts[:most]) / np.sqrt(np.arange(1.0, min(most, counts.size) + 1.0))
+    sums = np.cumsum(counts[:limit]) / np.sqrt(np.arange(1.0, min(limit, counts.size) + 1.0))
     until = int(np.argmax(sums)) + 1 if sums.size else 0
-    if until == 0 or sums[until - 1] <= least:
+    if until == 0 or sums[until - 1] <= threshold:
         return np.zeros(counts.size, dtype=np.bool_)
-    return np.concatenate([np.ones(until, dtype=np.bool_), _adjoining(counts[until:], most + until, least)])
+    return np.concatenate([np.ones(until, dtype=np.bool_), _adjoining(counts[until:], limit + until, threshold)])
 
 
 def _at(sums: Array, grid: Array, rank: float, end: int, *, upper: bool) -> float:

@@ -41,7 +41,7 @@ class Point(NamedTuple):
 
     def moved(self, step: float, change: Point) -> Point:
         """This point and `step` times the change."""
-        return Point(*(own + step * other for own, other in zip(self, change, strict=True)))
+        return Point(*(coordinates + step * direction for coordinates, direction in zip(self, change, strict=True)))
 
     def scaled(self, factor: float) -> Point:
         """Everything times a factor."""
@@ -52,10 +52,10 @@ class Point(NamedTuple):
         cones = np.stack([self.cones[1], self.cones[0], -self.cones[2]]) / determinant(self.cones)
         return Point(above=1.0 / self.above, left=1.0 / self.left, spare=1.0 / self.spare, cones=cones)
 
-    def times(self, other: Point) -> float:
+    def times(self, point: Point) -> float:
         """The inner product."""
-        a, b = self.cones, other.cones
-        flat = self.above @ other.above + self.left @ other.left + self.spare @ other.spare
+        a, b = self.cones, point.cones
+        flat = self.above @ point.above + self.left @ point.left + self.spare @ point.spare
         return float(flat + np.sum(a[0] * b[0] + a[1] * b[1] + 2.0 * a[2] * b[2]))
 
     def longest(self, change: Point) -> float:

@@ -150,12 +150,12 @@ class Found:
     bound: float
 
 
-def finished(problem: JointProblem, found: Found, window: int) -> CyclicJoint:
+def finished(problem: JointProblem, solution: Found, window: int) -> CyclicJoint:
     """The result in the units of `problem`; `window`: the step after which the shift is reset, 0 if never."""
     # The square root may round down.
-    noise = np.where(found.variances <= 0.0, 0.0, root_above(found.variances * problem.variance_unit))
+    noise = np.where(solution.variances <= 0.0, 0.0, root_above(solution.variances * problem.variance_unit))
     value = float(np.sum(problem.weights * noise**2))
-    bound = found.bound * float(np.max(problem.weights)) * problem.variance_unit
+    bound = solution.bound * float(np.max(problem.weights)) * problem.variance_unit
     return CyclicJoint(noise_stds=noise, value=value, lower_bound=min(bound, value), window=window)
 
 
@@ -187,9 +187,9 @@ class _Solver:
         tried: int | None = 0
         while tried is not None:
             enough = best.value * (1.0 - problem.tolerance)
-            found = self._solved(problem.noisy, tried, enough)
-            if found is not None and found.value < enough:
-                best, window = found, tried
+            solution = self._solved(problem.noisy, tried, enough)
+            if solution is not None and solution.value < enough:
+                best, window = solution, tried
             tried = None if windows is None else windows.next(window)
         return self._sparser(best, window), window
 
@@ -204,9 +204,9 @@ class _Solver:
         limit = best.value * (1.0 + problem.tolerance)
         for mask in (ends, support):
             if 2 * mask.sum() <= np.sum(problem.noisy & (step >= window)):
-                found = self._solved(mask, window, limit)
-                if found is not None and found.value <= limit:
-                    return replace(found, bound=max(found.bound, best.bound))
+                solution = self._solved(mask, window, limit)
+                if solution is not None and solution.value <= limit:
+                    return replace(solution, bound=max(solution.bound, best.bound))
         gaps = self._gaps(problem.noisy, window)
         cut = np.where(support, best.variances, 0.0)
         if bool(np.all(np.isfinite(energies(gaps, cut)))):
@@ -236,8 +236,8 @@ class _Solver:
             return Found(variances=floor, value=value, bound=value)
         small = without_the_forgotten(gaps)
         program = program_of(small, problem.batches)
-        own = np.maximum(weights, _LEAST_WEIGHT)[program.steps]
-        solution = Interior(small, program, own, floor[program.steps]).solve(_SHARE * problem.tolerance, give_up)
+        step_weights = np.maximum(weights, _LEAST_WEIGHT)[program.steps]
+        solution = Interior(small, program, step_weights, floor[program.steps]).solve(_SHARE * problem.tolerance, give_up)
         if solution is None:
             return None
         variances = floor.copy()
@@ -247,12 +247,12 @@ class _Solver:
         return Found(variances=variances, value=float(np.sum(weights * variances)), bound=bound)
 
 
-def _support(problem: JointProblem, found: Found) -> Booleans:
+def _support(problem: JointProblem, solution: Found) -> Booleans:
     """The noisy steps without those that together cost less than the tolerance."""
-    cost = problem.weights * found.variances
+    cost = problem.weights * solution.variances
     order = np.argsort(cost)
-    support = found.variances > 0.0
-    support[order[np.cumsum(cost[order]) <= 0.1 * problem.tolerance * found.value]] = False
+    support = solution.variances > 0.0
+    support[order[np.cumsum(cost[order]) <= 0.1 * problem.tolerance * solution.value]] = False
     return support
 
 
@@ -284,7 +284,7 @@ class _Windows:
         if problem.diameter is not None:
             # After which steps some position's distance is at the diameter.
             reached = zip(_tracked(problem, problem.diameter), problem.diameter, strict=True)
-            self._binds = np.array([bool(np.any(shifts == most)) for shifts, most in reached])
+            self._binds = np.array([bool(np.any(shifts == largest_shift)) for shifts, largest_shift in reached])
             expands = bool(np.any(problem.lipschitz[1:] * problem.diameter[:-1] > problem.diameter[1:] * (1.0 + 1e-12)))
         positions = min(size, steps)
         count = min(_MOST, max(_FEWEST, _IN_ALL // positions)) if expands and size > 1 else int(np.ceil(np.log2(steps))) + 1

@@ -91,12 +91,12 @@ def lower_bound(gaps: Gaps, weights: Array, floor: Array, duals: DualVariables) 
     $q_t > 0$ and $f_t \ge 0$ have shape (T,).
     """
     positions = np.maximum(duals.positions, 0.0)
-    least = float(np.max(positions, initial=0.0)) * np.array(_NEGLIGIBLE_POSITIONS)
-    return max(_bound(gaps, weights, floor, positions * (positions >= limit), duals.prices) for limit in least.tolist())
+    limits = float(np.max(positions, initial=0.0)) * np.array(_NEGLIGIBLE_POSITIONS)
+    return max(_bound(gaps, weights, floor, positions * (positions >= limit), duals.prices) for limit in limits.tolist())
 
 
-def _bound(gaps: Gaps, weights: Array, floor: Array, positions: Array, given: Array) -> float:
-    prices = _monotone(gaps, np.where(positions[gaps.chain] > 0.0, np.maximum(given, 0.0), 0.0))
+def _bound(gaps: Gaps, weights: Array, floor: Array, positions: Array, raw_prices: Array) -> float:
+    prices = _monotone(gaps, np.where(positions[gaps.chain] > 0.0, np.maximum(raw_prices, 0.0), 0.0))
     with np.errstate(divide="ignore", over="ignore"):
         room = weights / cost_of_noise(gaps, DualVariables(positions=positions, prices=prices))
     shrink = np.sqrt(np.minimum(room * (1.0 - ROUNDING), 1.0))

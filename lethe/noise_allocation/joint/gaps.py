@@ -142,19 +142,19 @@ def without_the_forgotten(gaps: Gaps) -> Gaps:
 
     Energies are never smaller than before, and larger by a relative 1e-9 at most.
     """
-    kept = np.ones(gaps.count, dtype=np.bool_)
+    needed = np.ones(gaps.count, dtype=np.bool_)
     rise, carry = gaps.rise.copy(), gaps.carry.copy()
     unpaid, begin = 0.0, 0
-    for k, (own, factor) in enumerate(zip(gaps.rise.tolist(), gaps.carry.tolist(), strict=True)):
+    for k, (gap_rise, factor) in enumerate(zip(gaps.rise.tolist(), gaps.carry.tolist(), strict=True)):
         arriving = factor * unpaid
         if factor == 0.0:
             begin = k
-        elif arriving <= _FORGOTTEN * own:
-            kept[begin:k] = False
-            rise[k], carry[k], begin = own + arriving, 0.0, k
-        unpaid = own + arriving
+        elif arriving <= _FORGOTTEN * gap_rise:
+            needed[begin:k] = False
+            rise[k], carry[k], begin = gap_rise + arriving, 0.0, k
+        unpaid = gap_rise + arriving
     columns = {"chain": gaps.chain, "first": gaps.first, "last": gaps.last, "unit": gaps.unit, "rise": rise, "carry": carry}
-    return replace(gaps, **{name: column[kept] for name, column in columns.items()})
+    return replace(gaps, **{name: column[needed] for name, column in columns.items()})
 
 
 def _touches(lipschitz: Array, sensitivity: Array, size: int, begin: int, position: int, shift: float) -> tuple[Integers, Array]:
@@ -235,19 +235,19 @@ def program_of(gaps: Gaps, size: int) -> Program:
     block = _blocks(steps, growth.astype(np.float64), begin, size)
     fresh = np.concatenate(([True], block[1:] != block[:-1]))
     within = np.flatnonzero(~fresh)
-    left = np.flatnonzero(np.append((gaps.chain[1:] == gaps.chain[:-1]) & (gaps.carry[1:] < _ALL_PAID), False))
-    m, columns = steps.size, steps.size + left.size
+    unpaid = np.flatnonzero(np.append((gaps.chain[1:] == gaps.chain[:-1]) & (gaps.carry[1:] < _ALL_PAID), False))
+    m, columns = steps.size, steps.size + unpaid.size
     kappa = np.exp(2.0 * (growth[within] - growth[within - 1]).astype(np.float64))
     variances = _matrix(
         [(np.arange(m), np.arange(m), np.ones(m)), (within, within - 1, -kappa)],
         (m, columns),
     )
-    unit = m + np.arange(left.size)
-    paid = _matrix([(left, unit, -np.ones(left.size)), (left + 1, unit, gaps.carry[left + 1])], (gaps.count, columns))
+    unit = m + np.arange(unpaid.size)
+    paid = _matrix([(unpaid, unit, -np.ones(unpaid.size)), (unpaid + 1, unit, gaps.carry[unpaid + 1])], (gaps.count, columns))
     through = np.zeros(m)
     through[within] = kappa
     noise = _noise(gaps, steps, block, fresh, columns)
-    return Program(steps=steps, variances=variances, noise=noise, paid=paid, left=left, through=through)
+    return Program(steps=steps, variances=variances, noise=noise, paid=paid, left=unpaid, through=through)
 
 
 def _noise(gaps: Gaps, steps: Integers, block: Integers, fresh: Booleans, columns: int) -> Matrix:
@@ -257,10 +257,10 @@ def _noise(gaps: Gaps, steps: Integers, block: Integers, fresh: Booleans, column
     every = np.arange(gaps.count)
     ends = np.append(np.flatnonzero(fresh[1:]), steps.size - 1)
 
-    def entries(rows: Integers, where: Integers, sign: float, least: float) -> Entries:
+    def entries(rows: Integers, where: Integers, sign: float, smallest: float) -> Entries:
         factor = np.exp(2.0 * (at_end[rows] - gaps.growth[steps[where]]).astype(np.float64))
-        kept = factor > least
-        return rows[kept], where[kept], sign * factor[kept]
+        significant = factor > smallest
+        return rows[significant], where[significant], sign * factor[significant]
 
     # The blocks that end inside the gap, the part of a block at the gap's end, less what had arrived before the gap in its first block.
     whole = block[latest] - block[earliest]
@@ -281,10 +281,10 @@ def _blocks(steps: Integers, growth: Array, begin: int, size: int) -> Integers:
     """The block of each step: at most a pass, counted from `begin`, and at most so much growth."""
     result = np.empty(steps.size, dtype=np.int64)
     current, turn, low, high = -1, -1, 0.0, 0.0
-    for i, (own, level) in enumerate(zip(((steps - begin) // size).tolist(), growth.tolist(), strict=True)):
+    for i, (pass_index, level) in enumerate(zip(((steps - begin) // size).tolist(), growth.tolist(), strict=True)):
         low, high = min(low, level), max(high, level)
-        if own != turn or high - low > _LARGEST_GROWTH:
-            current, turn, low, high = current + 1, own, level, level
+        if pass_index != turn or high - low > _LARGEST_GROWTH:
+            current, turn, low, high = current + 1, pass_index, level, level
         result[i] = current
     return result
 

@@ -91,8 +91,8 @@ class Interior:
         if not self._matrix.factor(primal, dual, scaling):
             return None, 0.0
         toward = self._direction(at, scaling, primal.scaled(-1.0), 1.0)
-        left = at.moved(toward, min(1.0, primal.longest(toward.primal)), min(1.0, dual.longest(toward.dual))).gap
-        centring = min(1.0, max(left / at.gap, 1e-2)) ** 3
+        affine_gap = at.moved(toward, min(1.0, primal.longest(toward.primal)), min(1.0, dual.longest(toward.dual))).gap
+        centring = min(1.0, max(affine_gap / at.gap, 1e-2)) ** 3
         goal = dual.inverse().scaled(centring * at.gap / self._rank)
         second = Point(
             above=toward.primal.above * toward.dual.above / dual.above,
@@ -189,14 +189,14 @@ class _Iterate:
 def _half_paid(gaps: Gaps) -> Array:
     """Shifts that are left when about half is paid in every gap; never tiny where the next gap's is not."""
     rises, factors = gaps.rise.tolist(), gaps.carry.tolist()
-    left: list[float] = []
+    unpaid: list[float] = []
     for rise, factor in zip(rises, factors, strict=True):
         # The factor is 0 where a chain begins.
-        left.append(0.5 * (rise + (factor * left[-1] if factor > 0.0 else 0.0)))
-    for k in range(len(left) - 2, -1, -1):
+        unpaid.append(0.5 * (rise + (factor * unpaid[-1] if factor > 0.0 else 0.0)))
+    for k in range(len(unpaid) - 2, -1, -1):
         if factors[k + 1] > 0.0:
-            left[k] = max(left[k], 0.1 * left[k + 1] / factors[k + 1])
-    return np.array(left)
+            unpaid[k] = max(unpaid[k], 0.1 * unpaid[k + 1] / factors[k + 1])
+    return np.array(unpaid)
 
 
 class _QuasiDefinite:
@@ -217,9 +217,9 @@ class _QuasiDefinite:
         count, free = gaps.count, program.left.size
         chains = int(gaps.chain[-1]) + 1
         every = np.arange(count)
-        own = sparse.csr_array((np.ones(count), (every, gaps.chain)), shape=(count, chains))
+        chain_rows = sparse.csr_array((np.ones(count), (every, gaps.chain)), shape=(count, chains))
         rest = sparse.eye_array(free + chains, columns + chains, k=noisy)
-        wide = sparse.block_array([[program.noise, None], [program.paid, None], [None, own], [program.variances, None]])
+        wide = sparse.block_array([[program.noise, None], [program.paid, None], [None, chain_rows], [program.variances, None]])
         self._stacked = sparse.vstack([wide, rest]).tocsr()
         self._transposed = self._stacked.T.tocsr()
         single = 3 * count + np.arange(noisy + free + chains)
@@ -261,10 +261,10 @@ class _QuasiDefinite:
 
     def solve(self, right: Array) -> Array:
         """The solution, refined."""
-        wanted = self._units * right[self._order]
-        found = self._factors.solve(wanted)
+        scaled_right = self._units * right[self._order]
+        solution = self._factors.solve(scaled_right)
         for _ in range(_REFINEMENTS):
-            found += self._factors.solve(wanted - self._matrix @ found)
+            solution += self._factors.solve(scaled_right - self._matrix @ solution)
         result = np.empty_like(right)
-        result[self._order] = self._units * found
+        result[self._order] = self._units * solution
         return result

@@ -102,12 +102,12 @@ class _Steps:
         A step pays exactly where this is its own $\log\sqrt{q_j}$.
         """
         result = self.log_roots.copy()
-        own, factors = self.log_roots.tolist(), self.lipschitz.tolist()
-        cost = own[-1]
+        log_roots, factors = self.log_roots.tolist(), self.lipschitz.tolist()
+        cost = log_roots[-1]
         for j in range(self.count - 2, -1, -1):
             cost = cost + math.log(factors[j + 1]) if factors[j + 1] > 0.0 else -math.inf
-            if own[j] <= cost + _TIE:
-                cost = own[j]
+            if log_roots[j] <= cost + _TIE:
+                cost = log_roots[j]
             result[j] = cost
         return result
 

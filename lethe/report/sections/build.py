@@ -54,29 +54,31 @@ def signing(subject: Subject) -> Section:
     one_person = of_unit("Is one record one person? If not, is it still the promise that people were given?", stated.unit)
     scores = "Scores were computed on private data; no guarantee covers them." if subject.scores else _UNKNOWN
     hurting = "Noise hurts" if run is not None and run.clip_norm is None else "Noise and clipping hurt"
-    seen = f"Covered is whoever sees {SEEN[subject.release]}. Everybody else must be trusted."
+    coverage = f"Covered is whoever sees {SEEN[subject.release]}. Everybody else must be trusted."
     checked = [answer for answer in subject.answers if answer.question.startswith(("follows", "sealed", "belongs"))]
     verified = "; ".join(f"{answer.question}: {'yes' if answer.yes else 'NO'}" for answer in checked) or "nothing was verified"
     verdicts = [f"{page.verdict.replace('_', ' ')}{'' if subject.matches(page) else ' (of another claim)'}" for page in subject.audits]
     audited = f"audit: {'; '.join(verdicts)}" if verdicts else "no audit"
-    declared = ", ".join(one.name for one in subject.known("declared")) or "nothing that is listed"
+    declared = ", ".join(finding.name for finding in subject.known("declared")) or "nothing that is listed"
     rows = (
         ("Epsilon", "Is epsilon small enough for these people and data, and delta well below 1 / records?", f"{proved}; {size}."),
         ("Unit of privacy", one_person, unit),
         ("Utility", "Is the model good enough to be worth its release? Was that judged on public data, or counted?", scores),
         ("Bias", f"{hurting} small groups most: were errors looked at group by group, on data that may be used for it?", _UNKNOWN),
-        ("Trust model", "Whoever trains sees the raw records. Do people accept that? Who else sees more than the release?", seen),
+        ("Trust model", "Whoever trains sees the raw records. Do people accept that? Who else sees more than the release?", coverage),
         (_CORRECT, "Does the proof fit the code that ran? Has anybody attacked it?", f"{verified}; {audited}."),
         (_CORRECT, "Is every declared line true, and do you know it from somebody who can know?", f"Declared: {declared}."),
         ("Security and access control", "Who can read records, checkpoints, logs, gradients, seeds and keys on the way?", _UNKNOWN),
         ("Data collection exposure", "How were records collected, where are they kept? What is stored is not protected.", _UNKNOWN),
     )
-    by_hand = [of_unit(one, stated.unit) for one in _BY_HAND]
+    by_hand = [of_unit(question, stated.unit) for question in _BY_HAND]
     blocks = (
         "NIST (SP 800-226) puts what decides about a promise of differential privacy into a pyramid. Each layer is only as good as those "
         "below it: a good epsilon on top of leaking data protects nobody. Lethe answers what it can know, and the rest is for you.",
         Table("Before you sign", _HEAD, rows),
-        Table("To be filled in by hand: what this report cannot know", ("what", "answer"), tuple((one, "_" * 24) for one in by_hand)),
+        Table(
+            "To be filled in by hand: what this report cannot know", ("what", "answer"), tuple((question, "_" * 24) for question in by_hand)
+        ),
     )
     questions = [dict(zip(("layer", "ask", "known"), row, strict=True)) for row in rows]
     data = {"by_hand": by_hand, "questions": questions, "reference": _NIST[1]}
@@ -99,11 +101,13 @@ def provenance(subject: Subject) -> Section:
     blocks: list[Block] = [Facts((*versions.items(), ("Randomness", noise)))]
     if subject.answers:
         # "private: yes" would read as "safe".
-        finite = (replace(one, question="has a finite epsilon") if one.question == "private" else one for one in subject.answers)
+        finite = (
+            replace(answer, question="has a finite epsilon") if answer.question == "private" else answer for answer in subject.answers
+        )
         blocks.append(answers_table(finite))
     if subject.commands:
         blocks += [Heading("To repeat it"), Code("\n".join(subject.commands))]
-    if any(one.startswith("lethe train ") for one in subject.commands):
+    if any(command.startswith("lethe train ") for command in subject.commands):
         blocks.append(
             "“lethe train” trains a second model on the private records. Looking at it is no breach; to release it too, or the better of "
             "the two, is a second release, whose price is added to this one (“lethe total”)."
@@ -112,10 +116,10 @@ def provenance(subject: Subject) -> Section:
     if subject.digests:
         blocks.append(Table("Digests", ("of what", "digest"), subject.digests))
     if subject.digests and subject.sealed and seal is not None:
-        held = [one for one in subject.commands if one.startswith("lethe verify ") and "--weights" in one]
+        verify_commands = [command for command in subject.commands if command.startswith("lethe verify ") and "--weights" in command]
         blocks.append(
             "Of the weights, compare the digest of the numbers: it is the one that the seal names. "
-            f"“{[*held, 'lethe verify CERTIFICATE --weights FILE'][0]}” computes it from the file and compares. The digest of a file "
+            f"“{[*verify_commands, 'lethe verify CERTIFICATE --weights FILE'][0]}” computes it from the file and compares. The digest of a file "
             "(sha256sum) tells only whether it is the very same file: the same weights, saved again, may have another."
         )
     blocks += [Heading("Sources"), Items(tuple(f"[{key}] {text}" for key, text in _sources(subject)))]
@@ -131,14 +135,14 @@ def provenance(subject: Subject) -> Section:
 
 def answers_table(answers: Iterable[Answer]) -> Table:
     """A line for each question, whether the answer is yes, and the reason."""
-    rows = tuple((one.question, "yes" if one.yes else "NO", one.why) for one in answers)
+    rows = tuple((answer.question, "yes" if answer.yes else "NO", answer.why) for answer in answers)
     marks = tuple("" if row[1] == "yes" else "danger" for row in rows)
     return Table("Verified when this report was made", ("question", "answer", "why"), rows, marks=marks)
 
 
 def _sources(subject: Subject) -> tuple[tuple[str, str], ...]:
     """Those of the theorem, and of the list before signing."""
-    return (*((one.key, one.text) for one in subject.proof.citations), _NIST)
+    return (*((citation.key, citation.text) for citation in subject.proof.citations), _NIST)
 
 
 def document_of(subject: Subject) -> Document:

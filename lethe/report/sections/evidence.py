@@ -49,19 +49,19 @@ def theorems(subject: Subject) -> Section | None:
 def _theorem_tables(comparison: Comparison, *, short: bool) -> list[Table]:
     """The theorems that say something, the one used first and those that only claim last; then those refused, grouped by the reason. If
     `short`, in the words of the terminal, where names stand below each other, with the other hypotheses that fail."""
-    said = [row for row in comparison.rows if row.epsilon is not None]
+    bounded = [row for row in comparison.rows if row.epsilon is not None]
     refused: dict[str, list[str]] = {}
     for row in comparison.rows:
         if row.epsilon is None:
             reason = row.reason if short else f"{row.hypothesis}: {row.why}" if row.hypothesis else row.why
             refused.setdefault(f"{reason}.", []).append(row.theorem)
-    standing = [row.standing if row.usable or short else f"NOT a guarantee: {row.standing}" for row in said]
-    rows = tuple((row.theorem, row.formatted_epsilon(), words, row.reason) for row, words in zip(said, standing, strict=True))
-    marks = tuple("quiet" if not row.usable else "strong" if row.status == "used" else "" for row in said)
+    standing = [row.standing if row.usable or short else f"NOT a guarantee: {row.standing}" for row in bounded]
+    rows = tuple((row.theorem, row.formatted_epsilon(), words, row.reason) for row, words in zip(bounded, standing, strict=True))
+    marks = tuple("quiet" if not row.usable else "strong" if row.status == "used" else "" for row in bounded)
     tables = [Table("Theorems that say something", ("theorem", "epsilon", "standing", "why"), rows, numbers=(1,), marks=marks)]
     if refused:
-        others = tuple((("\n" if short else ", ").join(names), reason) for reason, names in refused.items())
-        tables.append(Table("Theorems that do not apply", ("theorems", "why they say nothing here"), others))
+        refusals = tuple((("\n" if short else ", ").join(names), reason) for reason, names in refused.items())
+        tables.append(Table("Theorems that do not apply", ("theorems", "why they say nothing here"), refusals))
     return tables
 
 
@@ -96,12 +96,12 @@ def audits(subject: Subject) -> Section:
         else "No audit lies beside this certificate. An audit attacks real trainings and finds faults of code that no proof sees: “lethe "
         "audit” makes one."
     ]
-    other = Notice(
+    mismatch = Notice(
         "caution", "ANOTHER CLAIM", "It was held against another claim, and neither supports nor refutes the one of this report."
     )
     for page in subject.audits:
         begin, *rest = audit_blocks(page)
-        blocks += [begin, *([] if subject.matches(page) else [other]), *rest]
+        blocks += [begin, *([] if subject.matches(page) else [mismatch]), *rest]
     pages = [{**page.to_document(), "of_this_claim": subject.matches(page)} for page in subject.audits]
     return Section("audit", "Audit", tuple(blocks), {"pages": pages})
 
@@ -116,8 +116,8 @@ def audit_blocks(page: AuditPage, certificate: str | None = None, picture: Pictu
         blocks += [Heading("Claimed from above"), Code(certificate)]
     head = ("kind", "epsilon", "delta", "wrong at most", "adversary", "in words")
     marks = tuple("danger" if crossed(page, result) else "" for result in page.audits)
-    found = Table("What was found", head, tuple(map(audit_cells, page.audits)), numbers=(1, 2, 3), marks=marks)
-    blocks += [found if page.audits else f"No audit: {page.refused}", *([] if picture is None else [picture])]
+    results_table = Table("What was found", head, tuple(map(audit_cells, page.audits)), numbers=(1, 2, 3), marks=marks)
+    blocks += [results_table if page.audits else f"No audit: {page.refused}", *([] if picture is None else [picture])]
     level = "danger" if page.failed else "plain" if page.verdict == "consistent" and not page.powerless else "caution"
     return [*blocks, Notice(level, f"Verdict: {page.verdict.replace('_', ' ')}", f"{page.says}.")]
 
@@ -163,15 +163,18 @@ def account_blocks(account: dict[str, Any], *, whole: bool = False) -> list[Bloc
 
 def accounts_document(accounts: Sequence[dict[str, Any]]) -> Document:
     """The accounts of data sets as one page, for whoever answers for the data."""
-    parts = [Section(f"set-{number}", one["title"][0], tuple(account_blocks(one, whole=True)), one) for number, one in enumerate(accounts)]
+    parts = [
+        Section(f"set-{number}", account["title"][0], tuple(account_blocks(account, whole=True)), account)
+        for number, account in enumerate(accounts)
+    ]
     return _bare("Privacy budgets", *parts)
 
 
 def reservation_cells(line: dict[str, Any]) -> tuple[str, ...]:
     """A reservation in the columns of every table; an entry of `reservations` in `Account.to_dict`."""
     epsilon = line.get("epsilon")
-    alone = "" if epsilon is None else shown(epsilon)
-    return (str(line["number"]), line["state"], line["at"][:19], line["by"], line["why"], alone, line["what"], line["guarantee"])
+    own_epsilon = "" if epsilon is None else shown(epsilon)
+    return (str(line["number"]), line["state"], line["at"][:19], line["by"], line["why"], own_epsilon, line["what"], line["guarantee"])
 
 
 def _bare(title: str, *sections: Section) -> Document:

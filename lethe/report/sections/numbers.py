@@ -44,7 +44,7 @@ def _look(colour: str, width: float = 2.2, **rest: Any) -> dict[str, Any]:
 def _against_steps(series: Sequence[Series], up: str, across: str = "step", nothing: str = "") -> Panel:
     """Values from 0 up; `nothing` is written where there is no line."""
     where = {"xy": (0.5, 0.5), "xycoords": "axes fraction", "ha": "center", "va": "center", "color": COLOURS["alert"]}
-    notes = [] if any(len(one.across) for one in series) else [{"text": nothing, **where}]
+    notes = [] if any(len(line.across) for line in series) else [{"text": nothing, **where}]
     settings = {"xlim": (0, None), "ylim": (0, None), "xlabel": across, "ylabel": up}
     return Panel(series, settings, whole=True, notes=notes, legend={"loc": "best"})
 
@@ -68,11 +68,13 @@ def attacks(subject: Subject, curve: TradeOff, rates: AttackRates) -> Section:
     series.append(Series(alphas, betas, _look("main", 2.6), "this certificate" if subject.private else "nothing is proved"))
     axes = {"xlabel": "false alarms (type I error)", "ylabel": "missed records (type II error)"}
     settings = {"xlim": (0, 1), "ylim": (0, 1.005), "aspect": "equal", **axes}
-    found = rates.true_positive_rates.items()
+    rates_found = rates.true_positive_rates.items()
     guess = None if subject.run is None or _own_optimiser(subject) else last_iterate_heuristic(subject.run, subject.delta)
-    said = ""
+    heuristic_note = ""
     if subject.private and guess is not None and guess < subject.epsilon:
-        said = f" With a linear loss, epsilon of the last iterate would be {shown(guess)} (arXiv:2410.06186): {HEURISTIC}, and no promise."
+        heuristic_note = (
+            f" With a linear loss, epsilon of the last iterate would be {shown(guess)} (arXiv:2410.06186): {HEURISTIC}, and no promise."
+        )
     blocks = (
         "An attack says of one record “it was used” or “it was not” (or: another one stood in its place). It errs in two ways: a false "
         "alarm (type I error), or a miss of a record that was used (type II error). The curve is the fewest misses that any attack can "
@@ -82,18 +84,18 @@ def attacks(subject: Subject, curve: TradeOff, rates: AttackRates) -> Section:
             "what the usual epsilons would allow at delta = 0 (called pure).",
             Panel(series, settings, shaded=True, legend={"loc": "upper right"}),
             "How often the best attack is right about one record, over many trainings",
-            {name: map(percent, column) for name, column in zip(_RATES, zip(*found, strict=True), strict=True)},
+            {name: map(percent, column) for name, column in zip(_RATES, zip(*rates_found, strict=True), strict=True)},
             height=3.9,
         ),
         f"The advantage of an attack (how much more often it says “it was used” where it was) is at most {percent(rates.advantage)}. As a "
         f"Gaussian mechanism: {rates.gaussian}. The regret is how much less often an attacker of that mechanism may err; below 0.01 it "
-        f"says nearly all.{said}",
+        f"says nearly all.{heuristic_note}",
     )
     data = {
         "type_1": alphas.tolist(),
         "type_2_at_least": betas.tolist(),
         "best_guess_right": rates.best_guess,
-        "found_at_most": [{"false_alarms": alarm, "found": most} for alarm, most in found],
+        "found_at_most": [{"false_alarms": alarm, "found": rate} for alarm, rate in rates_found],
         "advantage": rates.advantage,
         "gaussian": {"mu": plain_number(rates.mu), "slack": rates.slack, "regret": rates.regret},
         "heuristic_without_proof": None if guess is None else plain_number(guess),
@@ -108,16 +110,16 @@ def _own_optimiser(subject: Subject) -> bool:
 
 def deltas(subject: Subject) -> Section:
     """Epsilon against delta: one training, every pair of numbers that may be quoted of it."""
-    title, own, records = "Epsilon against delta", subject.delta, subject.stated.records
-    asked = sorted({*(10.0**-power for power in _POWERS), own}, reverse=True)
-    allowed = [delta for delta in asked if delta == own or records is None or not is_large(delta, records)]
-    pairs = [(delta, subject.epsilon if delta == own else subject.proof.guarantee.epsilon(delta)) for delta in allowed]
+    title, own_delta, records = "Epsilon against delta", subject.delta, subject.stated.records
+    asked = sorted({*(10.0**-power for power in _POWERS), own_delta}, reverse=True)
+    allowed = [delta for delta in asked if delta == own_delta or records is None or not is_large(delta, records)]
+    pairs = [(delta, subject.epsilon if delta == own_delta else subject.proof.guarantee.epsilon(delta)) for delta in allowed]
     data = {"pairs": [{"delta": delta, "epsilon": epsilon} for delta, epsilon in pairs]}
     finite = [pair for pair in pairs if pair[1] < math.inf]
     if not finite:
         return Section("deltas", title, ("No epsilon is proved, whatever delta is.",), data)
     left_out = "" if records is None else f" Deltas of 1 / {records:,} or more promise next to nothing and are left out."
-    dot = [Series([own], [subject.epsilon], _look("main", marker="o", markersize=7))] if subject.private else []
+    dot = [Series([own_delta], [subject.epsilon], _look("main", marker="o", markersize=7))] if subject.private else []
     # A profile may take long for each epsilon, and the line through those of the table is smooth enough.
     series = [Series.through(finite, _look("main")), *dot]
     blocks = (
@@ -127,7 +129,7 @@ def deltas(subject: Subject) -> Section:
             Panel(series, {"ylim": (0, None), "xlabel": "delta", "ylabel": "epsilon"}, log="x"),
             "Pairs that hold of this training",
             {"delta": (f"{delta:g}" for delta in allowed), "epsilon": (shown(epsilon) for _, epsilon in pairs)},
-            tuple("strong" if delta == own else "" for delta in allowed),
+            tuple("strong" if delta == own_delta else "" for delta in allowed),
         ),
     )
     return Section("deltas", title, blocks, data)
@@ -138,23 +140,23 @@ def steps(subject: Subject) -> Section | None:
     run, title = subject.run, "Privacy against steps"
     if run is None:
         return None
-    found = "Nothing is proved of a seeded run after any step." if run.seeded else _cumulative(run, subject.delta)
-    if isinstance(found, str):
-        return Section("steps", title, (found if run.seeded else f"No curve: {found}",), {"why_not": found})
-    columns = {"all": ("all iterates", found.every_iterate), "last": ("last iterate", found.last_iterate)}
+    cumulative = "Nothing is proved of a seeded run after any step." if run.seeded else _cumulative(run, subject.delta)
+    if isinstance(cumulative, str):
+        return Section("steps", title, (cumulative if run.seeded else f"No curve: {cumulative}",), {"why_not": cumulative})
+    columns = {"all": ("all iterates", cumulative.every_iterate), "last": ("last iterate", cumulative.last_iterate)}
     released = columns[run.release][0]
-    both = tuple(map(shown, found.every_iterate)) != tuple(map(shown, found.last_iterate))
-    kept = list(columns.values()) if both else [columns[run.release]]
+    both = tuple(map(shown, cumulative.every_iterate)) != tuple(map(shown, cumulative.last_iterate))
+    columns_shown = list(columns.values()) if both else [columns[run.release]]
     words = f"Epsilon by the number of steps, had the training ended there. Released: the {released}."
     if both:
         words += (
             " “All iterates”: an attacker sees the model after every step, as the usual accounting assumes. “Last iterate”: an attacker "
             "sees one model only, and noise covers the traces of the steps before it. The other column is for comparison, and each number "
-            f"is about one release alone.{_without_noise(run, found)}"
+            f"is about one release alone.{_without_noise(run, cumulative)}"
         )
     series: list[Series] = []
-    for name, epsilons in kept:
-        points = [(step, value) for step, value in zip(found.steps, epsilons, strict=True) if value < math.inf]
+    for name, epsilons in columns_shown:
+        points = [(step, value) for step, value in zip(cumulative.steps, epsilons, strict=True) if value < math.inf]
         look = _look("main" if name == "last iterate" else "other", 2.4 if name == released else 1.6, marker="o")
         look["linestyle"] = "-" if name == "last iterate" else "--"
         series.append(Series.through(points, look, f"{name} (what is released)" if name == released else name))
@@ -164,18 +166,18 @@ def steps(subject: Subject) -> Section | None:
             f"Epsilon at delta = {subject.delta:g}, had the run stopped there.",
             _against_steps(series, "epsilon", "steps, had the run stopped there", "nothing is proved after any step"),
             f"Epsilon at delta = {subject.delta:g}",
-            {"steps": (f"{step:,}" for step in found.steps), **{name: map(shown, epsilons) for name, epsilons in kept}},
-            (*("" for _ in found.steps[1:]), "strong"),
+            {"steps": (f"{step:,}" for step in cumulative.steps), **{name: map(shown, epsilons) for name, epsilons in columns_shown}},
+            (*("" for _ in cumulative.steps[1:]), "strong"),
         ),
     )
     column = "every_iterate" if run.release == "all" else "last_iterate"
-    return Section("steps", title, blocks, {**found.to_dict(), "released": column})
+    return Section("steps", title, blocks, {**cumulative.to_dict(), "released": column})
 
 
-def _without_noise(run: Run, found: Cumulative) -> str:
+def _without_noise(run: Run, cumulative: Cumulative) -> str:
     """Why nothing is proved of all iterates, where steps without noise are the reason."""
     bare = int((run.uncorrelated.noise_multipliers == 0.0).sum())
-    if bare == 0 or found.every_iterate[-1] < math.inf:
+    if bare == 0 or cumulative.every_iterate[-1] < math.inf:
         return ""
     words = f"{bare:,} of {run.total_steps:,} steps {'has' if bare == 1 else 'have'} no noise"
     return f" Of all iterates nothing is proved (infinity): {words}, and the model after such a step may never be shown."
@@ -226,9 +228,9 @@ def noise(subject: Subject) -> Section | None:
         words += "takes back part of the noise of the steps before it."
     if float(levels.min()) == 0.0:
         words += " Where the multiplier is 0, there is no noise."
-    places = thinned(len(noisy), _MOST_POINTS)
+    point_indices = thinned(len(noisy), _MOST_POINTS)
     look = _look("main", 1.8, marker="o" if len(noisy) <= _MARKS_UP_TO else "")
-    line = Series([int(noisy[place]) + 1 for place in places], levels[places], look)
+    line = Series([int(noisy[index]) + 1 for index in point_indices], levels[point_indices], look)
     blocks = (
         f"{words} The multiplier is the standard deviation of the noise on the sum of a batch's gradients, in units of the longest "
         "gradient that a record may have.",
@@ -247,11 +249,11 @@ def noise(subject: Subject) -> Section | None:
 
 def training(subject: Subject) -> Section:
     """Training curves and scores: what the guarantee covers, and, only where asked for and marked, what it does not."""
-    curves = tuple(one for one in subject.curves if subject.show_private or not one.private)
+    curves = tuple(curve for curve in subject.curves if subject.show_private or not curve.private)
     scores = subject.scores if subject.show_private else ()
     hidden = len(subject.curves) - len(curves) + len(subject.scores) - len(scores)
     blocks: list[Block] = []
-    if scores or any(one.private for one in curves):
+    if scores or any(curve.private for curve in curves):
         words = (
             "What is marked private below was computed on private data: whoever sees it learns more than is promised. Do not publish it."
         )
@@ -270,7 +272,7 @@ def training(subject: Subject) -> Section:
     if not curves:
         blocks.append("No curve that the guarantee covers was recorded.")
     if hidden:
-        command = next((one for one in subject.commands if one.startswith("lethe report ")), "").removesuffix(" -o report.html")
+        command = next((command for command in subject.commands if command.startswith("lethe report ")), "").removesuffix(" -o report.html")
         in_python = 'lethe.report.write(..., "private_report.html", private=True)'
         blocks += [
             f"{hidden} score{'s or curves were' if hidden > 1 else ' or curve was'} computed on private data and left out: no guarantee "
@@ -278,5 +280,5 @@ def training(subject: Subject) -> Section:
             "which model to release. This shows them, for your own eyes only:",
             Code(f"{command} --private -o private_report.html" if command else in_python),
         ]
-    data = {"curves": [one.model_dump() for one in curves], "scores": [list(one) for one in scores], "left_out": hidden}
+    data = {"curves": [curve.model_dump() for curve in curves], "scores": [list(one) for one in scores], "left_out": hidden}
     return Section("training", "Training curves", tuple(blocks), data)

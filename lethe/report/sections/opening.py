@@ -31,14 +31,14 @@ def about(subject: Subject) -> tuple[tuple[str, str], ...]:
 def opening(subject: Subject, rates: AttackRates) -> tuple[Block, ...]:
     """Who is protected and what must be believed, in words, and one picture."""
     rows = protected(subject)
-    declared = [one.name for one in subject.known("declared")]
+    declared = [finding.name for finding in subject.known("declared")]
     believed = "what every report rests on (section 3)"
     if declared:
         believed = f"{times(len(declared), 'statement', 'statements')} of those who trained ({', '.join(declared)}), and {believed}"
     if used := [name for name, words in subject.columns if words != NOT_USED]:
         believed += f"; the ranges and categories of {times(len(used), 'column', 'columns')} stand there in words"
     right = 100.0 * min(rates.best_guess, 1.0)
-    most = percent(rates.best_guess)
+    best_guess = percent(rates.best_guess)
     bars = [Series([50, 100], [0, 0], {"color": COLOURS["grid"], **_BAR}), Series([50, right], [0, 0], {"color": COLOURS["main"], **_BAR})]
     settings = {
         "xlim": (48, 102),
@@ -48,8 +48,8 @@ def opening(subject: Subject, rates: AttackRates) -> tuple[Block, ...]:
         "xlabel": f"guesses about one {subject.stated.unit} that are right, in %",
         "ylabel": "",
     }
-    note = {"text": most, "xy": (right, 0.55), "ha": "center", "color": COLOURS["ink"]}
-    caption = f"50 % is a coin, 100 % no protection at all; the best attack is right at most {most} of the time."
+    note = {"text": best_guess, "xy": (right, 0.55), "ha": "center", "color": COLOURS["ink"]}
+    caption = f"50 % is a coin, 100 % no protection at all; the best attack is right at most {best_guess} of the time."
     if not subject.private:
         caption = "50 % is a coin, 100 % no protection at all, which is all that is promised here."
     return (

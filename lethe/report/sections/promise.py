@@ -43,10 +43,10 @@ def guarantee(subject: Subject, rates: AttackRates) -> Section:
     words, glance, stated = _sentence(subject, rates), _glance(subject, rates), subject.stated
     blocks: list[Block] = [words]
     if subject.private:
-        epsilon, delta, most = shown(subject.epsilon), f"{subject.delta:g}", factor(subject.epsilon)
+        epsilon, delta, likelihood_factor = shown(subject.epsilon), f"{subject.delta:g}", factor(subject.epsilon)
         field = (
             f"In the terms of the field this is ({epsilon}, {delta})-differential privacy: this change of one record makes nothing that "
-            f"may come out more than {most} times as likely, but for a probability of delta = {delta}, by which that factor may be "
+            f"may come out more than {likelihood_factor} times as likely, but for a probability of delta = {delta}, by which that factor may be "
             f"exceeded. It holds against every attack on {SEEN[subject.release]}, except what section 2 leaves out, with any knowledge "
             "about the other records and any amount of computing."
         )
@@ -54,7 +54,7 @@ def guarantee(subject: Subject, rates: AttackRates) -> Section:
             of_unit(field, stated.unit),
             f"Which number to judge by: {percent(rates.best_guess)} is the most that an attacker gets right who holds both cases to be "
             "equally likely, on average over all that may come out; it needs no delta. Judge the protection by it, and by the table of "
-            f"section 4. The factor {most} is about the single outcome that tells most (up to delta), which may be very rare. Both are "
+            f"section 4. The factor {likelihood_factor} is about the single outcome that tells most (up to delta), which may be very rare. Both are "
             "true, of the same proof. Epsilon and delta are for comparing with other trainings.",
         ]
     blocks.append(Facts(tuple(glance.items())))
@@ -79,7 +79,7 @@ def _sentence(subject: Subject, rates: AttackRates) -> str:
             "Nothing is promised: no bound is proved on how much what was released gives away about any one record in the training data."
         )
         return of_unit(nothing, subject.stated.unit)
-    strength = next((words for most, words in _STRENGTHS if rates.best_guess <= most), "may nearly always be able to tell")
+    strength = next((words for limit, words in _STRENGTHS if rates.best_guess <= limit), "may nearly always be able to tell")
     return (
         f"Whoever sees {SEEN[subject.release]} {strength} {of_unit(CHANGES[subject.stated.neighbours], subject.stated.unit)}. Between two "
         f"such data sets that are equally likely, the best possible attack picks the right one at most {percent(rates.best_guess)} of the "
@@ -97,8 +97,8 @@ def _glance(subject: Subject, rates: AttackRates) -> dict[str, str]:
     rows = {of_unit(name, stated.unit): of_unit(words, stated.unit) for name, words in rows.items()}
     rows["What is promised"] = f"{proved}, {relation_words(stated.neighbours, stated.unit)}"
     if subject.private:
-        found = ", ".join(f"{percent(rates.true_positive_rates[alarm])} at {percent(alarm)} false alarms" for alarm in _QUOTED)
-        rows["The best attack"] = f"finds at most {found}; advantage at most {percent(rates.advantage)} (section 4)"
+        rates_words = ", ".join(f"{percent(rates.true_positive_rates[alarm])} at {percent(alarm)} false alarms" for alarm in _QUOTED)
+        rows["The best attack"] = f"finds at most {rates_words}; advantage at most {percent(rates.advantage)} (section 4)"
         rows["As a Gaussian mechanism"] = rates.gaussian
     if stated.unit != "record":
         rows["What a user is"] = "all records of one id, whose gradients are averaged and clipped as one"
@@ -132,12 +132,12 @@ def facts_of_run(run: Run) -> dict[str, str]:
 
 def _unused(run: Run) -> str:
     """How many records no step is trained on, where the design leaves some over; the number is as public as that of all records."""
-    left = run.records - min(run.total_steps, run.steps_per_pass) * run.batch_size
-    if left <= 0 or not (run.batches.fixed and run.batches.exact_size):
+    unused = run.records - min(run.total_steps, run.steps_per_pass) * run.batch_size
+    if unused <= 0 or not (run.batches.fixed and run.batches.exact_size):
         return ""
-    again = not run.batches.repeats and run.total_steps > run.steps_per_pass
-    words = "left over by the batches of each pass" if again else "left over and never trained on"
-    return f"; {left:,} of them {'is' if left == 1 else 'are'} {words}"
+    drawn_anew = not run.batches.repeats and run.total_steps > run.steps_per_pass
+    words = "left over by the batches of each pass" if drawn_anew else "left over and never trained on"
+    return f"; {unused:,} of them {'is' if unused == 1 else 'are'} {words}"
 
 
 def _noise(run: Run) -> str:
@@ -156,18 +156,22 @@ def _noise(run: Run) -> str:
 def notices(subject: Subject) -> tuple[Notice, ...]:
     """What stands on top, the worst first."""
     why = subject.proof.not_private.removeprefix("NOT PRIVATE: ")
-    why = why or " ".join(f"{words}." for words in (*(one.detail for one in subject.failing), *uncovered(subject.findings)))
+    why = why or " ".join(f"{words}." for words in (*(finding.detail for finding in subject.failing), *uncovered(subject.findings)))
     why = why or "no epsilon is proved."
     whole = f"Delta = {subject.delta:g} is 1 / (number of records) or more. Publishing one record whole would pass such a promise."
-    other = [one.why for one in subject.answers if one.question.startswith("belongs") and not one.yes and subject.sealed]
+    mismatches = [answer.why for answer in subject.answers if answer.question.startswith("belongs") and not answer.yes and subject.sealed]
     danger = [("NOT PRIVATE", f"Do not rely on any privacy of what was released: {why}")] if not subject.private else []
-    danger += [("OTHER WEIGHTS", f"This report is not about the weights that lie beside the certificate: {one}.") for one in other]
+    danger += [
+        ("OTHER WEIGHTS", f"This report is not about the weights that lie beside the certificate: {mismatch}.") for mismatch in mismatches
+    ]
     failed = (page for page in subject.audits if page.failed)
-    danger += [(f"THE AUDIT SAYS {one.verdict.upper()}", f"{one.subject}: {one.says}. See the section on the audit.") for one in failed]
+    danger += [(f"THE AUDIT SAYS {page.verdict.upper()}", f"{page.subject}: {page.says}. See the section on the audit.") for page in failed]
     danger += [("DELTA IS TOO LARGE", whole)] if subject.large_delta and subject.private else []
     vouched = _vouched(subject) if subject.private else ()  # of nothing, nobody needs to vouch
-    others = " ".join(f"{one.detail.partition(f'{OTHER_RELEASES}: ')[2] or one.detail}." for one in subject.findings if _is_other(one))
-    note = [Notice("caution", "MORE WAS RELEASED", others)] if others else []
+    other_releases = " ".join(
+        f"{finding.detail.partition(f'{OTHER_RELEASES}: ')[2] or finding.detail}." for finding in subject.findings if _is_other(finding)
+    )
+    note = [Notice("caution", "MORE WAS RELEASED", other_releases)] if other_releases else []
     note += [Notice("plain", "Another version", subject.note)] if subject.note else []
     return (*(Notice("danger", *words) for words in danger), *vouched, *note)
 
@@ -199,18 +203,18 @@ def protected(subject: Subject) -> dict[str, str]:
     """Who is protected, against whom, who may know what, and against what, in words."""
     promise = "is protected" if subject.private else "would be protected, if anything were proved"
     secret = f", nor {subject.run.batches.secret}" if subject.run is not None and subject.run.batches.secret else ""
-    known = {
+    promise_words = {
         "Who": f"each single record in the training data {promise}: {RELATIONS[subject.stated.neighbours]}",
         "Against whom": f"anybody who sees {SEEN[subject.release]}, and everything that is computed from it later",
         "What they may know": f"all other records, the settings of the training, this report; not the noise{secret}",
         "Against what": "finding out whether, or with which values, the record took part; by any attack but those listed below",
     }
-    return {name: of_unit(words, subject.stated.unit) for name, words in known.items()}
+    return {name: of_unit(words, subject.stated.unit) for name, words in promise_words.items()}
 
 
 def protection(subject: Subject) -> Section:
     """Who is protected against whom, and against what not."""
-    seen, unit, seal = SEEN[subject.release], subject.stated.unit, subject.seal if subject.sealed else None
+    coverage, unit, seal = SEEN[subject.release], subject.stated.unit, subject.seal if subject.sealed else None
     generator = "What really drew it is not known here: commonly rounded (floating-point) numbers of a generator that is not cryptographic."
     if seal is not None and seal.record is not None and seal.record.fresh:
         generator = (
@@ -221,7 +225,7 @@ def protection(subject: Subject) -> Section:
         _SEVERAL[unit],
         "Conclusions about everybody: if the data show that smoking is dangerous, the model may say so of every smoker, also of one whose "
         "record was not used.",
-        f"Whoever sees more than {seen}: {MORE_THAN_SEEN[subject.release]}.",
+        f"Whoever sees more than {coverage}: {MORE_THAN_SEEN[subject.release]}.",
         "Whoever has the data already, or breaks into the computer that trains.",
         "Other releases from the same records: what they give away together is more than each alone.",
         f"Attacks on the noise itself: the proof takes it as exact numbers that nobody can foresee. {generator}",
@@ -235,23 +239,23 @@ def protection(subject: Subject) -> Section:
 
 def hypotheses(subject: Subject) -> Section:
     """What was declared, enforced and checked, declared first; what must be believed besides; and what would make it all void."""
-    found = {evidence: subject.known(evidence) for evidence in _EVIDENCE}
+    by_evidence = {evidence: subject.known(evidence) for evidence in _EVIDENCE}
     blocks: list[Block] = [_table("Fails: without this nothing holds", subject.failing, "danger")] if subject.failing else []
-    if not found["declared"]:
+    if not by_evidence["declared"]:
         blocks.append("Declared: nothing besides what every report rests on, which is listed below.")
-    for evidence, lines in found.items():
+    for evidence, lines in by_evidence.items():
         blocks += [_table(_EVIDENCE[evidence], lines, "strong" if evidence == "declared" else "")] if lines else []
-        if evidence == "declared" and subject.release == "last" and any(one.name == "release" for one in lines):
+        if evidence == "declared" and subject.release == "last" and any(finding.name == "release" for finding in lines):
             blocks.append("“Nobody” is anybody but those who train and could read the records anyway.")
         if evidence == "declared" and subject.columns:
             blocks.append(Table("What is taken as public of each column", ("column", "range, or what could occur"), subject.columns))
-    if explained := explained_terms(" ".join(one.words for one in subject.findings)):
+    if explained := explained_terms(" ".join(finding.words for finding in subject.findings)):
         blocks += [Heading("Words used above"), Facts(explained)]
     trusted, void = _believed(subject), _voids(subject)
     if subject.private:
         blocks += [Heading("What must be believed besides, and this report cannot check"), Items(trusted)]
     blocks += [Heading("What would make it void"), Items(void)]
-    data = {name: [one.to_dict() for one in lines] for name, lines in {"fails": subject.failing, **found}.items()}
+    data = {name: [finding.to_dict() for finding in lines] for name, lines in {"fails": subject.failing, **by_evidence}.items()}
     lists = {"believed_besides": list(trusted), "void_if": list(void)}
     return Section(
         "hypotheses",
@@ -261,12 +265,12 @@ def hypotheses(subject: Subject) -> Section:
     )
 
 
-def _table(caption: str, found: tuple[Finding, ...], mark: str) -> Table:
-    return Table(caption, ("what", "in words"), tuple((one.name, one.words) for one in found), marks=(mark,) * len(found))
+def _table(caption: str, findings: tuple[Finding, ...], mark: str) -> Table:
+    return Table(caption, ("what", "in words"), tuple((finding.name, finding.words) for finding in findings), marks=(mark,) * len(findings))
 
 
 def _believed(subject: Subject) -> tuple[str, ...]:
-    codes, seal = sorted({one.by for one in subject.known("enforced") if one.by}), subject.seal
+    codes, seal = sorted({finding.by for finding in subject.known("enforced") if finding.by}), subject.seal
     theorem = f" ({subject.theorem})" if subject.theorem else ""
     vouched = "What was done is what is described here; no seal that is believed says so."
     if subject.sealed:
@@ -285,7 +289,7 @@ def _believed(subject: Subject) -> tuple[str, ...]:
 
 
 def _voids(subject: Subject) -> tuple[str, ...]:
-    lines = [f"“{one.name}” above, which is declared, is not true." for one in subject.known("declared")]
+    lines = [f"“{finding.name}” above, which is declared, is not true." for finding in subject.known("declared")]
     lines.append(f"Anybody outside sees more than {SEEN[subject.release]}: {MORE_THAN_SEEN[subject.release]}.")
     if subject.run is not None and subject.run.batches.secret:
         lines.append(f"Anybody outside learns {subject.run.batches.secret}, which must stay secret.")

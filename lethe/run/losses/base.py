@@ -61,8 +61,8 @@ class Loss(Specification):
     @property
     def known_gradient_bound(self) -> float | None:
         """The smaller of the given and the derived bound, None when neither exists."""
-        known = [bound for bound in (self.gradient_bound, self.derived_gradient_bound) if bound is not None]
-        return min(known, default=None)
+        bounds = [bound for bound in (self.gradient_bound, self.derived_gradient_bound) if bound is not None]
+        return min(bounds, default=None)
 
     def may_exceed(self, norm: float) -> bool:
         r"""Whether a gradient may be longer than `norm`, in loss per parameter unit; where no bound is known, it may.

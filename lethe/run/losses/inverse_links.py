@@ -65,8 +65,8 @@ def ridge_shifts(loss: Softmax | TruncatedSoftmax, middle: FloatArray, covarianc
     pull, shifts = ridge * (middle - middle.mean()), np.zeros(len(middle))  # slopes add up to 0
     for _ in range(_RESCALINGS):
         rates = np.exp(class_log_probabilities(loss, scores + shifts, None)) * weights
-        wanted = (shares * rates.sum(axis=1, keepdims=True)).mean(axis=0) + pull
-        step = np.log(np.maximum(wanted, _LEAST) / rates.mean(axis=0))
+        target_means = (shares * rates.sum(axis=1, keepdims=True)).mean(axis=0) + pull
+        step = np.log(np.maximum(target_means, _LEAST) / rates.mean(axis=0))
         shifts, last = np.clip(shifts + step - step[middle.argmax()], -_MOST, _MOST), shifts
         if np.abs(shifts - last).max() < 1e-7:
             break
@@ -97,13 +97,15 @@ def _stationary(loss: Softmax, scores: FloatArray, bounds: FloatArray) -> FloatA
     """The logarithm of the stationary law of the chain of slopes, by elimination of states without a subtraction (Grassmann et al.)."""
     count, classes = scores.shape
     scores = np.maximum(scores, scores.max(axis=1, keepdims=True) - _FARTHEST)
-    owners = (np.full(count, own, dtype=np.float64) for own in range(classes))
-    rates = np.maximum(np.stack([loss.envelope_slopes(scores, own, bounds) for own in owners], axis=1), _LEAST)  # the diagonal is not read
+    owners = (np.full(count, label, dtype=np.float64) for label in range(classes))
+    rates = np.maximum(
+        np.stack([loss.envelope_slopes(scores, owner, bounds) for owner in owners], axis=1), _LEAST
+    )  # the diagonal is not read
     for last in range(classes - 1, 0, -1):
         rates[:, :last, last] /= rates[:, last, :last].sum(axis=1, keepdims=True)
         rates[:, :last, :last] += rates[:, :last, last, None] * rates[:, last, None, :last]
     law = np.ones((count, classes))
-    for one in range(1, classes):
-        law[:, one] = np.einsum("nk,nk->n", law[:, :one], rates[:, :one, one])
-        law[:, : one + 1] /= law[:, : one + 1].max(axis=1, keepdims=True)
+    for state in range(1, classes):
+        law[:, state] = np.einsum("nk,nk->n", law[:, :state], rates[:, :state, state])
+        law[:, : state + 1] /= law[:, : state + 1].max(axis=1, keepdims=True)
     return np.asarray(np.log(np.maximum(law, _LEAST)) - np.log(law.sum(axis=1, keepdims=True)))

@@ -99,16 +99,16 @@ class TruncatedSoftmax(SoftmaxLoss, CutLoss):
 
     def values(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         """The loss of the margin."""
-        others, own = self._others(scores, targets)
-        return self._of_margins(own - special.logsumexp(others, axis=1))
+        other_scores, true_scores = self._others(scores, targets)
+        return self._of_margins(true_scores - special.logsumexp(other_scores, axis=1))
 
     def slopes(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         """min(r, c) (q - e_y), from differences of scores that do not cancel."""
-        others, own = self._others(scores, targets)
-        top = others.max(axis=1)
-        slopes = np.exp(others - top[:, None])
+        other_scores, true_scores = self._others(scores, targets)
+        top = other_scores.max(axis=1)
+        slopes = np.exp(other_scores - top[:, None])
         total = slopes.sum(axis=1)
-        behind: FloatArray = top + np.log(total) - own
+        behind: FloatArray = top + np.log(total) - true_scores
         missing = special.expit(behind)
         cut = np.minimum(missing, self.cut)
         slopes *= (cut / total)[:, None]
@@ -117,9 +117,9 @@ class TruncatedSoftmax(SoftmaxLoss, CutLoss):
 
     def curvatures(self, scores: FloatArray, targets: FloatArray) -> Curvatures:
         """r(1 - r) grad m grad m^T where r < c, and min(r, c)(diag q - q q^T)."""
-        others, own = self._others(scores, targets)
-        shares = special.softmax(others, axis=1)
-        missing = special.expit(special.logsumexp(others, axis=1) - own)
+        other_scores, true_scores = self._others(scores, targets)
+        shares = special.softmax(other_scores, axis=1)
+        missing = special.expit(special.logsumexp(other_scores, axis=1) - true_scores)
         cut = np.minimum(missing, self.cut)
         slopes = shares.copy()
         slopes[np.arange(len(scores)), targets.astype(np.intp)] = -1.0
@@ -128,7 +128,7 @@ class TruncatedSoftmax(SoftmaxLoss, CutLoss):
 
     def _others(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The scores with that of a record's own class at minus infinity, shape (n, K), and that one, shape (n,)."""
-        places = np.arange(len(scores)), targets.astype(np.intp)
-        own, others = scores[places], scores.copy()
-        others[places] = -np.inf
-        return others, own
+        true_entries = np.arange(len(scores)), targets.astype(np.intp)
+        true_scores, other_scores = scores[true_entries], scores.copy()
+        other_scores[true_entries] = -np.inf
+        return other_scores, true_scores

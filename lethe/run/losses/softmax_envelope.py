@@ -43,28 +43,28 @@ def envelope_slopes(scores: FloatArray, targets: FloatArray, bounds: FloatArray)
     Raises:
         LetheError: scores so far apart that rounding hides where the envelope's slope lies.
     """
-    places = np.arange(len(scores)), targets.astype(np.intp)
+    true_entries = np.arange(len(scores)), targets.astype(np.intp)
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        margins = scores - scores[places][:, None]
+        margins = scores - scores[true_entries][:, None]
         slopes = np.exp(margins - margins.max(axis=1, keepdims=True))
         slopes /= slopes.sum(axis=1, keepdims=True)
-        slopes[places] = 0.0
-        slopes[places] = -slopes.sum(axis=1)  # without cancellation where the own class is likely
+        slopes[true_entries] = 0.0
+        slopes[true_entries] = -slopes.sum(axis=1)  # without cancellation where the own class is likely
         capped = np.where(bounds >= _LONGEST, np.inf, np.minimum(bounds, 1.0))
         (long,) = np.nonzero(np.einsum("nk,nk->n", slopes, slopes) > np.square(capped))
-        margins[places] = -np.inf
+        margins[true_entries] = -np.inf
         size = max(_AT_ONCE // scores.shape[1], 1)
         for rows in (long[first : first + size] for first in range(0, len(long), size)):
-            slopes[rows] = _searched(margins[rows], capped[rows], places[1][rows])
+            slopes[rows] = _searched(margins[rows], capped[rows], true_entries[1][rows])
     return slopes
 
 
-def _searched(margins: FloatArray, bounds: FloatArray, own: NDArray[np.intp]) -> FloatArray:
+def _searched(margins: FloatArray, bounds: FloatArray, labels: NDArray[np.intp]) -> FloatArray:
     """Slopes of records whose loss is steeper than its bound; the margins of their own classes are minus infinity."""
-    top, others = margins.max(axis=1), margins.shape[1] - 1
+    top, other_classes = margins.max(axis=1), margins.shape[1] - 1
     behind: FloatArray = np.maximum(margins - top[:, None], _NONE)
     # F(x) > 2x + log c - log(others + 1) - top, since P_1 >= 1 and Q < (others + 1)^2.
-    high: FloatArray = np.maximum(0.5 * (top + math.log(others + 1.0) - np.log(bounds)), 0.0) + 1.0
+    high: FloatArray = np.maximum(0.5 * (top + math.log(other_classes + 1.0) - np.log(bounds)), 0.0) + 1.0
     x, logs, settled = _newton(behind, bounds, top, np.minimum(np.maximum(0.5 * top, 0.0) + 0.5, high))
     (rest,) = np.nonzero(~settled)
     if rest.size:
@@ -75,7 +75,7 @@ def _searched(margins: FloatArray, bounds: FloatArray, own: NDArray[np.intp]) ->
     error: FloatArray = np.abs(value) + np.sqrt(np.einsum("nk,nk,nk->n", shares, off, off))
     _refuse_far(error, off, behind, shares, x, top)
     slopes = shares * (bounds / root)[:, None]
-    slopes[np.arange(len(slopes)), own] = -slopes.sum(axis=1)
+    slopes[np.arange(len(slopes)), labels] = -slopes.sum(axis=1)
     return slopes
 
 
@@ -160,14 +160,14 @@ def _shares(behind: FloatArray, x: FloatArray, logs: FloatArray) -> tuple[FloatA
 def _balance(shares: FloatArray, x: FloatArray, bounds: FloatArray, top: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     r"""$F$, its derivative and $\sqrt Q$."""
     first, second = shares.sum(axis=1), np.einsum("nk,nk->n", shares, shares)
-    root, left = np.sqrt(first * first + second), (1.0 - bounds) * (1.0 + bounds)
-    steep, likely = root + bounds * first, left * first * first + second
+    root, remainder = np.sqrt(first * first + second), (1.0 - bounds) * (1.0 + bounds)
+    steep, likely = root + bounds * first, remainder * first * first + second
     value = x * (1.0 + first) + (np.log(bounds * steep / likely) - top)
     moved = shares * (1.0 - shares) / (1.0 + x[:, None] * shares)  # of the shares where x moves
     first_moved, half_second_moved = moved.sum(axis=1), np.einsum("nk,nk->n", moved, shares)
     slope = 1.0 + first + x * first_moved
     slope += ((first * first_moved + half_second_moved) / root + bounds * first_moved) / steep
-    slope -= 2.0 * (left * first * first_moved + half_second_moved) / likely
+    slope -= 2.0 * (remainder * first * first_moved + half_second_moved) / likely
     return value, np.maximum(slope, 1.0), root
 
 

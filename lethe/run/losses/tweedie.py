@@ -44,11 +44,9 @@ class Tweedie(NumericLoss):
 
     @model_validator(mode="after")
     def _above_rounding(self) -> Tweedie:
-        least = 1e-3 * self.target_bound ** (2.0 - self.power)
-        if self.cut < least:
-            what = (
-                f"cut: got {self.cut:g}; of targets up to {self.target_bound:g} it needs at least {least:.3g}, a thousandth of the slopes."
-            )
+        smallest_cut = 1e-3 * self.target_bound ** (2.0 - self.power)
+        if self.cut < smallest_cut:
+            what = f"cut: got {self.cut:g}; of targets up to {self.target_bound:g} it needs at least {smallest_cut:.3g}, a thousandth of the slopes."
             raise InputError(what, remedy="take a larger cut: beside longer exponentials the rounding of its slopes would not be small.")
         return self
 
@@ -65,9 +63,9 @@ class Tweedie(NumericLoss):
     def values(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         """Half the deviance between the scores at which the slope is cut, tangents outside."""
         p, logs = self.power, self._logs(targets)
-        most, least = (_smaller_term(weight, self.cut, (2.0 - p) * logs) for weight in (2.0 - p, p - 1.0))
+        high_term, low_term = (_smaller_term(weight, self.cut, (2.0 - p) * logs) for weight in (2.0 - p, p - 1.0))
         # The ratio of the two terms is e^v.
-        high, low = np.logaddexp(most, np.log(self.cut)) - most, least - np.logaddexp(least, np.log(self.cut))
+        high, low = np.logaddexp(high_term, np.log(self.cut)) - high_term, low_term - np.logaddexp(low_term, np.log(self.cut))
         ratios = scores[:, 0] - logs
         inside = np.clip(ratios, low, high)
         grown, shrunk = (np.expm1(rate * inside) / rate if rate else inside for rate in (2.0 - p, 1.0 - p))
@@ -118,5 +116,5 @@ def _smaller_term(weight: float, cut: float, level: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _largest_curvature(power: float, cut: float, log_bound: float) -> float:
-    terms = ((one, _smaller_term(one, cut, np.array((2.0 - power) * log_bound))) for one in (2.0 - power, power - 1.0))
+    terms = ((weight, _smaller_term(weight, cut, np.array((2.0 - power) * log_bound))) for weight in (2.0 - power, power - 1.0))
     return (1.0 + 2.0**-40) * max(float(np.exp(term)) + weight * cut for weight, term in terms)

@@ -9,7 +9,7 @@ from lethe.run.noise.strategies import BandedInverse, BandedToeplitz, BufferedTo
 __all__ = ["BandedInverse", "BandedToeplitz", "BufferedToeplitz", "LowerTriangular"]
 
 NOISES: dict[str, type[CorrelatedNoise]] = {
-    known.kind: known for known in (BandedToeplitz, BufferedToeplitz, BandedInverse, LowerTriangular)
+    strategy.kind: strategy for strategy in (BandedToeplitz, BufferedToeplitz, BandedInverse, LowerTriangular)
 }
 
 INDEPENDENT = "independent"
@@ -38,11 +38,11 @@ def refuse_correlating(noise: CorrelatedNoise, run: Any) -> None:
             remedy="take cyclic, shuffled_once, cyclic_poisson or full batches, or independent noise.",
         )
     noise.strategy(run.total_steps)
-    found = [] if run.noise_at == "every_step" else [f"noise_at = {run.noise_at}"]
-    found += [name for name in ("pass_weights", "noise_budget") if getattr(run, name) is not None]
-    if found:
+    conflicts = [] if run.noise_at == "every_step" else [f"noise_at = {run.noise_at}"]
+    conflicts += [name for name in ("pass_weights", "noise_budget") if getattr(run, name) is not None]
+    if conflicts:
         raise InputError(
-            f"noise: {noise.kind} noise does not go with {' and '.join(found)}: it is drawn at every step, in advance.",
+            f"noise: {noise.kind} noise does not go with {' and '.join(conflicts)}: it is drawn at every step, in advance.",
             source="noise",
             remedy="drop them, or take independent noise.",
         )

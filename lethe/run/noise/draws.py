@@ -25,9 +25,9 @@ class Draws:
 
     def next(self, fresh: Any) -> Any:
         """The noise of the next step, made of independent normal numbers (an array or a tensor) of standard deviation 1."""
-        made = self._stream.next(fresh)
+        noise = self._stream.next(fresh)
         self.elsewhere()
-        return made
+        return noise
 
     def reserve(self, zeros: Callable[[int], Any]) -> None:
         """Where the noise is kept, before the first of it is drawn; `zeros` makes so many rows, each as long as the noise."""
@@ -71,10 +71,10 @@ class Draws:
 
     def executed(self, recorded: Any, *, steps: int | None = None) -> Any:
         """The recorded Run, of independent noise, with the strategy that made the noise; HypothesisError unless each step took its draw."""
-        taken = recorded.total_steps if steps is None else steps
-        if self.steps != taken or self._drawn not in (0, taken) or (self._drawn == 0) != (not recorded.noise_multipliers.any()):
+        steps_taken = recorded.total_steps if steps is None else steps
+        if self.steps != steps_taken or self._drawn not in (0, steps_taken) or (self._drawn == 0) != (not recorded.noise_multipliers.any()):
             raise HypothesisError(
-                f"correlated noise was drawn {self._drawn} times in {taken} steps; a strategy describes one draw for each step.",
+                f"correlated noise was drawn {self._drawn} times in {steps_taken} steps; a strategy describes one draw for each step.",
                 source="run.noise",
                 remedy="train with lethe.train as it is.",
             )

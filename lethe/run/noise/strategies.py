@@ -77,8 +77,8 @@ def growths(noise: CorrelatedNoise, steps: int) -> FloatArray:
                 if not total < _TOO_MUCH:
                     break
                 squares[step] = total
-        found = np.sqrt(squares)
-    return np.where(np.isfinite(found), found, math.inf)
+        roots = np.sqrt(squares)
+    return np.where(np.isfinite(roots), roots, math.inf)
 
 
 _REMEDY = "give the .npy file that LowerTriangular.saved wrote, under its own path."
@@ -119,8 +119,8 @@ class BandedToeplitz(CorrelatedNoise):
     def strategy(self, steps: int) -> FloatArray:
         """The first column, shape (T,)."""
         column = np.zeros(steps)
-        kept = self.coefficients[:steps]
-        column[: len(kept)] = kept
+        leading = self.coefficients[:steps]
+        column[: len(leading)] = leading
         return column
 
     def stream(self, *, product: bool = False) -> BandedStream:
@@ -214,16 +214,16 @@ class LowerTriangular(CorrelatedNoise):
             matrix: C, shape (T, T).
             path: of the file, which must end in .npy.
         """
-        given = require_strategy(matrix)
-        if given.ndim != 2:
-            raise InputError(f"matrix: got shape {given.shape}; it needs (T, T).", remedy="give a Toeplitz column to BandedToeplitz.")
+        array = require_strategy(matrix)
+        if array.ndim != 2:
+            raise InputError(f"matrix: got shape {array.shape}; it needs (T, T).", remedy="give a Toeplitz column to BandedToeplitz.")
         file = Path(path)
         if file.suffix != ".npy":
             raise InputError(f"path: got {file}; it needs a name that ends in .npy.")
-        held = io.BytesIO()
-        np.save(held, given, allow_pickle=False)
-        write_bytes(file, held.getvalue())
-        return cls(file=str(file), sha256=hashlib.sha256(held.getvalue()).hexdigest())
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        write_bytes(file, buffer.getvalue())
+        return cls(file=str(file), sha256=hashlib.sha256(buffer.getvalue()).hexdigest())
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> LowerTriangular:
@@ -254,16 +254,16 @@ class LowerTriangular(CorrelatedNoise):
 def _read(name: str, digest: str) -> FloatArray:
     """The matrix, read once a process; what is kept is what has the hash."""
     file, content = Path(name), _content(name)
-    found = hashlib.sha256(content).hexdigest()
-    if found != digest:
-        raise InputError(f"sha256: {name} has the hash {found}; the run says {digest}.", source="noise.sha256", remedy=_REMEDY)
+    file_digest = hashlib.sha256(content).hexdigest()
+    if file_digest != digest:
+        raise InputError(f"sha256: {name} has the hash {file_digest}; the run says {digest}.", source="noise.sha256", remedy=_REMEDY)
     with reading_arrays(file, remedy=_REMEDY):
         matrix = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)  # np.load would take an archive of several, too
     if matrix.ndim != 2 or matrix.dtype != np.float64:
         raise InputError(f"file: {name} holds {matrix.dtype} of shape {matrix.shape}; it needs float64 of shape (T, T).", remedy=_REMEDY)
-    kept = require_strategy(matrix).copy()
-    kept.flags.writeable = False
-    return kept
+    read_only = require_strategy(matrix).copy()
+    read_only.flags.writeable = False
+    return read_only
 
 
 def _content(name: str) -> bytes:

@@ -16,7 +16,7 @@ from lethe.run.schedules.shapes import Constant, Explicit, Exponential, Polynomi
 __all__ = ["Constant", "Exponential", "Influence", "Polynomial", "Step", "TimeDecay"]
 
 SCHEDULES: dict[str, type[Schedule]] = {
-    known.schedule: known for known in (Constant, Explicit, Exponential, Step, Polynomial, TimeDecay, Repeated)
+    schedule.schedule: schedule for schedule in (Constant, Explicit, Exponential, Step, Polynomial, TimeDecay, Repeated)
 }
 
 

@@ -132,8 +132,8 @@ class Polynomial(Schedule):
 
     def values(self, count: int) -> Array:
         """The first `count` values, shape (count,)."""
-        left = 1.0 - np.minimum(np.arange(count, dtype=np.float64), self.period) / self.period
-        return (self.first - self.last) * left**self.power + self.last
+        remaining = 1.0 - np.minimum(np.arange(count, dtype=np.float64), self.period) / self.period
+        return (self.first - self.last) * remaining**self.power + self.last
 
 
 class TimeDecay(Schedule):

@@ -142,7 +142,7 @@ class HolderPath:
         columns = (self._before, self._rounding * _UP, self._touch, self._noise, self._diameter, ends)
         rows: list[list[float]] = np.stack(columns, axis=1).tolist()
         widest = np.inf
-        for step, (before, rounding, touch, noise, diameter, wanted) in enumerate(rows):
+        for step, (before, rounding, touch, noise, diameter, target_end) in enumerate(rows):
             begins.append(before * end * _UP)
             arrived = _grown(growth, step, begins[-1], rounding)
             if touched is None:
@@ -156,7 +156,7 @@ class HolderPath:
                     hidden = max(_grown(growth, step, further, rounding) * _UP - arrived, touch)
                     if position == stretch.last or step == self.steps - 1:
                         arrived, hidden = arrived + hidden, 0.0
-            end = min(arrived if noise == 0.0 else wanted, arrived, diameter)
+            end = min(arrived if noise == 0.0 else target_end, arrived, diameter)
             if end < diameter and noise > 0.0:  # the projection lets the runs be no further apart than the diameter
                 squares += ((arrived - end) / noise) ** 2
             widest = diameter
@@ -217,9 +217,9 @@ class HolderPath:
                     # What was there before this step is no larger than the domain; what this step adds is paid before it is projected.
                     carried = np.minimum(arrived, self._diameter[step - 1]) * lipschitz[step]
                 arrived = np.where(inside, np.maximum(carried, self._touch[step]), arrived)
-            found = arrived != 0.0  # what is no number is touched, and cannot be paid
-            ends = np.minimum(turns * self.batches + stretch.last - self._first, self.steps - 1)[found]
-            touch[ends] = above(arrived[found], (stretch.last - stretch.first + 4) * _EPS)
+            touched_turns = arrived != 0.0  # what is no number is touched, and cannot be paid
+            ends = np.minimum(turns * self.batches + stretch.last - self._first, self.steps - 1)[touched_turns]
+            touch[ends] = above(arrived[touched_turns], (stretch.last - stretch.first + 4) * _EPS)
         return touch, begins
 
 

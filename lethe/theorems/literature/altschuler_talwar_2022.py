@@ -166,9 +166,9 @@ def _nonexpansive(run: Run) -> Finding:
     limit = require.two_over_smoothness(run)
     if require.drawn_by(run) != "poisson":
         return require.step_at_most(run, limit, "2/smoothness")
-    most = run.records + (1 if run.neighbours == "add_or_remove" else 0)
+    largest_batch = run.records + (1 if run.neighbours == "add_or_remove" else 0)
     return require.step_at_most(
-        run, limit * run.batch_size / most, f"2/smoothness times {run.batch_size}/{most}, as a batch may hold all records"
+        run, limit * run.batch_size / largest_batch, f"2/smoothness times {run.batch_size}/{largest_batch}, as a batch may hold all records"
     )
 
 

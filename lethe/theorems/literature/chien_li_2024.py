@@ -85,9 +85,9 @@ def holder_cost(growth: float, exponent: float, steps: int, diameter: float = ma
     low, high = 1e-6, 1.0
     for _ in range(_ROUNDS):
         shares = np.geomspace(low, high, _SHOTS)
-        found = _shoot(growth, exponent, diameter, shares)
-        best = min(best, float(found.min()))
-        middle = int(np.argmin(found))
+        costs = _shoot(growth, exponent, diameter, shares)
+        best = min(best, float(costs.min()))
+        middle = int(np.argmin(costs))
         low, high = float(shares[max(middle - 1, 0)]), float(shares[min(middle + 1, _SHOTS - 1)])
     return min(float(steps), best)
 
@@ -119,22 +119,22 @@ def _shoot(growth: float, exponent: float, diameter: float, shares: Array) -> Ar
     """The cost of each first payment, as far as it is followed."""
     result = np.full(shares.shape, np.inf)
     shot = np.arange(shares.size)
-    left, price = np.full(shares.shape, diameter), 1.0 + growth * diameter**exponent + shares * diameter
+    distance, price = np.full(shares.shape, diameter), 1.0 + growth * diameter**exponent + shares * diameter
     spent = np.zeros(shares.shape)
     best = math.inf
     with np.errstate(over="ignore"):
         for _ in range(_LONGEST):
-            arriving = left + growth * left**exponent
+            arriving = distance + growth * distance**exponent
             result[shot] = np.minimum(result[shot], spent + np.square(1.0 + arriving))
             best = min(best, float(result[shot].min()))
             reached = arriving + 1.0 - price
             spent = spent + np.square(price)
             # At 0 all was paid; not falling, it never ends; and every further step costs at least 1.
-            going = (reached > 0.0) & (reached < left) & (spent + 1.0 < best)
-            shot, left, spent, price = shot[going], reached[going], spent[going], price[going]
+            going = (reached > 0.0) & (reached < distance) & (spent + 1.0 < best)
+            shot, distance, spent, price = shot[going], reached[going], spent[going], price[going]
             if not shot.size:
                 break
-            price = np.maximum(1.0, price / (1.0 + growth * exponent * left ** (exponent - 1.0)))
+            price = np.maximum(1.0, price / (1.0 + growth * exponent * distance ** (exponent - 1.0)))
     return result
 
 

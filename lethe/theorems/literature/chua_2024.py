@@ -65,17 +65,17 @@ def shuffled_delta(epsilon: float, noise: float, slots: int, passes: int, reshuf
         trusted = without > _SMALLEST
         cost = np.exp(np.minimum(epsilon + np.log(np.where(trusted, without, 1.0)), 1.0))
         gains = np.where(trusted, with_record * (1.0 - _SLACK) - cost * (1.0 + _SLACK), 0.0).reshape(_THRESHOLDS, -1).max(axis=1)
-        place = int(gains.argmax())
-        best = max(best, float(gains[place]))
-        low, high = float(thresholds[max(place - 1, 0)]), float(thresholds[min(place + 1, _THRESHOLDS - 1)])
+        index = int(gains.argmax())
+        best = max(best, float(gains[index]))
+        low, high = float(thresholds[max(index - 1, 0)]), float(thresholds[min(index + 1, _THRESHOLDS - 1)])
     return best
 
 
 def _exceeds(thresholds: FloatArray, shift: float, noise: float, slots: int, used: float) -> FloatArray:
     """The chance that the largest of a pass's sums, one of them shifted unless the record is left over, exceeds each threshold."""
-    others = special.log_ndtr(thresholds / noise)
-    moved = -np.expm1(special.log_ndtr((thresholds - shift) / noise) + (slots - 1) * others)
-    return used * moved + (1.0 - used) * -np.expm1(slots * others)
+    log_below = special.log_ndtr(thresholds / noise)
+    moved = -np.expm1(special.log_ndtr((thresholds - shift) / noise) + (slots - 1) * log_below)
+    return used * moved + (1.0 - used) * -np.expm1(slots * log_below)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

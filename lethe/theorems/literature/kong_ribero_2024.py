@@ -62,9 +62,9 @@ def first_batch_rho(letters: Letters) -> FloatArray:
     2024, arXiv:2407.05237, first version, equations (21) and (22).
     """
     squared, slots, full = letters.log_square("first"), letters.steps_per_pass, letters.passes
-    left = theta(squared, letters.steps - full * slots) + full * theta(squared, slots)
+    weight = theta(squared, letters.steps - full * slots) + full * theta(squared, slots)
     with np.errstate(over="ignore"):
-        return letters.where_allowed(np.square(letters.touch) * left)
+        return letters.where_allowed(np.square(letters.touch) * weight)
 
 
 class KongRibero2024AnyLoss(Theorem):

@@ -82,9 +82,9 @@ def corollary_rho(letters: Letters) -> FloatArray:
 
 
 def _passes_rho(letters: Letters, log_factor: float = 0.0) -> FloatArray:
-    left = 1.0 + letters.passes * theta(letters.log_square("revised") + log_factor, letters.steps_per_pass)
+    weight = 1.0 + letters.passes * theta(letters.log_square("revised") + log_factor, letters.steps_per_pass)
     with np.errstate(over="ignore"):
-        return np.square(letters.touch) * left
+        return np.square(letters.touch) * weight
 
 
 class KongRibero2025BoundedDomain(KongRibero2024BoundedDomain):
@@ -218,13 +218,13 @@ class KongRibero2025IndependentOfPasses(Theorem):
     citations: ClassVar[tuple[Citation, ...]] = (cited(SECOND, "Corollary C.3"),)
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        few = 1.0 / math.sqrt(max(run.total_steps // run.steps_per_pass, 1))
+        limit = 1.0 / math.sqrt(max(run.total_steps // run.steps_per_pass, 1))
         return (
             *several_passes(run),
             one_full_pass(run),
             unclipped(run),
             small_steps(run),
-            step_at_most(run, few, "1/sqrt(passes)"),
+            step_at_most(run, limit, "1/sqrt(passes)"),
         )
 
     def _bound(self, run: Run) -> Bound:

@@ -50,18 +50,18 @@ def _shift_cost(run: Run, records: int | None = None) -> float:
     return 0.5 * _square(_expansion(run, records) * run.diameter / float(run.noise_stds[0]))
 
 
-def split_rho(first: ArrayLike, second: float, least: ArrayLike = 0.0) -> FloatArray:
+def split_rho(first: ArrayLike, second: float, smallest_share: ArrayLike = 0.0) -> FloatArray:
     r"""$\min_\beta\{A/\beta + B/(1-\beta)\}$ over $\beta_0 \le \beta < 1$, elementwise.
 
     $(\sqrt A + \sqrt B)^2$ at $\beta = \sqrt A/(\sqrt A + \sqrt B)$; where that is below $\beta_0$, the value at $\beta_0$. $A, B > 0$;
     from $\beta_0 = 1$ on the minimum is infinite.
     """
-    a, low = np.broadcast_arrays(np.asarray(first, dtype=np.float64), np.asarray(least, dtype=np.float64))
-    root, other = np.sqrt(a), math.sqrt(second)
+    a, low = np.broadcast_arrays(np.asarray(first, dtype=np.float64), np.asarray(smallest_share, dtype=np.float64))
+    root, second_root = np.sqrt(a), math.sqrt(second)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        best = root / (root + other)
+        best = root / (root + second_root)
         share = np.clip(low, 0.0, 1.0 - 2.0**-53)
-        values = np.where(low <= best, np.square(root + other), a / share + second / (1.0 - share)) * (1.0 + _ROUNDING)
+        values = np.where(low <= best, np.square(root + second_root), a / share + second / (1.0 - share)) * (1.0 + _ROUNDING)
     return np.where((low >= 1.0) | np.isnan(values), np.inf, values)
 
 
@@ -192,8 +192,8 @@ class Liang2025BoundedRestricted(_Liang):
         return SOUND if _gradient_lipschitz(run) == 0.0 else self.standing
 
     def _bound(self, run: Run) -> Bound:
-        least = np.square(smallest_noise(run.batch_size / run.records, _GRID) / relative_noise(run))
-        values = _GRID * split_rho(_sampled_rate(run), _shift_cost(run), least) * (1.0 + _ROUNDING)
+        smallest_share = np.square(smallest_noise(run.batch_size / run.records, _GRID) / relative_noise(run))
+        values = _GRID * split_rho(_sampled_rate(run), _shift_cost(run), smallest_share) * (1.0 + _ROUNDING)
         return Bound(guarantee=RDPCurve(tuple(_GRID.tolist()), tuple(values.tolist())))
 
 

@@ -81,12 +81,12 @@ def _rare(run: Run) -> Finding:
 
 def _much_noise(run: Run) -> Finding:
     # Here relative_noise may be that of replace_one, which `relation` refuses.
-    least = float(run.relative_noise.min())
-    if least >= SMALLEST_NOISE:
-        return holds("noise", f"noise multiplier {least:.6g} >= 4 at every step")
+    smallest = float(run.relative_noise.min())
+    if smallest >= SMALLEST_NOISE:
+        return holds("noise", f"noise multiplier {smallest:.6g} >= 4 at every step")
     return fails(
         "noise",
-        f"it needs a noise multiplier of at least 4 at every step; the smallest is {least:.6g}",
+        f"it needs a noise multiplier of at least 4 at every step; the smallest is {smallest:.6g}",
         source="noise_multiplier",
         remedy="use sampled-gaussian, which takes any noise.",
     )

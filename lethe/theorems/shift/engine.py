@@ -86,8 +86,8 @@ def checked_batches(batches_per_pass: SupportsIndex) -> int:
     return number
 
 
-def _sequence(name: str, given: ArrayLike) -> Floats:
-    values = _numbers(name, given)
+def _sequence(name: str, argument: ArrayLike) -> Floats:
+    values = _numbers(name, argument)
     if values.ndim != 1 or values.size == 0:
         got = "is a single number" if values.ndim == 0 else f"has shape {values.shape}"
         raise _refusal(name, got, "a sequence of T >= 1 numbers, one a step", remedy="repeat a constant with numpy.full(steps, value).")
@@ -97,14 +97,14 @@ def _sequence(name: str, given: ArrayLike) -> Floats:
     return values
 
 
-def _numbers(name: str, given: ArrayLike) -> Floats:
+def _numbers(name: str, argument: ArrayLike) -> Floats:
     try:
-        raw = np.asarray(given)
+        raw = np.asarray(argument)
         if raw.dtype.kind not in "fiu":
             raise TypeError
         return raw.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise _refusal(name, f"is {type(given).__name__} that holds no real numbers", "real numbers") from None
+        raise _refusal(name, f"is {type(argument).__name__} that holds no real numbers", "real numbers") from None
 
 
 def _first_bad(values: Floats, good: np.ndarray) -> str:

@@ -62,10 +62,10 @@ def _improve_by_starts(squared: Floats, run: Path, touches: Touches, segments: S
         gap_pieces, gap_factors = pieces(_without_rise(gaps)), gaps.product.to_float().tolist()
         rows = list(zip(factors[part].tolist(), touches.size[part].tolist(), caps[part].tolist(), gap_factors, gap_pieces, strict=True))
         for j in range(begin, stop):
-            own = slice(ends[j] - ends[begin], ends[j + 1] - ends[begin])
-            starts = sorted([*_starts_after_touches(rows[own]), *common[j]], key=lambda start: start.before)
+            touch_rows = slice(ends[j] - ends[begin], ends[j + 1] - ends[begin])
+            starts = sorted([*_starts_after_touches(rows[touch_rows]), *common[j]], key=lambda start: start.before)
             if starts:
-                squared[j], _ = best_start(own_segments[own], starts, float(squared[j]))
+                squared[j], _ = best_start(own_segments[touch_rows], starts, float(squared[j]))
 
 
 def _starts_after_touches(rows: list[tuple[float, float, float, float, Piece]]) -> list[WindowStart]:
@@ -77,8 +77,8 @@ def _starts_after_touches(rows: list[tuple[float, float, float, float, Piece]]) 
     distance, through = 0.0, 1.0
     for k, (factor, size, cap, gap_factor, gap) in enumerate(rows):
         # Bounds that bind between two touches are left out: a larger distance is sound.
-        kept = through * factor
-        distance = min(cap, (kept * distance if kept > 0.0 and distance > 0.0 else 0.0) + size)
+        carried = through * factor
+        distance = min(cap, (carried * distance if carried > 0.0 and distance > 0.0 else 0.0) + size)
         if distance == cap < float("inf"):
             starts.append(WindowStart(before=k + 1, piece=shift.carried(distance, gap), moment=k + 1))
         through = gap_factor

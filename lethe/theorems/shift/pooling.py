@@ -46,24 +46,24 @@ def pool(segments: Segments, path: Integers) -> Minorant:
     """Pool the segments of each path (equal, adjacent values of `path`) into its greatest convex minorant."""
     first = np.arange(path.size)
     while path.size > 1:
-        left, right = segments.map(lambda a: a[:-1]), segments.map(lambda a: a[1:])
-        pools = left.pools_with(right) & (path[:-1] == path[1:])
+        earlier, right = segments.map(lambda a: a[:-1]), segments.map(lambda a: a[1:])
+        pools = earlier.pools_with(right) & (path[:-1] == path[1:])
         if not pools.any():
             break
         chosen = np.flatnonzero(_every_second(pools))
         if chosen.size < _WORTHWHILE * path.size:
-            kept, segments = _pool_one_by_one(segments, path, pools)
-            first, path = first[kept], path[kept]
+            starts_pool, segments = _pool_one_by_one(segments, path, pools)
+            first, path = first[starts_pool], path[starts_pool]
             break
-        joined = left.map(lambda a, i=chosen: a[i]).join(right.map(lambda a, i=chosen: a[i]))
-        kept = np.ones(path.size, dtype=np.bool_)
-        kept[chosen + 1] = False
+        joined = earlier.map(lambda a, i=chosen: a[i]).join(right.map(lambda a, i=chosen: a[i]))
+        starts_pool = np.ones(path.size, dtype=np.bool_)
+        starts_pool[chosen + 1] = False
         into = chosen - np.arange(chosen.size)
-        segments = segments.map(lambda a, k=kept: a[k])
+        segments = segments.map(lambda a, k=starts_pool: a[k])
         for target, values in ((segments.product, joined.product), (segments.rise, joined.rise), (segments.run, joined.run)):
             target.mantissa[into] = values.mantissa
             target.exponent[into] = values.exponent
-        first, path = first[kept], path[kept]
+        first, path = first[starts_pool], path[starts_pool]
     return Minorant(segments=segments, path=path, first=first)
 
 
@@ -112,9 +112,9 @@ def pieces(segments: Segments) -> list[Piece]:
     )
 
 
-def join_pieces(left: Piece, right: Piece) -> Piece:
+def join_pieces(first_piece: Piece, right: Piece) -> Piece:
     """`Segments.join` for two pieces."""
-    p, pe, r, re, v, ve = left
+    p, pe, r, re, v, ve = first_piece
     q, qe, s, se, w, we = right
     bits = qe + re - se
     if bits > 0:
@@ -134,9 +134,9 @@ def join_pieces(left: Piece, right: Piece) -> Piece:
     return p, pe + qe + carry, r, re, v, ve
 
 
-def pieces_pool(left: Piece, right: Piece) -> bool:
+def pieces_pool(first_piece: Piece, right: Piece) -> bool:
     """`Segments.pools_with` for two pieces."""
-    _, _, r, re, v, ve = left
+    _, _, r, re, v, ve = first_piece
     q, qe, s, se, w, we = right
     bits = re + we - se - ve - qe
     # Both sides are products of at most three numbers in [1/2, 1): four bits of exponent settle the order.
@@ -178,31 +178,31 @@ def _pool_one_by_one(segments: Segments, path: Integers, pools: NDArray[np.bool_
         if blocks and i <= blocks[-1][1]:
             continue  # already pooled, or already compared with its pooled neighbour
         first = end = i + 1
-        own, piece = paths[i], segment(i + 1)
+        segment_path, piece = paths[i], segment(i + 1)
         growing = True
         while growing:
-            while first > 0 and paths[first - 1] == own:
+            while first > 0 and paths[first - 1] == segment_path:
                 pooled_before = bool(blocks) and blocks[-1][1] == first - 1
                 before = blocks[-1][2] if pooled_before else segment(first - 1)
                 if not pieces_pool(before, piece):
                     break
                 piece = join_pieces(before, piece)
                 first = blocks.pop()[0] if pooled_before else first - 1
-            growing = end < last and paths[end + 1] == own and pieces_pool(piece, segment(end + 1))
+            growing = end < last and paths[end + 1] == segment_path and pieces_pool(piece, segment(end + 1))
             if growing:
                 end += 1
                 piece = join_pieces(piece, segment(end))
         blocks.append((first, end, piece))
-    kept = np.ones(path.size, dtype=np.bool_)
+    starts_pool = np.ones(path.size, dtype=np.bool_)
     for first, end, _ in blocks:
-        kept[first + 1 : end + 1] = False
-    pooled = segments.map(lambda a: a[kept])
-    into = np.cumsum(kept)[[first for first, _, _ in blocks]] - 1
+        starts_pool[first + 1 : end + 1] = False
+    pooled = segments.map(lambda a: a[starts_pool])
+    into = np.cumsum(starts_pool)[[first for first, _, _ in blocks]] - 1
     columns = list(zip(*[piece for _, _, piece in blocks], strict=True))
     for c, part in enumerate((pooled.product, pooled.rise, pooled.run)):
         part.mantissa[into] = columns[2 * c]
         part.exponent[into] = columns[2 * c + 1]
-    return kept, pooled
+    return starts_pool, pooled
 
 
 class WindowStart(NamedTuple):

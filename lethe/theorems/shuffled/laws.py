@@ -89,7 +89,7 @@ class SquaredLaw:
         """After a move to a bucket drawn by `weights` (their sum may be below 1: the rest stops here) at a cost of costs[from, to]."""
         law = self._fitting(costs)
         cells = law._cells(costs)
-        least = int(cells.min())
+        lowest_shift = int(cells.min())
         buckets, width = law.mass.shape
         wide = law._reach(cells)
         # tail[b, n] is the mass of bucket b in cells n and up.
@@ -100,25 +100,25 @@ class SquaredLaw:
         for to, weight in enumerate(weights.tolist()):
             row = mass[to]
             lost = 0.0
-            for origin, shift in enumerate((cells[:, to] - least).tolist()):
-                kept = min(width, max(wide - shift, 0))
-                row[shift : shift + kept] += law.mass[origin, :kept]
-                lost += float(tail[origin, kept])
+            for origin, shift in enumerate((cells[:, to] - lowest_shift).tolist()):
+                columns_kept = min(width, max(wide - shift, 0))
+                row[shift : shift + columns_kept] += law.mass[origin, :columns_kept]
+                lost += float(tail[origin, columns_kept])
             row *= weight
             beyond[to] = (beyond[to] + lost) * weight
-        return law._trimmed(mass, law.lowest + least, beyond)
+        return law._trimmed(mass, law.lowest + lowest_shift, beyond)
 
     def ended(self, costs: Floats, caps: Floats) -> tuple[Floats, Floats]:
         """Values of the sum after a last cost by bucket, at most the bucket's cap (<= the ceiling), and their weights."""
         law = self._fitting(costs)
         cells = law._cells(costs)
-        least, width, wide = int(cells.min()), law.mass.shape[1], law._reach(cells)
-        values = (float(law.lowest + least) + np.arange(wide, dtype=np.float64)) * law.step
+        lowest_shift, width, wide = int(cells.min()), law.mass.shape[1], law._reach(cells)
+        values = (float(law.lowest + lowest_shift) + np.arange(wide, dtype=np.float64)) * law.step
         together, capped = np.zeros(wide), law.beyond.copy()
-        for bucket, shift in enumerate((cells - least).tolist()):
-            kept = max(min(int(np.count_nonzero(values < caps[bucket])) - shift, width), 0)
-            together[shift : shift + kept] += law.mass[bucket, :kept]
-            capped[bucket] += law.mass[bucket, kept:].sum()
+        for bucket, shift in enumerate((cells - lowest_shift).tolist()):
+            columns_kept = max(min(int(np.count_nonzero(values < caps[bucket])) - shift, width), 0)
+            together[shift : shift + columns_kept] += law.mass[bucket, :columns_kept]
+            capped[bucket] += law.mass[bucket, columns_kept:].sum()
         return np.concatenate((values, caps)), np.concatenate((together, capped))
 
     def _cells(self, costs: Floats) -> Counts:
@@ -137,8 +137,8 @@ class SquaredLaw:
         below = cells[cells < room]
         if below.size == 0:
             return 0
-        least = int(cells.min())
-        return min(self.mass.shape[1] + int(below.max()), room) - least
+        lowest_shift = int(cells.min())
+        return min(self.mass.shape[1] + int(below.max()), room) - lowest_shift
 
     def _fitting(self, costs: Floats) -> SquaredLaw:
         """This law with cells so coarse that the window after the move is not too wide."""
@@ -167,9 +167,9 @@ class SquaredLaw:
         last = max(1, int(np.count_nonzero(above > _DROPPED_ABOVE / self.moves)))
         first = min(int(np.count_nonzero(np.cumsum(by_cell) <= _RAISED_BELOW / self.moves)), last - 1)
         beyond = beyond + mass[:, last:].sum(axis=1)
-        kept = mass[:, first:last].copy()
-        kept[:, 0] += mass[:, :first].sum(axis=1)
-        return SquaredLaw(mass=kept, lowest=lowest + first, step=self.step, ceiling=self.ceiling, beyond=beyond, moves=self.moves)
+        trimmed = mass[:, first:last].copy()
+        trimmed[:, 0] += mass[:, :first].sum(axis=1)
+        return SquaredLaw(mass=trimmed, lowest=lowest + first, step=self.step, ceiling=self.ceiling, beyond=beyond, moves=self.moves)
 
 
 # Values of t, of x, and how far x goes, in standard deviations of the sum as if touches were independent.
@@ -222,7 +222,7 @@ def tail_law(costs: TouchCosts, ceiling: float) -> tuple[Floats, Floats]:
 
     The costs are finite, of a run with at least one full pass; no path exceeds the ceiling of $\mu^2$, which may be inf.
     """
-    mean, spread, most, largest = _moments(costs)
+    mean, spread, highest, largest = _moments(costs)
     if largest == 0.0:
         return np.zeros(1), np.ones(1)
     if not np.isfinite(largest):
@@ -241,7 +241,7 @@ def tail_law(costs: TouchCosts, ceiling: float) -> tuple[Floats, Floats]:
         touched = law.moved(costs.between(costs.full - 1, costs.first) / largest, costs.partial)
         generated = np.logaddexp(untouched + np.log1p(-costs.partial.sum()), touched.ended(costs.to_the_end(costs.full) / largest))
     near = mean + spread * np.linspace(0.0, _REACH, _VALUES)
-    far: Floats = np.geomspace(float(near[-1]), max(most, float(near[-1])), _VALUES // 4)
+    far: Floats = np.geomspace(float(near[-1]), max(highest, float(near[-1])), _VALUES // 4)
     values = np.concatenate((near, far[1:]))
     exponents = np.min(generated[:, np.newaxis] * (1.0 + _ROUNDING) + _ROUNDING - tilts[:, np.newaxis] * values, axis=0)
     above = np.minimum(np.exp(np.minimum(exponents, 0.0)), 1.0)
@@ -275,16 +275,16 @@ def _moments(costs: TouchCosts) -> tuple[float, float, float, float]:
     largest = max([float(matrix.max()) for matrix, _ in _grouped(costs)] + [float(tail.max()) for tail in tails])
     if largest == 0.0 or not np.isfinite(largest):
         return 0.0, 0.0, 0.0, largest
-    mean = variance = most = 0.0
+    mean = variance = highest = 0.0
     for matrix, times in _grouped(costs):
         shares = matrix / largest
         first = float(weights @ shares @ weights)
         mean += times * first
         variance += times * max(float(weights @ np.square(shares) @ weights) - first**2, 0.0)
-        most += times * float(shares.max())
+        highest += times * float(shares.max())
     for tail in tails:
         shares = tail / largest
         mean += float(weights @ shares)
         variance += float(weights @ np.square(shares))
-        most += float(shares.max())
-    return mean, float(np.sqrt(variance)), most, largest
+        highest += float(shares.max())
+    return mean, float(np.sqrt(variance)), highest, largest

@@ -163,7 +163,7 @@ def as_passes(
     return Path(through, np.zeros(len(factors)), noises[:, -1]), touches, None if bound is None else bound[ends]
 
 
-def _product(one: Floats, other: Floats) -> Floats:
+def _product(first: Floats, second: Floats) -> Floats:
     """Exactly 0 where one of them is, even beside infinity; never 0 where neither is."""
-    nothing = (one == 0.0) | (other == 0.0)
-    return np.where(nothing, 0.0, above(one * other))
+    nothing = (first == 0.0) | (second == 0.0)
+    return np.where(nothing, 0.0, above(first * second))

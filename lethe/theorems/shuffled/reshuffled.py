@@ -77,8 +77,8 @@ def _mus(run: Path, passes: Passes, last: int, tail: Stretch, bound: Floats | No
 
     def gaps(before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
         # After a virtual touch comes the next pass but for its last step; after the last of them, what is before the true touch.
-        own = before[:positions, last : last + 1] if last > 0 else before[:positions, :0]
-        return rows(before[-1, 1:last] if last > 0 else before[-1, :0], own, after[:, np.newaxis])
+        last_column = before[:positions, last : last + 1] if last > 0 else before[:positions, :0]
+        return rows(before[-1, 1:last] if last > 0 else before[-1, :0], last_column, after[:, np.newaxis])
 
     touches = Touches(
         time=rows(np.arange(1, last + 1) * size - 1, (last * size + np.arange(positions))[:, np.newaxis]),
@@ -189,5 +189,5 @@ def _sorted(mus: Floats, weights: Floats) -> tuple[Floats, Floats]:
     together = np.bincount(which, weights)
     together[-1] += max(1.0 - float(together.sum()), 0.0)
     above = np.minimum(np.cumsum(together[::-1])[::-1], 1.0)
-    kept = above - np.append(above[1:], 0.0)
-    return distinct[kept > 0.0], kept[kept > 0.0]
+    mass = above - np.append(above[1:], 0.0)
+    return distinct[mass > 0.0], mass[mass > 0.0]

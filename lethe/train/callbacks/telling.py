@@ -72,10 +72,10 @@ class Telling:
 
     def add_losses(self, losses: Tensor, counted: Tensor | None) -> None:
         """Losses of the rows of a micro-batch, shape (B,), that are `counted` (None: all), where somebody `asks_losses`."""
-        own = losses.detach()
-        own = own if counted is None else own[counted.to(own.device)]
-        self._loss = self._loss + own.double().sum()
-        self._losses += len(own)
+        record_losses = losses.detach()
+        record_losses = record_losses if counted is None else record_losses[counted.to(record_losses.device)]
+        self._loss = self._loss + record_losses.double().sum()
+        self._losses += len(record_losses)
 
     def step(self, recorder: Recorder) -> None:
         """Tell those who are `live` of the step that was recorded last."""
@@ -108,7 +108,7 @@ class Telling:
             try:
                 call(callback)
             except Exception as error:
-                self.live = [other for other in self.live if other is not callback]
+                self.live = [live_callback for live_callback in self.live if live_callback is not callback]
                 warnings.warn(
                     CallbackWarning(
                         f"{type(callback).__name__} failed at {when} and is called no more; training goes on, and is counted as before. "
@@ -120,16 +120,16 @@ class Telling:
 
 def _checked(callbacks: object) -> tuple[Callback, ...]:
     several = callbacks if isinstance(callbacks, Iterable) and not isinstance(callbacks, Callback | str) else (callbacks,)
-    found: list[Callback] = []
-    for one in several:
-        if not isinstance(one, Callback) or not isinstance(one.private, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+    checked: list[Callback] = []
+    for candidate in several:
+        if not isinstance(candidate, Callback) or not isinstance(candidate.private, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(
-                f"callbacks: got {one!r}; it needs objects of lethe.train.Callback, whose private is True or False.",
+                f"callbacks: got {candidate!r}; it needs objects of lethe.train.Callback, whose private is True or False.",
                 source="callbacks",
                 remedy="derive its class from Callback; a function of (step, steps) goes to `progress`.",
             )
-        found.append(one)
-    return tuple(found)
+        checked.append(candidate)
+    return tuple(checked)
 
 
 def _multiplier(run: Run, step: int, step_size: float, noise_std: float) -> float:

@@ -75,20 +75,22 @@ class Checkpointing:
                 source="noise_policy",
                 remedy="train without checkpoints, or plan the noise in advance: a noise_budget with the run's own noise may be kept.",
             )
-        given = Checkpoints.of(checkpoints)
-        self._folder, self._every, self._saved, self.also = Path(given.folder), given.every, 0, dict(given.also)
+        settings = Checkpoints.of(checkpoints)
+        self._folder, self._every, self._saved, self.also = Path(settings.folder), settings.every, 0, dict(settings.also)
         self._path = self._folder / "checkpoint.pt"
         self._noisy = np.isin(np.arange(run.total_steps), self._run.noisy_steps)
-        found: dict[str, Any] | None = None
+        checkpoint: dict[str, Any] | None = None
         if workers.root:
             self._journal = self._opened()
         try:
             if self._journal is not None:
                 self._noise_start = self._checked_noise(self._journal) or ("seeded" if seeded else None)
-                found = self._checked_folder(self._journal)
-            told = found if found is None or not workers.several else as_told(found)
-            told, self._released = workers.told_by_root("checkpoint", (told, 0 if self._journal is None else self._journal.step))
-            self._found = found if workers.root else told
+                checkpoint = self._checked_folder(self._journal)
+            shared_state = checkpoint if checkpoint is None or not workers.several else as_told(checkpoint)
+            shared_state, self._released = workers.told_by_root(
+                "checkpoint", (shared_state, 0 if self._journal is None else self._journal.step)
+            )
+            self._found = checkpoint if workers.root else shared_state
         except BaseException:
             self.close()
             raise
@@ -105,25 +107,25 @@ class Checkpointing:
         if not self.active:
             return 0
         self._training, training.also = training, {**self.also, **training.also}
-        if (found := self._found) is None:
+        if (checkpoint := self._found) is None:
             self._start()
             self.save(0)
             return 0
-        step = int(found["step"])
-        training.refuse_others(found)
-        shard_noise = self._shard_noise(found, training)
-        training.stream.load_state_dict(found["stream"])
-        training.recorder.load_state_dict(found["recorder"])
-        least = step if self._run.release == "all" else 0
-        if not training.stream.steps_done == training.recorder.steps == step or self._released < least:
+        step = int(checkpoint["step"])
+        training.refuse_others(checkpoint)
+        shard_noise = self._shard_noise(checkpoint, training)
+        training.stream.load_state_dict(checkpoint["stream"])
+        training.recorder.load_state_dict(checkpoint["recorder"])
+        released_at_least = step if self._run.release == "all" else 0
+        if not training.stream.steps_done == training.recorder.steps == step or self._released < released_at_least:
             raise InputError(f"{self._path}: its parts and the journal are not of one step.", source="checkpoints.folder", remedy=AGAIN)
         lost = max(self._released - step, 0)
-        for noise, state in ((training.noise, found["noise"]), (training.shard_noise, shard_noise)):
+        for noise, state in ((training.noise, checkpoint["noise"]), (training.shard_noise, shard_noise)):
             if noise is not None:
                 noise.load_state_dict(state or {})
                 noise.forget(lost)
         self._start()
-        training.load_state_dict(found, root=self._workers.root)
+        training.load_state_dict(checkpoint, root=self._workers.root)
         self._saved, self._found = step, None
         # Released after the checkpoint: recorded as planned, their batches drawn and dropped.
         for number, batch in enumerate(training.stream.skip(lost), start=step):
@@ -162,9 +164,9 @@ class Checkpointing:
         if self._journal is not None:
             head = {"journal": self._journal.name, "run": _text(self._asked), "step": step, "shard_noise": [name, world]}
             write_checkpoint(self._path, head | state)
-            for one in self._folder.glob("noise-*.pt"):
-                if not one.name.startswith(name or " "):
-                    one.unlink()
+            for noise_file in self._folder.glob("noise-*.pt"):
+                if not noise_file.name.startswith(name or " "):
+                    noise_file.unlink()
         self._saved = step
 
     def finish(self) -> None:
@@ -191,11 +193,11 @@ class Checkpointing:
     def _noise_file(self, name: str) -> Path:
         return self._folder / f"{name}-{self._workers.rank}.pt"
 
-    def _shard_noise(self, found: dict[str, Any], training: Training) -> dict[str, Any] | None:
+    def _shard_noise(self, checkpoint: dict[str, Any], training: Training) -> dict[str, Any] | None:
         """What this process kept of the noise of its shards; None: nothing, since it is not correlated."""
         if training.shard_noise is None:
             return None
-        name, world = found["shard_noise"]
+        name, world = checkpoint["shard_noise"]
         if world != self._workers.world_size:
             raise InputError(
                 f"shards: {world} processes have kept the correlated noise of their own shards; {self._workers.world_size} train now.",
@@ -212,16 +214,18 @@ class Checkpointing:
 
     def _checked_noise(self, journal: Journal) -> str | None:
         """The digest of the given generator's state; None: there is none."""
-        given = self._noise_generator
-        if not isinstance(given, np.random.Generator | torch.Generator):
+        generator = self._noise_generator
+        if not isinstance(generator, np.random.Generator | torch.Generator):
             return None
-        if any(same_stream(given, one) for one in (torch.default_generator, *torch.cuda.default_generators)):
+        if any(
+            same_stream(generator, default_generator) for default_generator in (torch.default_generator, *torch.cuda.default_generators)
+        ):
             raise InputError(
                 "noise_generator: in the same state as PyTorch's global generator, which a checkpoint keeps for dropout.",
                 remedy="leave it out: noise from fresh entropy is not written anywhere.",
             )
-        digest = state_digest(given)
-        if any(digest.startswith(one) for one in journal.noise_starts):
+        digest = state_digest(generator)
+        if any(digest.startswith(start_digest) for start_digest in journal.noise_starts):
             raise InputError(
                 "noise_generator: in a state that training in this folder began with before; its noise was used.",
                 source="checkpoints.folder",
@@ -231,36 +235,36 @@ class Checkpointing:
 
     def _checked_folder(self, journal: Journal) -> dict[str, Any] | None:
         """What the checkpoint holds; None: there is none yet."""
-        found = read_checkpoint(self._path)
-        if journal.finished and self._run.release == "last" and (found is None or found.get("step") != self._run.total_steps):
+        checkpoint = read_checkpoint(self._path)
+        if journal.finished and self._run.release == "last" and (checkpoint is None or checkpoint.get("step") != self._run.total_steps):
             raise InputError(
                 f"{journal.path}: this run is finished before its last step, and its model may be released; to train on would "
                 "make another.",
                 source="checkpoints.folder",
                 remedy="give another folder for another run, and delete this one when you have the model.",
             )
-        if found is None and journal.step:
+        if checkpoint is None and journal.step:
             raise InputError(
                 f"{self._path} is gone; {journal.step} steps were released, and training cannot go on without it.",
                 source="checkpoints.folder",
                 remedy="put it back, or begin another run and count the released steps as well.",
             )
-        if found is None:
+        if checkpoint is None:
             return None
-        if found.get("journal") != journal.name:
+        if checkpoint.get("journal") != journal.name:
             raise InputError(
                 f"{self._path} and {journal.path} do not belong together.",
                 source="checkpoints.folder",
                 remedy="keep the two files of a folder together; begin another run in another folder.",
             )
-        if found["run"] != _text(self._asked):
+        if checkpoint["run"] != _text(self._asked):
             raise InputError(f"run: the checkpoint is not of run {self._run.run_id}.", source="checkpoints.folder", remedy=AGAIN)
-        given = self._noise_generator
-        if isinstance(given, torch.Generator) and torch.equal(given.get_state(), found["stream"]["anchor_state"]):
+        generator = self._noise_generator
+        if isinstance(generator, torch.Generator) and torch.equal(generator.get_state(), checkpoint["stream"]["anchor_state"]):
             raise InputError("noise_generator: in the state of the generator that the batches go on with.", remedy="leave it out.")
         if journal.noise_starts:  # somebody can make again what a process drew, which may never have come to a checkpoint of its own
-            found["recorder"]["seeded"] = True
-        return found
+            checkpoint["recorder"]["seeded"] = True
+        return checkpoint
 
 
 def _text(run: Run) -> str:

@@ -49,9 +49,9 @@ class Checkpoints:
                 )
 
     @classmethod
-    def of(cls, given: object) -> Checkpoints:
+    def of(cls, value: object) -> Checkpoints:
         """Checkpoints in a folder; checkpoints are returned unchanged."""
-        return given if isinstance(given, Checkpoints) else cls(folder=given)  # pyright: ignore[reportArgumentType]  refused there
+        return value if isinstance(value, Checkpoints) else cls(folder=value)  # pyright: ignore[reportArgumentType]  refused there
 
 
 def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
@@ -99,10 +99,10 @@ def _loaded(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as file:  # torch.load does not look at its file's own checksums
         if (damaged := file.testzip()) is not None:
             raise ValueError(f"{damaged} is damaged")
-    found = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(found, dict) or found.pop("format", None) != _FORMAT:
+    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(checkpoint, dict) or checkpoint.pop("format", None) != _FORMAT:
         raise ValueError("its format is another")
-    return found
+    return checkpoint
 
 
 def _first_line(error: Exception) -> str:

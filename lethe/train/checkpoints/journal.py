@@ -83,10 +83,10 @@ class Journal:
         self._close()
 
     def _append(self, lines: str) -> None:
-        left = lines.encode()
+        remaining = lines.encode()
         try:
-            while left:
-                left = left[os.write(self._descriptor, left) :]
+            while remaining:
+                remaining = remaining[os.write(self._descriptor, remaining) :]
             getattr(os, "fdatasync", os.fsync)(self._descriptor)  # macOS has none
         except OSError as error:
             raise LetheError(

@@ -42,7 +42,11 @@ class HeldParameters:
         """Refuse parameters that something else wrote to; `when` that is, in words."""
         now, moved = self._now(), self.placement.moved() if self._sharded else []
         if now != self._versions or moved:
-            written = [name for name, one, other in zip(self._named, now, self._versions, strict=True) if one != other] + moved
+            written = [
+                name
+                for name, version_now, version_before in zip(self._named, now, self._versions, strict=True)
+                if version_now != version_before
+            ] + moved
             raise HypothesisError(
                 f"the trained parameter {written[0]} ({len(written)} in all) was changed by something else than {self._step}, {when}.",
                 source="the guarantee covers parameters that only noisy steps move",
@@ -124,43 +128,43 @@ class Training:
             "optimizer": self._described() | {"state": None if state is None else _mapped(state, lambda _, value: _saved(value, root))},
         }
 
-    def refuse_others(self, found: Mapping[str, Any]) -> None:
+    def refuse_others(self, checkpoint: Mapping[str, Any]) -> None:
         """Refuse a checkpoint of another model, clipping or optimiser; the stream and the recorder check their own states."""
-        there = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found["trained"].items()}
-        here = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.named.items()}
-        if there != here:
-            name = next(name for name in [*here, *there] if here.get(name) != there.get(name))
+        saved_shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in checkpoint["trained"].items()}
+        current_shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.named.items()}
+        if saved_shapes != current_shapes:
+            name = next(name for name in [*current_shapes, *saved_shapes] if current_shapes.get(name) != saved_shapes.get(name))
             raise InputError(
-                f"model: its trained parameters are not those of the checkpoint: {name} is {there.get(name, 'not among them')} there, "
-                f"and {here.get(name, 'not trained')} here.",
+                f"model: its trained parameters are not those of the checkpoint: {name} is {saved_shapes.get(name, 'not among them')} there, "
+                f"and {current_shapes.get(name, 'not trained')} here.",
                 source="checkpoints.folder",
                 remedy=AGAIN,
             )
-        if (self.noise is not None or self.shard_noise is not None) and list(there) != list(here):
-            name, other = next(pair for pair in zip(here, there, strict=True) if pair[0] != pair[1])
+        if (self.noise is not None or self.shard_noise is not None) and list(saved_shapes) != list(current_shapes):
+            name, saved_name = next(pair for pair in zip(current_shapes, saved_shapes, strict=True) if pair[0] != pair[1])
             raise InputError(
-                f"model: {name} comes where {other} came in the checkpoint; correlated noise is kept by the order of the parameters.",
+                f"model: {name} comes where {saved_name} came in the checkpoint; correlated noise is kept by the order of the parameters.",
                 source="checkpoints.folder",
                 remedy="make the model as before: its modules in the same order.",
             )
-        if found["untrained"] != self._untrained_digest(found["moved"]):
+        if checkpoint["untrained"] != self._untrained_digest(checkpoint["moved"]):
             raise InputError(
                 "model: its buffers or frozen parameters are not those that training began with.",
                 source="checkpoints.folder",
                 remedy="load the same frozen weights as before.",
             )
-        described = {key: value for key, value in found["optimizer"].items() if key != "state"}
+        described = {key: value for key, value in checkpoint["optimizer"].items() if key != "state"}
         for what, before, now in (
-            ("shards of the model", found["shards"]["trained"], self.held.placement.divided),
-            ("clipping", found["clipping"], self._clipping()),
+            ("shards of the model", checkpoint["shards"]["trained"], self.held.placement.divided),
+            ("clipping", checkpoint["clipping"], self._clipping()),
             ("optimizer", described, self._described()),
-            ("also", sorted(found["also"]), sorted(self.also)),
+            ("also", sorted(checkpoint["also"]), sorted(self.also)),
         ):
             if before != now:
                 raise InputError(f"{what}: the checkpoint has {before}; got {now}.", source="checkpoints.folder", remedy=AGAIN)
 
     @torch.no_grad()
-    def load_state_dict(self, found: Mapping[str, Any], *, root: bool) -> None:
+    def load_state_dict(self, checkpoint: Mapping[str, Any], *, root: bool) -> None:
         """Restore the model, the optimiser and whatever else was saved; stream, recorder and noise are loaded before. All processes call it
         together; process 0, the root, has the contents of the shards, and its global generators go on where they were: for dropout.
         """
@@ -170,25 +174,27 @@ class Training:
         def placed(value: Any, dimension: int | None) -> Tensor:
             from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-            there = value.to(self._device) if root else torch.empty_like(value, device=self._device)
-            return distribute_tensor(there, mesh, [Replicate() if dimension is None else Shard(dimension)])
+            full_tensor = value.to(self._device) if root else torch.empty_like(value, device=self._device)
+            return distribute_tensor(full_tensor, mesh, [Replicate() if dimension is None else Shard(dimension)])
 
         for name, parameter in self.named.items():
-            saved, divided = found["trained"][name], found["shards"]["trained"]
+            saved, divided = checkpoint["trained"][name], checkpoint["shards"]["trained"]
             parameter.copy_(placed(saved, divided[name]) if name in divided else saved)
         if self.optimizer is not None:
-            divided = found["shards"]["state"]
-            state = _mapped(found["optimizer"]["state"], lambda name, value: placed(value, divided[name]) if name in divided else value)
+            divided = checkpoint["shards"]["state"]
+            state = _mapped(
+                checkpoint["optimizer"]["state"], lambda name, value: placed(value, divided[name]) if name in divided else value
+            )
             self.optimizer.load_state_dict(state)
         untrained = self._untrained()
-        for name, tensor in found["moved"].items():
+        for name, tensor in checkpoint["moved"].items():
             untrained[name].copy_(tensor)
         for name, part in self.also.items():
-            part.load_state_dict(found["also"][name])
+            part.load_state_dict(checkpoint["also"][name])
         if root:
-            torch.set_rng_state(found["random"]["cpu"])
-            if self._device.type == "cuda" and "cuda" in found["random"]:
-                torch.cuda.set_rng_state(found["random"]["cuda"], self._device)
+            torch.set_rng_state(checkpoint["random"]["cpu"])
+            if self._device.type == "cuda" and "cuda" in checkpoint["random"]:
+                torch.cuda.set_rng_state(checkpoint["random"]["cuda"], self._device)
 
     @property
     def _device(self) -> torch.device:
@@ -197,7 +203,7 @@ class Training:
     def _untrained(self) -> dict[str, Tensor]:
         model = self.clipper.model
         # By name: a loop may freeze some of the trained ones for a while.
-        return {name: one for name, one in model.named_parameters() if name not in self.named} | dict(model.named_buffers())
+        return {name: parameter for name, parameter in model.named_parameters() if name not in self.named} | dict(model.named_buffers())
 
     def _untrained_digest(self, moved: Mapping[str, Tensor]) -> str:
         """A hash of the buffers and the frozen parameters, by name; without the numbers of `moved`, which the optimiser's steps move."""
@@ -223,15 +229,15 @@ class Training:
         return {"kind": f"{kind.__module__}.{kind.__qualname__}", "groups": groups}
 
 
-def as_told(found: Mapping[str, Any]) -> dict[str, Any]:
+def as_told(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """A checkpoint as other processes than 0 are told it: without the memory of noise and the contents of what lies in shards."""
-    divided = found["shards"]
-    trained = {name: tensor.to("meta") if name in divided["trained"] else tensor for name, tensor in found["trained"].items()}
-    told = {**found, "trained": trained, "noise": found["noise"] and {**found["noise"], "memory": []}}
-    if (state := found["optimizer"]["state"]) is not None:
+    divided = checkpoint["shards"]
+    trained = {name: tensor.to("meta") if name in divided["trained"] else tensor for name, tensor in checkpoint["trained"].items()}
+    shared_state = {**checkpoint, "trained": trained, "noise": checkpoint["noise"] and {**checkpoint["noise"], "memory": []}}
+    if (state := checkpoint["optimizer"]["state"]) is not None:
         state = _mapped(state, lambda name, value: value.to("meta") if name in divided["state"] else value)
-        told["optimizer"] = {**found["optimizer"], "state": state}
-    return told
+        shared_state["optimizer"] = {**checkpoint["optimizer"], "state": state}
+    return shared_state
 
 
 def _saved(value: Any, root: bool) -> Any:
@@ -244,13 +250,15 @@ def _saved(value: Any, root: bool) -> Any:
 
 def _mapped(state: Mapping[str, Any], change: Any) -> dict[str, Any]:
     """An optimiser's state dict, of whose state (name: NUMBER.KEY, value) is changed."""
-    changed = {number: {key: change(f"{number}.{key}", value) for key, value in one.items()} for number, one in state["state"].items()}
+    changed = {
+        number: {key: change(f"{number}.{key}", value) for key, value in entries.items()} for number, entries in state["state"].items()
+    }
     return {**state, "state": changed}
 
 
 def _divided(state: Mapping[str, Any]) -> dict[str, int | None]:
     """What of an optimiser's state lies in shards, and along which dimension; None: all processes have the same."""
-    named: dict[str, Any] = {f"{number}.{key}": value for number, one in state["state"].items() for key, value in one.items()}
+    named: dict[str, Any] = {f"{number}.{key}": value for number, entries in state["state"].items() for key, value in entries.items()}
     shards: dict[str, Any] = {name: value for name, value in named.items() if isinstance(value, Tensor) and is_shard(value)}
     return {name: getattr(value.placements[0], "dim", None) for name, value in shards.items()}
 

@@ -90,19 +90,21 @@ class Look:
         self._model, self._losses, self._names, self._reached = model, gradients.losses, gradients.names, gradients.reached
         self._attributes = attributes
         self._written = digests(model)
-        few = sample([*collated] or usable, _FEW)
-        self._records = {record: collated.get(record, rows_of(batch, [record])) for record in few}
+        compared_records = sample([*collated] or usable, _FEW)
+        self._records = {record: collated.get(record, rows_of(batch, [record])) for record in compared_records}
         self._chance = Chance()
         self.random = False
-        self._before = {record: self._alone(rows, own=record == few[0]) for record, rows in self._records.items()}
+        self._before = {record: self._alone(rows, compute_own=record == compared_records[0]) for record, rows in self._records.items()}
         self._batch, self._usable = batch, usable
-        self._padded = [record for record in few if record in collated]
+        self._padded = [record for record in compared_records if record in collated]
 
-    def _alone(self, rows: Any, *, own: bool = False) -> tuple[Gradient, Tensor]:
+    def _alone(self, rows: Any, *, compute_own: bool = False) -> tuple[Gradient, Tensor]:
         copied = rows_of(rows, [0])  # the function may write into what it is given
         with _sparse_tables(self._model):
-            alone = self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied, reached=self._reached, own=own))
-        return {parameter: _by_rows(gradient) for parameter, gradient in alone[0].items()}, alone[1]
+            isolated = self.same_draws(
+                1, lambda: gradient_of(self._losses, list(self._names), copied, reached=self._reached, accumulate=compute_own)
+            )
+        return {parameter: _by_rows(gradient) for parameter, gradient in isolated[0].items()}, isolated[1]
 
     def same_draws(self, records: int, computed: Callable[[], Any], *, side_by_side: bool = False) -> Any:
         """What is computed where each record is given the draws of one."""
@@ -124,29 +126,33 @@ class Look:
 
         Parts and losses, shape (len(rows),), are of `rows`, places in the batch; `precision` is the coarsest type that layers computed in.
         """
-        if isinstance(losses, Tensor) and (said := self._other_loss(losses, rows, precision)):
-            return said
+        if isinstance(losses, Tensor) and (message := self._other_loss(losses, rows, precision)):
+            return message
         for record in self._records:
             if record in rows:
                 row = rows.index(record)
                 gradient, _ = self._before[record]
-                off = self._off(gradient, lambda own, row=row: parts[own].one(row) if own in parts else torch.zeros_like(own), precision)
+                off = self._off(
+                    gradient,
+                    lambda parameter, row=row: parts[parameter].one(row) if parameter in parts else torch.zeros_like(parameter),
+                    precision,
+                )
                 if off:
                     return "the gradient of record {} in {} is off by {:.3g} from its own alone, of norm {:.3g}".format(record, *off)
         return None
 
     def _off(
-        self, gradient: Gradient, other: Callable[[nn.Parameter], Tensor], precision: torch.dtype | None
+        self, gradient: Gradient, batch_gradient: Callable[[nn.Parameter], Tensor], precision: torch.dtype | None
     ) -> tuple[str, float, float] | None:
         """The first parameter in which a record has another gradient than alone, by how much, and the norm of that; None: there is none.
 
         What cannot be measured alone is not compared. Of batches of one shape no `precision` is given: they are rounded alike.
         """
         whole = _norm(gradient.values())
-        for parameter, alone in gradient.items() if whole < float("inf") else ():
-            there = other(parameter)
-            there = there if there.is_sparse else _by_rows(there.reshape(alone.shape))
-            error, size = _norm([added(there, -alone)]), _norm([alone])
+        for parameter, isolated in gradient.items() if whole < float("inf") else ():
+            in_batch = batch_gradient(parameter)
+            in_batch = in_batch if in_batch.is_sparse else _by_rows(in_batch.reshape(isolated.shape))
+            error, size = _norm([added(in_batch, -isolated)]), _norm([isolated])
             alike = 10 * ALLOWED_IN_SHAPE[parameter.dtype]
             if not error <= (alike if precision is None else ALLOWED[coarser(parameter.dtype, precision)]) * (size + 0.01 * whole):
                 return self._names[parameter], error, size
@@ -156,11 +162,11 @@ class Look:
         compared = [record for record in self._records if record in rows]
         if not compared:
             return None
-        alone = torch.cat([self._before[record][1] for record in compared])
-        return _differing(compared, losses[[rows.index(record) for record in compared]], alone, losses, precision, "alone")
+        isolated = torch.cat([self._before[record][1] for record in compared])
+        return _differing(compared, losses[[rows.index(record) for record in compared]], isolated, losses, precision, "alone")
 
     def apart(
-        self, losses: Tensor | MeanLoss, precision: torch.dtype, again: Any = None, *, side_by_side: bool = False, items: bool = False
+        self, losses: Tensor | MeanLoss, precision: torch.dtype, recompute: Any = None, *, side_by_side: bool = False, items: bool = False
     ) -> str | None:
         """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves.
 
@@ -172,11 +178,11 @@ class Look:
         for half in halves if isinstance(losses, Tensor) else (*halves, order):
             if half and (len(half) < len(losses) if isinstance(losses, Tensor) else len(order) > 3):
                 rows = rows_of(self._batch, half)
-                alone = self.same_draws(len(half), partial(again or self._losses, rows), side_by_side=side_by_side)
-                if isinstance(losses, MeanLoss) or isinstance(alone, MeanLoss):
-                    sums += [alone.total(items=items)[0].detach()] if isinstance(alone, MeanLoss) else []
-                elif said := _differing(half, losses[half], alone.detach(), losses, precision, "in half of it"):
-                    return said
+                half_losses = self.same_draws(len(half), partial(recompute or self._losses, rows), side_by_side=side_by_side)
+                if isinstance(losses, MeanLoss) or isinstance(half_losses, MeanLoss):
+                    sums += [half_losses.total(items=items)[0].detach()] if isinstance(half_losses, MeanLoss) else []
+                elif message := _differing(half, losses[half], half_losses.detach(), losses, precision, "in half of it"):
+                    return message
         if len(sums) == 3 and (sums[0] + sums[1] - sums[2]).abs() > ALLOWED[coarser(sums[2].dtype, precision)] * sum(map(abs, sums)):
             return f"the sum of its losses is {float(sums[2]):.6g}, and {float(sums[0] + sums[1]):.6g} in two halves"
         return None
@@ -189,19 +195,19 @@ class Look:
             with torch.no_grad():
                 return self._losses(self._batch)
 
-        told = ""
+        message = ""
         for layout in (False, True):
             try:
                 together = self.same_draws(records, computed, side_by_side=layout)
                 if isinstance(together, MeanLoss):  # which is of one record, where it is computed alone
                     return
-                told = self._other_loss(together, range(records), precision) or self.apart(together, precision, side_by_side=layout)
+                message = self._other_loss(together, range(records), precision) or self.apart(together, precision, side_by_side=layout)
             except FAILURES:  # it takes no batch, or none without gradients
                 return
-            if not told:
+            if not message:
                 return
         raise InputError(
-            f"{told}: it depends on the other records.",
+            f"{message}: it depends on the other records.",
             source="the check of a batch against its records alone",
             remedy=f"{BATCH_STATISTICS} Mask padding in averages and attention; leave out what is computed of a whole batch.",
         )
@@ -212,8 +218,8 @@ class Look:
         """
         for record in self._padded:
             rows = [self._records[record], rows_of(self._batch, [record])]
-            alone, there = self._undropped(rows) if self.random else (self._before[record][0], self._alone(rows[1])[0])
-            if alone and (off := self._off(alone, there.__getitem__, precision)):
+            isolated, padded = self._undropped(rows) if self.random else (self._before[record][0], self._alone(rows[1])[0])
+            if isolated and (off := self._off(isolated, padded.__getitem__, precision)):
                 name, error, size = off
                 raise InputError(
                     f"the gradient of record {record} in {name} depends on how far its batch is padded: off by {error:.3g} of {size:.3g}.",
@@ -247,9 +253,9 @@ class Look:
                 remedy="put the layer in eval mode, freeze the buffer, or update it in a hook of the optimiser's step.",
             )
         self._refuse_other(next(iter(self._before)), "after other records were computed")
-        if left := self._attributes.changed():
+        if changed_attributes := self._attributes.changed():
             with self._attributes.fresh():  # not of the first record that the model was given
-                self._refuse_other(list(self._before)[-1], f"where the model has seen no record yet: it keeps {left[0]}")
+                self._refuse_other(list(self._before)[-1], f"where the model has seen no record yet: it keeps {changed_attributes[0]}")
 
     def _refuse_other(self, record: int, when: str) -> None:
         if off := self._off(self._before[record][0], self._alone(self._records[record])[0].__getitem__, None):
@@ -261,15 +267,17 @@ class Look:
             )
 
 
-def _differing(records: Sequence[int], there: Tensor, alone: Tensor, losses: Tensor, precision: torch.dtype, where: str) -> str | None:
+def _differing(
+    records: Sequence[int], in_batch: Tensor, isolated: Tensor, losses: Tensor, precision: torch.dtype, where: str
+) -> str | None:
     """Where losses of records are others in their batch than alone, in words; a number that is none alone is a mixture as well."""
     finite = losses[losses.isfinite()]
     allowed = ALLOWED[coarser(losses.dtype, precision)] * (float(finite.abs().max()) if len(finite) else 0.0)
-    differs = ((there - alone).abs() > allowed) | (there.isfinite() & ~alone.isfinite())
+    differs = ((in_batch - isolated).abs() > allowed) | (in_batch.isfinite() & ~isolated.isfinite())
     if not bool(differs.any()):
         return None
     first = int(differs.nonzero()[0, 0])
-    return f"the loss of record {records[first]} is {float(there[first]):.6g} in its batch and {float(alone[first]):.6g} {where}"
+    return f"the loss of record {records[first]} is {float(in_batch[first]):.6g} in its batch and {float(isolated[first]):.6g} {where}"
 
 
 def _norm(tensors: Any) -> float:

@@ -51,8 +51,8 @@ class _Schedule:
     def due(self, records: int, state: Hashable) -> bool:
         """Whether the next batch is one of them."""
         self._batches += 1
-        larger, other = records > 1.5 * self._largest, state not in self._states
-        due = self._batches & (self._batches - 1) == 0 or larger or other or chance.randrange(_ODDS) == 0
+        larger, is_new_state = records > 1.5 * self._largest, state not in self._states
+        due = self._batches & (self._batches - 1) == 0 or larger or is_new_state or chance.randrange(_ODDS) == 0
         if due:
             self._largest = max(self._largest, records)
             self._states.add(state)
@@ -291,16 +291,16 @@ class Clipper:
     ) -> Tensor:
         if look is not None:
             look.refuse_padded(self._gradients.precision)
-        own = list(range(records)) if counted is None else counted.nonzero()[:, 0].tolist()
-        groups = [[record] for record in own] if units is None else [list(rows) for rows in units]
-        told: Tensor | None = None
+        record_rows = list(range(records)) if counted is None else counted.nonzero()[:, 0].tolist()
+        groups = [[record] for record in record_rows] if units is None else [list(rows) for rows in units]
+        record_losses: Tensor | None = None
         for rows, parts, losses in self._gradients.apart(way, batch, groups):
             if look is not None and units is None and not look.random and way.name == VMAP:
                 self._require(way, look, parts, losses[1], rows)
             self._sums.add(parts, self._gradients.names, losses[0], None)
-            told = torch.zeros(records, dtype=losses[1].dtype, device=losses[1].device) if told is None else told
-            told[rows] = losses[1]
-        return torch.zeros(records) if told is None else told
+            record_losses = torch.zeros(records, dtype=losses[1].dtype, device=losses[1].device) if record_losses is None else record_losses
+            record_losses[rows] = losses[1]
+        return torch.zeros(records) if record_losses is None else record_losses
 
     def _fast(
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
@@ -312,39 +312,39 @@ class Clipper:
                 records, lambda: self._gradients.together(way, batch, records, None), side_by_side=way.layout == LAYOUTS[1]
             )
             self._require(way, look, same, of_same, range(records))
-        parts, given = self._gradients.together(way, batch, records, units)
+        parts, batch_losses = self._gradients.together(way, batch, records, units)
         if look is not None and not look.random:
             if units is None:
-                self._require(way, look, parts, given, range(records))
+                self._require(way, look, parts, batch_losses, range(records))
             else:
                 self._require(way, look, *self._gradients.together(way, batch, records, None), range(records))
-        losses, told = of_records(given)
+        losses, record_losses = of_records(batch_losses)
         if units is None:
             self._sums.add(parts, self._gradients.names, losses, counted)
-            return told
+            return record_losses
         table = UnitRows([list(rows) for rows in units], losses.device)
         with torch.no_grad():
             grouped = {parameter: parts.pop(parameter).grouped(table).settled() for parameter in list(parts)}
         self._sums.add(grouped, self._gradients.names, table(losses).sum(1), None)
-        return told
+        return record_losses
 
     def _arrived(self, way: Way, batch: Any, records: int, counted: Tensor | None) -> Tensor | None:
         """The losses of a batch whose groups are added as their gradients arrive; None: it cannot be, and nothing was added."""
         arriving = self._sums.arriving(self._gradients.names, counted)
         try:
-            _, given = self._gradients.together(way, batch, records, None, arriving)
+            _, batch_losses = self._gradients.together(way, batch, records, None, arriving)
         except ReopenedError:  # its layers are computed again one after another, in several checkpoints
             self._keeps = True
             return None
-        losses, told = of_records(given)
-        return told if self._sums.add_arrived(arriving, losses) else None
+        losses, record_losses = of_records(batch_losses)
+        return record_losses if self._sums.add_arrived(arriving, losses) else None
 
     def _require(self, way: Way, look: Look, parts: Gradients, losses: Tensor | MeanLoss, rows: Sequence[int]) -> None:
         self.checked = True
         with torch.no_grad():
-            said = look.difference(parts, losses, rows, self._gradients.precision)
-        if way.name == FAST and not said:
-            again = partial(self._gradients.losses_of, way) if way.shared and look.random else None
-            said = look.apart(losses, self._gradients.precision, again, side_by_side=way.layout == LAYOUTS[1], items=way.items)
-        if said:
-            raise _Differs(said if isinstance(losses, Tensor) else f"{_NO_MEAN}: {said}")
+            message = look.difference(parts, losses, rows, self._gradients.precision)
+        if way.name == FAST and not message:
+            recompute = partial(self._gradients.losses_of, way) if way.shared and look.random else None
+            message = look.apart(losses, self._gradients.precision, recompute, side_by_side=way.layout == LAYOUTS[1], items=way.items)
+        if message:
+            raise _Differs(message if isinstance(losses, Tensor) else f"{_NO_MEAN}: {message}")

@@ -85,13 +85,13 @@ class Recording:
         memory: Memory,
         device: torch.device,
         arriving: Arriving | None = None,
-        known: Mapping[tuple[nn.Module | None, int], tuple[str, str]] | None = None,
+        choices: Mapping[tuple[nn.Module | None, int], tuple[str, str]] | None = None,
     ) -> None:
         self.records, self.layout, self.memory = records, layout, memory
         self.choices: Choices = {}
         self.factors: Tensor | None = None  # that make of each record's part its gradient, shape (B,)
         self._rows = records  # that a layer gave last, several of each record
-        self._known = known or {}
+        self._known = choices or {}
         self._nth: dict[nn.Module, int] = defaultdict(int)
         self.shared: Shared | None = None
         self.parts: dict[Any, list[ParameterGradients]] = defaultdict(list)
@@ -149,8 +149,8 @@ class Recording:
 
     def expects(self, module: nn.Module, of: str) -> bool:
         """Whether the next call may be one of rows, and of this function: where batches were checked, it was."""
-        choice, known = self._known.get(self.next_call(module), ("shared" if self._known else "", of))
-        return choice != "shared" and known == of
+        choice, expected_kind = self._known.get(self.next_call(module), ("shared" if self._known else "", of))
+        return choice != "shared" and expected_kind == of
 
     def watched(
         self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts], *, turnable: bool = True, of: str = ""
@@ -176,23 +176,25 @@ class Recording:
         if choice == "several":
             grouping, self._rows = self._several_each(len(output)), len(output)
         elif choice == "all":  # without a dimension of the records: it is given one
-            output, inputs = output.expand(self.records, *output.shape), [one.expand(self.records, *one.shape) for one in inputs]
+            output, inputs = output.expand(self.records, *output.shape), [tensor.expand(self.records, *tensor.shape) for tensor in inputs]
         elif choice == "one":
             rows = self._rows if self.layout == LAYOUTS[4] else self.records
-            inputs = [one.expand(rows, *one.shape[1:]) if len(one) == 1 else one for one in inputs]
+            inputs = [tensor.expand(rows, *tensor.shape[1:]) if len(tensor) == 1 else tensor for tensor in inputs]
             output, grouping = output.expand(rows, *output.shape[1:]), self._several_each(rows)
         output = output if output.requires_grad else _Anchored.apply(output, self.anchor)
-        held = [_Hold.apply(self.anchor, *inputs).grad_fn]
+        hold = [_Hold.apply(self.anchor, *inputs).grad_fn]
         self._await(layer)
 
         def arrived(gradient: Tensor) -> None:
-            if not held:
+            if not hold:
                 raise RuntimeError(f"gradients are taken twice of what {type(layer.module).__name__} gave")
             # Let go of what was saved, as autograd does: this hook lives as long as the losses do.
-            saved = held.pop().saved_tensors
+            saved = hold.pop().saved_tensors
             if turned:
                 gradient = gradient.transpose(0, 1)
-                saved = tuple(one.transpose(0, 1) if one.dim() > 1 and one.shape[1] == self.records else one for one in saved)
+                saved = tuple(
+                    tensor.transpose(0, 1) if tensor.dim() > 1 and tensor.shape[1] == self.records else tensor for tensor in saved
+                )
             self._add(layer, rule(gradient, saved, self.memory), grouping)
             if self._arriving is not None:
                 self._hand_over(layer, self._arriving)
@@ -211,17 +213,17 @@ class Recording:
                 layer, output, args, lambda gradient, saved, memory: parts_of(Call(module, saved, {}, (gradient,), names, memory))
             )
         leaves, spec = tree_flatten((args, kwargs))
-        places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        tensor_indices = [index for index, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        non_tensors = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
         def call(gradients: tuple[Tensor | None, ...], saved: Sequence[Tensor], memory: Memory) -> Parts:
-            filled = list(others)
-            for place, tensor in zip(places, saved, strict=True):
-                filled[place] = tensor
+            filled = list(non_tensors)
+            for index, tensor in zip(tensor_indices, saved, strict=True):
+                filled[index] = tensor
             args, kwargs = tree_unflatten(filled, spec)
             return parts_of(Call(module, args, kwargs, gradients, names, memory))
 
-        inputs = [leaves[place] for place in places]
+        inputs = [leaves[index] for index in tensor_indices]
         if isinstance(output, Tensor):
             return self.watched(layer, output, inputs, lambda gradient, saved, memory: call((gradient,), saved, memory))
         return self._several(layer, output, inputs, call)
@@ -236,20 +238,20 @@ class Recording:
         self.note(layer.module, "rows", _with_rows(layer, inputs, self.records))
         # As views: one output may be computed of another, and what is wanted is the gradient that comes from outside.
         self._await(layer)  # until the end
-        wanted = [tensor if tensor.requires_grad else _Anchored.apply(tensor, self.anchor) for tensor in outputs]
-        anchored = {id(tensor): given.view_as(tensor) for tensor, given in zip(outputs, wanted, strict=True)}
-        held = _Hold.apply(self.anchor, *inputs).grad_fn
+        anchored_outputs = [tensor if tensor.requires_grad else _Anchored.apply(tensor, self.anchor) for tensor in outputs]
+        anchored = {id(tensor): anchored_output.view_as(tensor) for tensor, anchored_output in zip(outputs, anchored_outputs, strict=True)}
+        hold = _Hold.apply(self.anchor, *inputs).grad_fn
         gradients: list[Tensor | None] = [None] * len(outputs)
         saved: list[Tensor] = []
 
-        def arrived(place: int, gradient: Tensor) -> None:
+        def arrived(index: int, gradient: Tensor) -> None:
             if not saved:
-                saved.extend(tensor.detach() for tensor in held.saved_tensors)
+                saved.extend(tensor.detach() for tensor in hold.saved_tensors)
                 self._late.append(lambda: self._add(layer, call(tuple(gradients), saved, self.memory), None))
-            gradients[place] = gradient
+            gradients[index] = gradient
 
-        for place, tensor in enumerate(outputs):
-            anchored[id(tensor)].register_hook(partial(arrived, place))
+        for index, tensor in enumerate(outputs):
+            anchored[id(tensor)].register_hook(partial(arrived, index))
         return tree_unflatten([anchored.get(id(leaf), leaf) for leaf in leaves], spec)
 
     def gradients(self, total: Tensor) -> Gradients:
@@ -265,8 +267,8 @@ class Recording:
                 self.shared.gathered(self.parts)
             if self._arriving is None:
                 return self._taken(list(self.parts))
-            for place in {self._arriving.places[parameter] for parameter in self.parts}:
-                self._arrive(place, self._arriving)
+            for group_index in {self._arriving.places[parameter] for parameter in self.parts}:
+                self._arrive(group_index, self._arriving)
             return {}
 
     def _taken(self, parameters: Sequence[nn.Parameter]) -> Gradients:
@@ -284,20 +286,20 @@ class Recording:
         for parameter in layer.parameters.values():
             self._calls[parameter] += 1
         if self._arriving is not None:
-            for place in {self._arriving.places[parameter] for parameter in layer.parameters.values()}:
-                self._awaited[place] += 1
+            for group_index in {self._arriving.places[parameter] for parameter in layer.parameters.values()}:
+                self._awaited[group_index] += 1
 
     def _hand_over(self, layer: Layer, arriving: Arriving) -> None:
         """One call's gradient came: add the groups that are complete."""
-        for place in {arriving.places[parameter] for parameter in layer.parameters.values()}:
-            self._awaited[place] -= 1
-            if self._awaited[place] <= 0:
-                self._arrive(place, arriving)
+        for group_index in {arriving.places[parameter] for parameter in layer.parameters.values()}:
+            self._awaited[group_index] -= 1
+            if self._awaited[group_index] <= 0:
+                self._arrive(group_index, arriving)
         if not self.parts:
             self.memory.left = self.memory.limit
 
-    def _arrive(self, place: int, arriving: Arriving) -> None:
-        arriving.add(place, self._taken([parameter for parameter in self.parts if arriving.places[parameter] == place]))
+    def _arrive(self, group_index: int, arriving: Arriving) -> None:
+        arriving.add(group_index, self._taken([parameter for parameter in self.parts if arriving.places[parameter] == group_index]))
 
     def _add(self, layer: Layer, parts: Parts, grouping: Grouping | None) -> None:
         self.computing = True
@@ -310,24 +312,24 @@ class Recording:
         finally:
             self.computing = False
 
-    def _choice(self, output: Tensor, inputs: Sequence[Tensor], known: str, turnable: bool) -> str:
+    def _choice(self, output: Tensor, inputs: Sequence[Tensor], known_choice: str, turnable: bool) -> str:
         """How a call is taken, see `Choices`; only rows where it is not `turnable`."""
         rows, records = len(output), self.records
         flat = output.dim() < 3 and not (inputs and inputs[0].dim() == 1)
-        if self._plain and rows == records and flat and turnable and known in ("", "rows"):
+        if self._plain and rows == records and flat and turnable and known_choice in ("", "rows"):
             return "rows"
         turned = turnable and output.dim() > 2 and output.shape[1] == records
-        alone = turnable and bool(inputs) and inputs[0].dim() == 1
-        self.ambiguous |= turned or alone or rows != records
-        several, one = rows % records == 0, turnable and rows == 1
-        possible = {"rows": rows == records, "several": several, "second": turned, "one": one, "all": turnable}
-        if possible.get(known):
-            return known
-        if turned and (self.layout == "second" or not (several or one)):
+        one_dimensional = turnable and bool(inputs) and inputs[0].dim() == 1
+        self.ambiguous |= turned or one_dimensional or rows != records
+        several, single = rows % records == 0, turnable and rows == 1
+        possible = {"rows": rows == records, "several": several, "second": turned, "one": single, "all": turnable}
+        if possible.get(known_choice):
+            return known_choice
+        if turned and (self.layout == "second" or not (several or single)):
             return "second"
-        if (self.layout == "shared" and alone and self.shared is None) or (turnable and not (several or one)):
+        if (self.layout == "shared" and one_dimensional and self.shared is None) or (turnable and not (several or single)):
             return "all"
-        return "rows" if rows == records else "one" if one else "several"
+        return "rows" if rows == records else "one" if single else "several"
 
     def _several_each(self, rows: int) -> Grouping | None:
         """How the k rows of each record lie: side by side, or in k blocks of all records."""
@@ -342,4 +344,4 @@ class Recording:
 
 def _with_rows(layer: Layer, inputs: Sequence[Tensor], rows: int) -> str:
     """Which inputs of a layer that has no rule are told apart by rows."""
-    return "".join(str(int(one.dim() and len(one) == rows)) for one in inputs) if layer.rule.parts is any_layer else ""
+    return "".join(str(int(tensor.dim() and len(tensor) == rows)) for tensor in inputs) if layer.rule.parts is any_layer else ""

@@ -75,9 +75,9 @@ def as_groups(clip_norm: float | Sequence[Group]) -> tuple[Group, ...]:
 
 def group_of(name: str, groups: Sequence[Group]) -> int:
     """The place of the first group that holds the parameter; an InputError where none does."""
-    for place, group in enumerate(groups):
+    for index, group in enumerate(groups):
         if group.holds(name):
-            return place
+            return index
     raise InputError(
         f"parameter {name} is trained and belongs to no group.",
         source="clip_norm",

@@ -47,8 +47,8 @@ def lengths_of(formed: Tensor) -> Tensor:
     if whole < flat.shape[1]:
         blocks = torch.cat([blocks, torch.linalg.vector_norm(flat[:, whole:], dim=1, keepdim=True)], dim=1)
     lengths = torch.linalg.vector_norm(blocks, dim=1, dtype=torch.float64)
-    told = lengths.numpy()
-    if told.size and not (told.min() > _SMALL and told.max() < _LARGE):  # or one is no number
+    values = lengths.numpy()
+    if values.size and not (values.min() > _SMALL and values.max() < _LARGE):  # or one is no number
         extreme = ~((lengths > _SMALL) & (lengths < _LARGE))
         for rows in extreme.nonzero()[:, 0].split(max(1, _AT_ONCE // flat.shape[1])):
             lengths[rows] = torch.linalg.vector_norm(flat[rows], dim=1, dtype=torch.float64)
@@ -85,8 +85,8 @@ def _added(columns: Tensor, rows: Tensor) -> Tensor:
         half = len(rows) // 2
         return _added(columns[:half], rows[:half]).add_(_added(columns[half:], rows[half:]))
     total = columns.new_zeros(columns.shape[1], rows.shape[1])
-    for some, others in zip(columns.split(CHAIN), rows.split(CHAIN), strict=True):
-        total.addmm_(some.mT, others.double())
+    for column_chunk, row_chunk in zip(columns.split(CHAIN), rows.split(CHAIN), strict=True):
+        total.addmm_(column_chunk.mT, row_chunk.double())
     return total
 
 
@@ -96,9 +96,9 @@ def looked_up_added(weights: Tensor, tokens: Tensor, gradients: Tensor, table: i
     Weights, tokens and gradients have shapes (B,), float64, (B, S) and (B, S, d); of a record no token is twice with a gradient.
     """
     total = gradients.new_zeros(table, gradients.shape[2], dtype=torch.float64)
-    for some, rows, factors in zip(tokens.split(CHAIN), gradients.split(CHAIN), weights.split(CHAIN), strict=True):
+    for token_chunk, rows, factors in zip(tokens.split(CHAIN), gradients.split(CHAIN), weights.split(CHAIN), strict=True):
         piece = total if len(tokens) <= CHAIN else torch.zeros_like(total)
-        piece.index_add_(0, some.flatten(), (rows * factors[:, None, None]).flatten(0, 1))
+        piece.index_add_(0, token_chunk.flatten(), (rows * factors[:, None, None]).flatten(0, 1))
         if piece is not total:
             total += piece
     return total

@@ -73,14 +73,14 @@ def by_vmap(
     """The gradients of all records, each computed alone, and their losses."""
     modules = list(model.modules())
 
-    def loss(own: list[Tensor], record: Any) -> Tensor:
-        with swapped(modules, dict(zip(trained, own, strict=True))):
+    def loss(parameters: list[Tensor], record: Any) -> Tensor:
+        with swapped(modules, dict(zip(trained, parameters, strict=True))):
             return cast(Tensor, losses(tree_map(lambda leaf: leaf[None] if isinstance(leaf, Tensor) else leaf, record))).sum()
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of operations that vmap takes one record at a time
-        own = [parameter.detach() for parameter in trained]
-        rows, values = vmap(grad_and_value(loss), (None, 0), randomness="different")(own, batch)
+        detached = [parameter.detach() for parameter in trained]
+        rows, values = vmap(grad_and_value(loss), (None, 0), randomness="different")(detached, batch)
     return {parameter: MaterialisedGradients(tensor) for parameter, tensor in zip(trained, rows, strict=True)}, values
 
 
@@ -91,23 +91,23 @@ def swapped(modules: Iterable[nn.Module], tensors: Mapping[nn.Parameter, Tensor]
     `torch.func.functional_call` does not put parameters back that are reached by several names of one module, such as a bank of vectors
     that all adapters share.
     """
-    places = [
+    entries = [
         (module._parameters, name, parameter)
         for module in modules
         for name, parameter in module._parameters.items()
         if parameter is not None and parameter in tensors
     ]
     try:
-        for held, name, parameter in places:
-            held[name] = tensors[parameter]  # pyright: ignore[reportArgumentType]
+        for table, name, parameter in entries:
+            table[name] = tensors[parameter]  # pyright: ignore[reportArgumentType]
         yield
     finally:
-        for held, name, parameter in places:
-            held[name] = parameter
+        for table, name, parameter in entries:
+            table[name] = parameter
 
 
 def gradient_of(
-    losses: Losses, trained: Sequence[nn.Parameter], record: Any, *, reached: set[nn.Parameter], own: bool = False
+    losses: Losses, trained: Sequence[nn.Parameter], record: Any, *, reached: set[nn.Parameter], accumulate: bool = False
 ) -> tuple[dict[nn.Parameter, Tensor], Tensor]:
     """The gradient of the sum of the losses of a batch, such as of one record, and the losses.
 
@@ -124,7 +124,7 @@ def gradient_of(
             source = "an adapter that is merged or switched off, torch.no_grad(), a detached output, or another model's"
             remedy = "compute the loss of the model that is trained, with its adapter active (model.unmerge_adapter())."
             raise InputError("losses: they depend on no trained parameter, so nothing would be learnt.", source=source, remedy=remedy)
-        if own:
+        if accumulate:
             _refuse_other_parameters(values, trained)
         values.sum().backward()
         reached.update(parameter for parameter in trained if parameter.grad is not None)
@@ -137,14 +137,14 @@ def gradient_of(
 
 def _refuse_other_parameters(values: Tensor, trained: Sequence[nn.Parameter]) -> None:
     """Refuse losses that are made of parameters of other modules: a backward pass would leave them gradients that nobody clipped."""
-    waiting, seen, known = [values.grad_fn], set[Any](), set(trained)
+    waiting, visited, trained_set = [values.grad_fn], set[Any](), set(trained)
     while waiting:
         node: Any = waiting.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         leaf = getattr(node, "variable", None)
-        if isinstance(leaf, nn.Parameter) and leaf not in known:
+        if isinstance(leaf, nn.Parameter) and leaf not in trained_set:
             raise InputError(
                 f"losses: they use a parameter of shape {tuple(leaf.shape)} that requires grad and is not the model's, with no "
                 "clipping and no noise.",

@@ -64,23 +64,23 @@ class Attributes:
         finally:
             self._put(before)
 
-    def _put(self, held: dict[nn.Module, dict[str, Any]]) -> None:
-        for module, own in held.items():
-            for name in _own(module).keys() - own.keys():
+    def _put(self, states: dict[nn.Module, dict[str, Any]]) -> None:
+        for module, attributes in states.items():
+            for name in _own(module).keys() - attributes.keys():
                 del module.__dict__[name]
-            module.__dict__.update(own)
+            module.__dict__.update(attributes)
 
-    def _copied(self, held: dict[nn.Module, dict[str, Any]]) -> dict[nn.Module, dict[str, Any]]:
+    def _copied(self, states: dict[nn.Module, dict[str, Any]]) -> dict[nn.Module, dict[str, Any]]:
         same = [*self._model.modules(), *self._model.parameters(), *self._model.buffers()]
-        memo: dict[int, Any] = {id(one): one for one in same}
-        return {module: {name: _copy(value, memo) for name, value in own.items()} for module, own in held.items()}
+        memo: dict[int, Any] = {id(entry): entry for entry in same}
+        return {module: {name: _copy(value, memo) for name, value in attributes.items()} for module, attributes in states.items()}
 
     def _now(self) -> dict[str, Any]:
-        told: dict[str, Any] = {}
+        description: dict[str, Any] = {}
         for name, module in self._model.named_modules():
             for attribute, value in _own(module).items():
-                _describe(f"{name}.{attribute}".lstrip("."), value, told, _DEEP)
-        return told
+                _describe(f"{name}.{attribute}".lstrip("."), value, description, _DEEP)
+        return description
 
 
 def _own(module: nn.Module) -> dict[str, Any]:
@@ -94,23 +94,23 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
         return value
 
 
-def _describe(name: str, value: Any, told: dict[str, Any], deep: int) -> None:
+def _describe(name: str, value: Any, description: dict[str, Any], deep: int) -> None:
     """Tensors by their contents, numbers and words by their values, containers and plain objects by what they hold."""
     if isinstance(value, nn.Parameter | nn.Module | type) or callable(value) or deep == 0:
         return
     if isinstance(value, Tensor):
-        told[name] = (tuple(value.shape), value.dtype, None if value.is_meta else int(_sum_of_bits(value.detach())))
+        description[name] = (tuple(value.shape), value.dtype, None if value.is_meta else int(_sum_of_bits(value.detach())))
     elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        told[name] = repr(value)
+        description[name] = repr(value)
     elif isinstance(value, dict):
         for key, entry in value.items():
-            _describe(f"{name}[{key!r}]", entry, told, deep - 1)
+            _describe(f"{name}[{key!r}]", entry, description, deep - 1)
     elif isinstance(value, list | tuple | set | frozenset):
-        told[name] = len(value)
-        for place, entry in enumerate(value):
-            _describe(f"{name}[{place}]", entry, told, deep - 1)
+        description[name] = len(value)
+        for index, entry in enumerate(value):
+            _describe(f"{name}[{index}]", entry, description, deep - 1)
     elif hasattr(value, "__dict__"):
         for key, entry in vars(value).items():
-            _describe(f"{name}.{key}", entry, told, deep - 1)
+            _describe(f"{name}.{key}", entry, description, deep - 1)
     elif hasattr(value, "tobytes"):
-        told[name] = value.tobytes()
+        description[name] = value.tobytes()

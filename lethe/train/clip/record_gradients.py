@@ -88,10 +88,10 @@ class RecordGradients:
         """Whether a call of the last batch, of `layers` too or of the loss alone, was taken in a way in which none that was checked was."""
         return any(self.known.get(call) != choice for call, choice in self.choices.items() if layers or call[0] is None)
 
-    def same(self, way: Way, other: Way) -> bool:
+    def same(self, way: Way, candidate: Way) -> bool:
         """Whether another fast way would have made no difference to the last batch."""
-        alike = (other.layout != way.layout and not self.ambiguous) or (other.items != way.items and not self.uneven)
-        return alike and other.shared == way.shared
+        alike = (candidate.layout != way.layout and not self.ambiguous) or (candidate.items != way.items and not self.uneven)
+        return alike and candidate.shared == way.shared
 
     def _told(self) -> tuple[object, ...]:
         trained, training = list[int](), list[bool]()
@@ -110,8 +110,8 @@ class RecordGradients:
         `units`: of whose rows the mean loss is differentiated; `arriving` is handed the gradients as they come, instead of the caller.
         """
         if way.shared and records == 1:  # all is its own
-            _, own, (_, losses) = next(self.apart(Way(ALONE), batch, [[0]]))
-            return own, losses
+            _, gradients, (_, losses) = next(self.apart(Way(ALONE), batch, [[0]]))
+            return gradients, losses
         recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving, self.known)
         if way.shared:
             recording.shared = Shared(recording, self._model, self.names, batch)
@@ -158,14 +158,16 @@ class RecordGradients:
         for unit in groups:
             summed, values = None, []
             for row in unit:
-                own, value = gradient_of(self.losses, trained, rows_of(batch, slice(row, row + 1)), reached=self.reached)
+                gradients, value = gradient_of(self.losses, trained, rows_of(batch, slice(row, row + 1)), reached=self.reached)
                 values.append(value)
-                gradient = {parameter: tensor.to_dense() for parameter, tensor in own.items()}
+                gradient = {parameter: tensor.to_dense() for parameter, tensor in gradients.items()}
                 summed = gradient if summed is None else {p: tensor.add_(gradient[p]) for p, tensor in summed.items()}
             assert summed is not None
             losses = torch.cat(values)
-            alone: Gradients = {parameter: MaterialisedGradients(tensor[None].div_(len(unit))) for parameter, tensor in summed.items()}
-            yield unit, alone, (losses.mean(0, keepdim=True), losses)
+            unit_gradients: Gradients = {
+                parameter: MaterialisedGradients(tensor[None].div_(len(unit))) for parameter, tensor in summed.items()
+            }
+            yield unit, unit_gradients, (losses.mean(0, keepdim=True), losses)
 
     def losses(self, batch: Any, records: int | None = None) -> Tensor | MeanLoss:
         """The losses of a batch, of so many records where that is known; of a record alone always a tensor."""
@@ -197,7 +199,7 @@ def _shares(units: Sequence[Sequence[int]], like: Tensor) -> Tensor:
 
 def _means(rows: Tensor, units: Sequence[Sequence[int]]) -> Tensor:
     """Of the rows of each unit, which follow one another."""
-    return rows if len(rows) == len(units) else torch.stack([own.mean(0) for own in rows.split([len(unit) for unit in units])])
+    return rows if len(rows) == len(units) else torch.stack([unit_rows.mean(0) for unit_rows in rows.split([len(unit) for unit in units])])
 
 
 def _chunks(groups: list[list[int]], size: int) -> Iterator[list[list[int]]]:

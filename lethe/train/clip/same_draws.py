@@ -42,9 +42,9 @@ class SameDraws(TorchFunctionMode):
         """See TorchFunctionMode."""
         kwargs = dict(kwargs or {})
         if func is functional.scaled_dot_product_attention:  # it has no mask to share
-            given = dict(zip(_ATTENTION, args, strict=False)) | kwargs
-            self.calls += self.dropping and bool(given.get("dropout_p"))
-            return func(**given | {"dropout_p": 0.0})
+            arguments = dict(zip(_ATTENTION, args, strict=False)) | kwargs
+            self.calls += self.dropping and bool(arguments.get("dropout_p"))
+            return func(**arguments | {"dropout_p": 0.0})
         if func is functional.multi_head_attention_forward:
             self.calls += self.dropping and bool(args[10])
             return func(*args[:10], 0.0, *args[11:], **kwargs)
@@ -61,15 +61,15 @@ class SameDraws(TorchFunctionMode):
             if shape and shape[0] and shape[0] % self.records == 0:
                 return self._same(lambda: func(shape[0] // self.records, *shape[1:], **kwargs), shape[0])
         if func in _OF_TENSORS and isinstance(first, Tensor) and first.dim() and len(first) and len(first) % self.records == 0:
-            one, rows = first.detach()[: len(first) // self.records], len(first)
+            first_record, rows = first.detach()[: len(first) // self.records], len(first)
             if func in _DROPOUTS:
                 kwargs.pop("inplace", None)
-                return first * self._same(lambda: func(torch.ones_like(one), *args[1:], **kwargs), rows)
+                return first * self._same(lambda: func(torch.ones_like(first_record), *args[1:], **kwargs), rows)
             if func in _IN_PLACE:
-                return first.copy_(self._same(lambda: func(one.clone(), *args[1:], **kwargs), rows))
+                return first.copy_(self._same(lambda: func(first_record.clone(), *args[1:], **kwargs), rows))
             if func in _LIKE:
-                return self._same(lambda: func(one, *args[1:], **kwargs), rows).clone()
-            return (self._same(lambda: torch.rand_like(one), rows) < first).to(first.dtype)
+                return self._same(lambda: func(first_record, *args[1:], **kwargs), rows).clone()
+            return (self._same(lambda: torch.rand_like(first_record), rows) < first).to(first.dtype)
         return func(*args, **kwargs)
 
     def _same(self, draw: Callable[[], Tensor], rows: int) -> Tensor:

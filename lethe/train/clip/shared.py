@@ -101,11 +101,11 @@ class Shared(TorchFunctionMode):
         if kwargs or any(isinstance(leaf, list | tuple) for leaf in args):
             leaves, spec = tree_flatten((args, kwargs))
         kinds = [""] * len(leaves)
-        for place, leaf in enumerate(leaves):
+        for index, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor):
                 if isinstance(leaf, nn.Parameter) and leaf in self._twins and self._ruled[leaf] <= 0:
-                    leaves[place] = leaf = self._twins[leaf]
-                kinds[place] = self._kind(leaf)
+                    leaves[index] = leaf = self._twins[leaf]
+                kinds[index] = self._kind(leaf)
         name = func.__name__.strip("_")
         if name in _LIKE:
             kinds[1:] = [""] * (len(kinds) - 1)
@@ -122,14 +122,14 @@ class Shared(TorchFunctionMode):
                 output = _called(func, leaves, spec)
         kind = _BATCH if of_batch else _SHARED if shared else _ROWS if _ROWS in kinds else ""
         if kind or name in _MADE:
-            made = [output] if isinstance(output, Tensor) else [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+            outputs = [output] if isinstance(output, Tensor) else [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
             if func.__name__ in _WRITTEN or (func.__name__[-1] == "_" != func.__name__[0]):
-                made.append(leaves[0])
+                outputs.append(leaves[0])
             if kind == _SHARED:
-                made = [leaf for leaf in made if leaf.requires_grad]
+                outputs = [leaf for leaf in outputs if leaf.requires_grad]
             elif not kind or kind == _ROWS:
-                made = [leaf for leaf in made if self._has_rows(leaf)] if kind or self._spreads(leaves, output) else []
-            self._mark(kind or _ROWS, made)
+                outputs = [leaf for leaf in outputs if self._has_rows(leaf)] if kind or self._spreads(leaves, output) else []
+            self._mark(kind or _ROWS, outputs)
         return output
 
     def _has_rows(self, constant: Tensor) -> bool:
@@ -148,7 +148,7 @@ class Shared(TorchFunctionMode):
 
     def _met(self, func: Any, name: str, leaves: list[Any], spec: Any, kinds: list[str]) -> Any:
         """What a function gives of shared tensors and of some of the batch."""
-        shared = [place for place, kind in enumerate(kinds) if kind == _SHARED]
+        shared = [index for index, kind in enumerate(kinds) if kind == _SHARED]
         if name in _OF_NUMBERS:
             shape = torch.broadcast_shapes(*(leaf.shape for leaf in leaves if isinstance(leaf, Tensor)))
             for place in shared:
@@ -164,7 +164,7 @@ class Shared(TorchFunctionMode):
             return _called(func, leaves, spec)
         if name in _PRODUCTS and shared == [1] and leaves[1].dim() == 2:
             return self._linear(leaves[0], leaves[1].mT, None)
-        return self._again(func, name, leaves, spec, shared, [place for place, kind in enumerate(kinds) if kind in (_BATCH, _ROWS)])
+        return self._again(func, name, leaves, spec, shared, [index for index, kind in enumerate(kinds) if kind in (_BATCH, _ROWS)])
 
     def _copies(self, name: str, shared: Tensor, shape: Sequence[int]) -> Tensor:
         """A shared tensor, expanded, with the records along the first of the new dimensions."""
@@ -195,7 +195,7 @@ class Shared(TorchFunctionMode):
         copies = self._copies(name, shared, (records, *[1] * new, *shared.shape))
         return copies.repeat(1, sizes[0] // records, *sizes[1:]).flatten(0, 1)
 
-    def _linear(self, given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def _linear(self, layer_input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         sources = {name: tensor for name, tensor in (("weight", weight), ("bias", bias)) if tensor is not None and tensor.requires_grad}
 
         def rule(gradient: Tensor, inputs: tuple[Tensor, ...], memory: Memory) -> Parts:
@@ -205,13 +205,13 @@ class Shared(TorchFunctionMode):
             if "bias" in sources:
                 yield "bias", MaterialisedGradients(gradient.sum(1))
 
-        value = functional.linear(given, weight.detach(), None if bias is None else bias.detach())
-        return self._watch("linear", value, (given,), sources, rule)
+        value = functional.linear(layer_input, weight.detach(), None if bias is None else bias.detach())
+        return self._watch("linear", value, (layer_input,), sources, rule)
 
-    def _again(self, func: Any, name: str, leaves: list[Any], spec: Any, shared: list[int], own: list[int]) -> Tensor:
+    def _again(self, func: Any, name: str, leaves: list[Any], spec: Any, shared: list[int], record_indices: list[int]) -> Tensor:
         """Of any other function: it is computed again for each record."""
-        sources = {str(place): leaves[place] for place in shared}
-        filled = [leaf.detach() if place in shared else leaf for place, leaf in enumerate(leaves)]
+        sources = {str(index): leaves[index] for index in shared}
+        filled = [leaf.detach() if index in shared else leaf for index, leaf in enumerate(leaves)]
         output = _called(func, filled, spec)
         if not isinstance(output, Tensor) or any(output is leaf for leaf in filled):
             raise NotImplementedError(f"{name}() of what is the same for all records, and of some of each")
@@ -219,37 +219,37 @@ class Shared(TorchFunctionMode):
 
         def rule(gradient: Tensor, inputs: tuple[Tensor, ...], _memory: Memory) -> Parts:
             dim = int(self._recording.choices[call][0] == "second")
-            if any(len(one) != len(gradient) for one in inputs):
+            if any(len(tensor) != len(gradient) for tensor in inputs):
                 raise NotImplementedError(f"{name}() of the batch, with other dimensions than the records'")
 
             def product(values: list[Tensor], gradient: Tensor, inputs: Sequence[Tensor]) -> Tensor:
-                again = list(filled)
-                for place, value in zip((*shared, *own), (*values, *(one.unsqueeze(dim) for one in inputs)), strict=True):
-                    again[place] = value
-                return (_called(func, again, spec).reshape(gradient.shape) * gradient).sum()
+                arguments = list(filled)
+                for index, value in zip((*shared, *record_indices), (*values, *(row.unsqueeze(dim) for row in inputs)), strict=True):
+                    arguments[index] = value
+                return (_called(func, arguments, spec).reshape(gradient.shape) * gradient).sum()
 
-            formed = vmap(grad(product), (None, 0, 0))([filled[place] for place in shared], gradient, inputs)
+            formed = vmap(grad(product), (None, 0, 0))([filled[index] for index in shared], gradient, inputs)
             for source, gradients in zip(sources, formed, strict=True):
                 yield source, MaterialisedGradients(gradients)
 
-        return self._watch(name, output, [leaves[place] for place in own], sources, rule)
+        return self._watch(name, output, [leaves[index] for index in record_indices], sources, rule)
 
     def gathered(self, parts: dict[Any, list[Any]]) -> None:
         """Put the gradients of what is shared into those of the parameters."""
         parameters = {twin: parameter for parameter, twin in self._twins.items()}
         values, rows = list[Tensor](), list[Tensor]()
         for value in [key for key in parts if not isinstance(key, nn.Parameter)]:
-            own = parts.pop(value)
+            twin_parts = parts.pop(value)
             if value in parameters:
-                parts[parameters[value]] += own
+                parts[parameters[value]] += twin_parts
             else:
                 values.append(value)
-                rows.append(torch.stack([part.rows().reshape(-1, *value.shape) for part in own]).sum(0).to(value.dtype))
+                rows.append(torch.stack([part.rows().reshape(-1, *value.shape) for part in twin_parts]).sum(0).to(value.dtype))
         if values:
             twins, engine = tuple(parameters), torch.autograd.Variable._execution_engine
 
-            def backward(*given: Tensor) -> Any:
-                return engine.run_backward(tuple(values), given, False, False, twins, True, False)  # pyright: ignore[reportAttributeAccessIssue]
+            def backward(*gradients: Tensor) -> Any:
+                return engine.run_backward(tuple(values), gradients, False, False, twins, True, False)  # pyright: ignore[reportAttributeAccessIssue]
 
             # As torch.autograd.grad(is_grads_batched=True), which would leave this mode, and checkpoints compute again what it followed.
             pulled = _vmap_internals._vmap(backward, 0, 0, allow_none_pass_through=True)(*rows)

@@ -58,35 +58,37 @@ class ClippedSums:
                 members[self._place(names[parameter])][parameter] = part
             groups = [_measured(of_group, losses, self._contributing) for of_group in members]
             whole = torch.stack([group.squared for group in groups]).sum(0)
-        told, kept = whole + losses, None
-        if counted is not None or not math.isfinite(told.sum().item()):  # the only question to the device
-            kept = told.isfinite() if counted is None else told.isfinite() & counted
-            kept = None if bool(kept.all()) else kept
-        if kept is not None:
+        reported_losses, counted_rows = whole + losses, None
+        if counted is not None or not math.isfinite(reported_losses.sum().item()):  # the only question to the device
+            counted_rows = reported_losses.isfinite() if counted is None else reported_losses.isfinite() & counted
+            counted_rows = None if bool(counted_rows.all()) else counted_rows
+        if counted_rows is not None:
             for group in groups:
                 for _, part in group.parts:
-                    part.drop(~kept)
+                    part.drop(~counted_rows)
         added: dict[nn.Parameter, Tensor] = {}
         for limit, group in zip(self._groups, groups, strict=True):
-            least = 0.0 if self._adaptive is None else self._adaptive.norm
-            factors = clip_weights(group.squared, limit, self._method, numbers=group.numbers, dtype=group.dtype, whole=whole, least=least)
-            group.give(factors if kept is None else torch.where(kept, factors, 0.0), added, self._contributing)
+            smallest_norm = 0.0 if self._adaptive is None else self._adaptive.norm
+            factors = clip_weights(
+                group.squared, limit, self._method, numbers=group.numbers, dtype=group.dtype, whole=whole, smallest_norm=smallest_norm
+            )
+            group.give(factors if counted_rows is None else torch.where(counted_rows, factors, 0.0), added, self._contributing)
         if self._adaptive is not None:
-            counted = whole > 0 if kept is None else (whole > 0) & kept
+            counted = whole > 0 if counted_rows is None else (whole > 0) & counted_rows
             added[self._adaptive.key] = self._adaptive.counts(whole.sqrt(), counted)
         # All at once: a batch that failed half-way and is tried again must not count a record twice.
-        self._note(added, whole if kept is None else torch.where(kept, whole, -1.0))
+        self._note(added, whole if counted_rows is None else torch.where(counted_rows, whole, -1.0))
 
     def arriving(self, names: Mapping[nn.Parameter, str], counted: Tensor | None) -> Arriving:
         """For a batch whose groups are added as their gradients arrive."""
-        places = {parameter: self._place(name) for parameter, name in names.items()}
-        return Arriving(self._groups, self._method, places, counted, self._contributing)
+        group_indices = {parameter: self._place(name) for parameter, name in names.items()}
+        return Arriving(self._groups, self._method, group_indices, counted, self._contributing)
 
     @torch.no_grad()
     def add_arrived(self, arrived: Arriving, losses: Tensor) -> bool:
         """Add all that arrived; False: some number is not finite, so that nothing is added, and `add` has to drop its record."""
         zeros = torch.zeros_like(losses, dtype=torch.float64)
-        squares = [arrived.squares.get(place, zeros) for place in range(len(self._groups))]
+        squares = [arrived.squares.get(index, zeros) for index in range(len(self._groups))]
         whole = torch.stack(squares).sum(0)
         if not math.isfinite((whole + losses).sum().item()):  # the only question to the device
             return False
@@ -148,25 +150,25 @@ class Arriving:
         self,
         groups: Sequence[Group],
         method: Method,
-        places: Mapping[nn.Parameter, int],
+        group_indices: Mapping[nn.Parameter, int],
         counted: Tensor | None,
         contributing: Mapping[nn.Parameter, float],
     ) -> None:
-        self._groups, self._method, self.places, self.counted, self._contributing = groups, method, places, counted, contributing
+        self._groups, self._method, self.places, self.counted, self._contributing = groups, method, group_indices, counted, contributing
         self.squares: dict[int, Tensor] = {}
         self.sums: dict[nn.Parameter, Tensor] = {}
 
     @torch.no_grad()
-    def add(self, place: int, parts: Mapping[nn.Parameter, ParameterGradients]) -> None:
+    def add(self, group_index: int, parts: Mapping[nn.Parameter, ParameterGradients]) -> None:
         """Add a group; a ReopenedError where it was added before: clipped twice, a record would count twice."""
         if not parts:
             return
-        if place in self.squares:
+        if group_index in self.squares:
             raise ReopenedError
         group = _measured(parts, contributing=self._contributing)
-        weights = clip_weights(group.squared, self._groups[place], self._method, numbers=group.numbers, dtype=group.dtype)
+        weights = clip_weights(group.squared, self._groups[group_index], self._method, numbers=group.numbers, dtype=group.dtype)
         group.give(weights if self.counted is None else torch.where(self.counted, weights, 0.0), self.sums, self._contributing)
-        self.squares[place] = group.squared
+        self.squares[group_index] = group.squared
 
 
 class _Measured(NamedTuple):
@@ -228,7 +230,7 @@ def clip_weights(
     numbers: int,
     dtype: torch.dtype,
     whole: Tensor | None = None,
-    least: float = 0.0,
+    smallest_norm: float = 0.0,
 ) -> Tensor:
     r"""$w_i$ such that $w_i v_i$ has norm at most $C_k$, rounding errors included.
 
@@ -244,17 +246,17 @@ def clip_weights(
     if method.enlarges and whole is not None:
         lengths = torch.maximum(lengths, _ROUNDED_SHARE * limits.eps * whole.nan_to_num(nan=math.inf).sqrt())
     weights = group.clip_norm / (lengths + method.stability if method.stability else lengths)
-    if least > 0.0:
-        return weights.clamp_(max=group.clip_norm / least)
+    if smallest_norm > 0.0:
+        return weights.clamp_(max=group.clip_norm / smallest_norm)
     if method.projection:
         return weights.clamp_(max=1.0)
     return torch.where(squared > 0, weights, weights.clamp(max=1.0)) if method.enlarges else weights
 
 
-def _together(one: dict[nn.Parameter, Tensor], other: dict[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
+def _together(first: dict[nn.Parameter, Tensor], second: dict[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
     """The sums of both; those of the first may be written to."""
-    rows = {parameter: added(one[parameter], total) for parameter, total in other.items() if parameter in one and total.is_sparse}
-    rows |= {parameter: added(total, other[parameter]) for parameter, total in one.items() if parameter in other and total.is_sparse}
-    if both := [parameter for parameter in other if parameter in one and parameter not in rows]:
-        torch._foreach_add_([one[parameter] for parameter in both], [other[parameter] for parameter in both])  # pyright: ignore[reportPrivateImportUsage]
-    return other | one | rows
+    rows = {parameter: added(first[parameter], total) for parameter, total in second.items() if parameter in first and total.is_sparse}
+    rows |= {parameter: added(total, second[parameter]) for parameter, total in first.items() if parameter in second and total.is_sparse}
+    if both := [parameter for parameter in second if parameter in first and parameter not in rows]:
+        torch._foreach_add_([first[parameter] for parameter in both], [second[parameter] for parameter in both])  # pyright: ignore[reportPrivateImportUsage]
+    return second | first | rows

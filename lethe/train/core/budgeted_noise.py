@@ -55,18 +55,18 @@ def scheduled(schedule: Any, *, every: str = "step") -> NoisePolicy:
     if every not in ("step", "pass"):
         raise outside("every", every, "step or pass")
     noise = as_schedule(parse_schedule(schedule))
-    seen: list[float] = []
+    levels: list[float] = []
 
     def policy(observed: Observed) -> float:
-        place = (observed.step - 1) // (observed.steps_per_pass if every == "pass" else 1)
-        if place >= len(seen):
-            seen[:] = noise.listed if isinstance(noise, Explicit) else noise.values(2 * place + 1).tolist()
-        if place >= len(seen):
+        index = (observed.step - 1) // (observed.steps_per_pass if every == "pass" else 1)
+        if index >= len(levels):
+            levels[:] = noise.listed if isinstance(noise, Explicit) else noise.values(2 * index + 1).tolist()
+        if index >= len(levels):
             raise InputError(
-                f"noise_policy: the list of {len(seen)} multipliers ends before {every} {place + 1}.",
+                f"noise_policy: the list of {len(levels)} multipliers ends before {every} {index + 1}.",
                 remedy="list one for each, give the run fewer steps, or take a schedule that goes on.",
             )
-        return seen[place]
+        return levels[index]
 
     return policy
 
@@ -127,11 +127,11 @@ class BudgetedNoise:
             return True
         if step == 1:
             run = self._run
-            least = run.touch_factor * run.touch_bound / run.clip_bound / (2 * self.filter.rho) ** 0.5
+            smallest_noise = run.touch_factor * run.touch_bound / run.clip_bound / (2 * self.filter.rho) ** 0.5
             raise BudgetExceededError(
                 f"noise_budget: the first step costs rho = {cost:.6g} of a budget of {self.filter.rho:.6g}; nothing was trained.",
                 source="run.noise_budget, and run.noise_multiplier or noise_policy",
-                remedy=f"take a noise multiplier of at least {shown(least, 6)}, which spends all in one step, or a larger budget.",
+                remedy=f"take a noise multiplier of at least {shown(smallest_noise, 6)}, which spends all in one step, or a larger budget.",
             )
         return False
 

@@ -27,9 +27,9 @@ def sample(usable: Sequence[Any], count: int) -> list[Any]:
     return chance.sample(list(usable), min(count, len(usable)))
 
 
-def coarser(one: torch.dtype, other: torch.dtype) -> torch.dtype:
+def coarser(first: torch.dtype, second: torch.dtype) -> torch.dtype:
     """The one of two types of number that rounds more."""
-    return max(one, other, key=lambda dtype: torch.finfo(dtype).eps)
+    return max(first, second, key=lambda dtype: torch.finfo(dtype).eps)
 
 
 def arithmetic(device: torch.device | str) -> torch.dtype:

@@ -104,9 +104,11 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
     within.
     """
     longest = float(run.step_sizes.max()) * run.clip_bound
-    least = max([start_norm, *(part.total for part in run.regularisers if isinstance(part, Simplex))])  # whatever else has 0 in its domain
+    smallest_norm = max(
+        [start_norm, *(part.total for part in run.regularisers if isinstance(part, Simplex))]
+    )  # whatever else has 0 in its domain
     path = float(run.step_sizes.sum()) * run.clip_bound + (math.sqrt(dimension) + 12.0) * float(np.linalg.norm(run.noise_stds))
-    needed = least + path
+    needed = smallest_norm + path
     if not math.isfinite(needed):
         raise InputError(
             f"the norm of the iterates has no bound: of the start it is {start_norm:.3g}, and steps and noise add up to {path:.3g}.",
@@ -117,16 +119,16 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
         radius = needed * (1.0 + 2.0**-20) or 1.0
         norm, error = _ABOVE_RADIUS * radius, gradient_error(radius)
         return Precision(dtype="float64", parameter_norm=norm, gradient_error=error, roundings=_ROUNDINGS)
-    said = run.precision
-    error, norm = gradient_error(radius_of(said)), _ABOVE_RADIUS * max(least, longest)
-    if said.dtype != "float64" or said.parameter_norm < norm or said.gradient_error < error or said.roundings < _ROUNDINGS:
+    recorded = run.precision
+    error, norm = gradient_error(radius_of(recorded)), _ABOVE_RADIUS * max(smallest_norm, longest)
+    if recorded.dtype != "float64" or recorded.parameter_norm < norm or recorded.gradient_error < error or recorded.roundings < _ROUNDINGS:
         raise InputError(
-            f"precision: got {said}; it needs float64, parameter_norm >= {norm:.3g}, gradient_error >= {error:.3g}, roundings "
+            f"precision: got {recorded}; it needs float64, parameter_norm >= {norm:.3g}, gradient_error >= {error:.3g}, roundings "
             f">= {_ROUNDINGS:g}.",
             source="run.precision",
             remedy="leave precision out of the run: training fills it in.",
         )
-    return said
+    return recorded
 
 
 class PassAverage:

@@ -64,9 +64,9 @@ class NetworkProximal:
     def __init__(self, parameters: Mapping[str, Tensor], groups: Sequence[ProximalGroup]) -> None:
         checked_tensors(parameters.values())
         self._stages: list[tuple[list[Tensor], Stage]] = []
-        seen: set[str] = set()
+        assigned: set[str] = set()
         for group in groups:
-            tensors = [parameters[name] for name in _members(parameters, group, seen)]
+            tensors = [parameters[name] for name in _members(parameters, group, assigned)]
             self._stages += [(tensors, stage) for stage in _stages_of(group.regularisers, tensors, group.blocks)]
 
     @torch.no_grad()
@@ -85,7 +85,7 @@ class NetworkProximal:
                 tensor.copy_(moved)
 
 
-def _members(parameters: Mapping[str, Tensor], group: ProximalGroup, seen: set[str]) -> tuple[str, ...]:
+def _members(parameters: Mapping[str, Tensor], group: ProximalGroup, assigned: set[str]) -> tuple[str, ...]:
     """The names of a group, added to those of the groups before it."""
     if group.blocks not in ("rows", "tensors"):
         raise InputError(f"blocks: got {group.blocks!r}; it needs rows or tensors.")
@@ -95,13 +95,13 @@ def _members(parameters: Mapping[str, Tensor], group: ProximalGroup, seen: set[s
     for name in names:
         if name not in parameters:
             raise InputError(f"parameters: {name!r} is not one that is trained: {', '.join(parameters)}.", source="a proximal group")
-        if name in seen:
+        if name in assigned:
             raise InputError(
                 f"parameters: {name!r} is in a group twice, or in two; the steps of overlapping groups do not add up to one proximal step.",
                 source="the proximal groups",
                 remedy="make the groups disjoint, and give a parameter all its regularisers in one group.",
             )
-        seen.add(name)
+        assigned.add(name)
     return names
 
 
@@ -151,7 +151,7 @@ def _stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], b
         (width < math.inf, _each(lambda tensor, _: _boxed(tensor, width))),
         (bool(totals), lambda members, _: _onto_simplex(members, totals[0])),
     ]
-    return [stage for asked, stage in stages if asked]
+    return [stage for is_active, stage in stages if is_active]
 
 
 def _each(part: Callable[[Tensor, float], Tensor]) -> Stage:
@@ -168,8 +168,8 @@ def _shrunk_blocks(tensor: Tensor, threshold: float, blocks: Literal["rows", "te
 
 def _shrunk_singular_values(tensor: Tensor, threshold: float) -> Tensor:
     r"""$\arg\min_U k\|U\|_* + \frac12\|U - X\|^2$: singular values less k, not below 0; dimensions after the first are flattened."""
-    left, values, right = torch.linalg.svd(tensor.flatten(1), full_matrices=False)
-    return ((left * (values - threshold).clamp(min=0.0)) @ right).view(tensor.shape)
+    left_vectors, values, right = torch.linalg.svd(tensor.flatten(1), full_matrices=False)
+    return ((left_vectors * (values - threshold).clamp(min=0.0)) @ right).view(tensor.shape)
 
 
 def _boxed(tensor: Tensor, width: float) -> Tensor:

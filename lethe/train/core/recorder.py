@@ -84,7 +84,7 @@ class Recorder:
             if inside[-1] or np.asarray(self._noise_stds)[inside].any():
                 raise HypothesisError("a pass that ends at an average was left unfinished, or had noise inside.", remedy=_REMEDY)
         loss = plan.loss.model_copy(update={"evidence": "enforced" if enforced else "declared"})
-        said = {"loss": loss, "seeded": self.seeded or plan.seeded}
+        recorded = {"loss": loss, "seeded": self.seeded or plan.seeded}
         begins = plan.noise_multiplier is not None and self.steps <= plan.total_steps
         begins = begins and np.array_equal(self._step_sizes, plan.step_sizes[: self.steps])
         begins = begins and np.array_equal(self._noise_stds, plan.noise_stds[: self.steps])
@@ -94,13 +94,13 @@ class Recorder:
                 remedy="take the steps of the plan, or fix their number in advance and certify the steps that were taken.",
             )
         if begins and (whole or self.steps == plan.total_steps):
-            return plan.replace(**said)
+            return plan.replace(**recorded)
         if self.steps != plan.total_steps:
-            said["steps"] = self.steps
+            recorded["steps"] = self.steps
         if not np.array_equal(self._step_sizes, plan.step_sizes):
-            said["step_size"] = list(self._step_sizes)
+            recorded["step_size"] = list(self._step_sizes)
         noise_at = "every_step" if plan.pass_weights is None else "pass_ends"
-        unplanned = plan.replace(**said, noise_multiplier=None, noise_at=noise_at)
+        unplanned = plan.replace(**recorded, noise_multiplier=None, noise_at=noise_at)
         multipliers = plan.noise_multipliers if begins else _multipliers(np.asarray(self._noise_stds), unplanned)
         return unplanned.replace(noise_multiplier=multipliers[: self.steps][unplanned.noisy_steps].tolist())
 
@@ -132,21 +132,21 @@ class Recorder:
         if (self._exact_size and records != self._batch_size) or (self._cap is not None and records > self._cap):
             return False
         if self._groups > 1:
-            here = torch.arange(batch.start, batch.stop) if isinstance(batch, slice) else batch
-            return bool((here % self._groups == step % self._groups).all())
+            indices = torch.arange(batch.start, batch.stop) if isinstance(batch, slice) else batch
+            return bool((indices % self._groups == step % self._groups).all())
         if not self._slots:
             return True
         slot = step % len(self._slots)
-        known = self._slots[slot]
-        if known is not None and self._repeats:
-            return known is batch or _same(known, batch)
+        slot_batch = self._slots[slot]
+        if slot_batch is not None and self._repeats:
+            return slot_batch is batch or _same(slot_batch, batch)
         if slot == 0:
             self._seen.zero_()
-        here = batch if isinstance(batch, slice) else batch.cpu()
-        again = bool(self._seen[here].any())
-        self._seen[here] = True
+        indices = batch if isinstance(batch, slice) else batch.cpu()
+        is_repeated = bool(self._seen[indices].any())
+        self._seen[indices] = True
         self._slots[slot] = batch
-        return not again
+        return not is_repeated
 
 
 def _multipliers(noise_stds: Array, run: Run) -> Array:
@@ -158,7 +158,7 @@ def _multipliers(noise_stds: Array, run: Run) -> Array:
     return multipliers
 
 
-def _same(known: Batch, batch: Batch) -> bool:
-    if isinstance(known, slice) or isinstance(batch, slice):
-        return isinstance(known, slice) and isinstance(batch, slice) and known == batch
-    return torch.equal(known, batch)
+def _same(slot_batch: Batch, batch: Batch) -> bool:
+    if isinstance(slot_batch, slice) or isinstance(batch, slice):
+        return isinstance(slot_batch, slice) and isinstance(batch, slice) and slot_batch == batch
+    return torch.equal(slot_batch, batch)

@@ -35,11 +35,11 @@ def length(batch: Batch) -> int:
     return batch.stop - batch.start if isinstance(batch, slice) else len(batch)
 
 
-def refuse_other_records(records: int, found: int, words: str = "the data have {}") -> None:
+def refuse_other_records(records: int, actual: int, words: str = "the data have {}") -> None:
     """Raise InputError for data of another number of records than the run's. `words` say it of the data, with {} for the number."""
-    if found != records:
+    if actual != records:
         raise InputError(
-            f"records: the run says {records}; {words.format(found)}.",
+            f"records: the run says {records}; {words.format(actual)}.",
             source="run.records",
             remedy="certify and train the same number of records.",
         )
@@ -54,7 +54,7 @@ def draw_batches(run: Run, generator: torch.Generator) -> Iterator[Batch]:
     """
     require_run(run)
     if type(run.batches) not in _DRAWN:
-        raise InputError(f"batches.design: got {run.batches.design}; the trainer draws {', '.join(one.design for one in _DRAWN)}.")
+        raise InputError(f"batches.design: got {run.batches.design}; the trainer draws {', '.join(design.design for design in _DRAWN)}.")
     return islice(_drawn(run, generator), run.total_steps)
 
 
@@ -66,8 +66,8 @@ def _drawn(run: Run, generator: torch.Generator) -> Iterator[Batch]:
         return _uniform(records, generator).argsort()[: per_pass * size].split(size)
 
     def thrown(cap: int | None) -> Iterator[Tensor]:
-        places = (_uniform(records, generator) * per_pass).to(torch.int64).clamp_(max=per_pass - 1)
-        together = places.argsort(stable=True).split(places.bincount(minlength=per_pass).tolist())
+        bins = (_uniform(records, generator) * per_pass).to(torch.int64).clamp_(max=per_pass - 1)
+        together = bins.argsort(stable=True).split(bins.bincount(minlength=per_pass).tolist())
         return (_cut(batch, cap, generator) for batch in together)
 
     match run.batches:
@@ -83,8 +83,8 @@ def _drawn(run: Run, generator: torch.Generator) -> Iterator[Batch]:
                 yield _cut(torch.nonzero(_uniform(records, generator) < chance).squeeze(1), cap, generator)
         case CyclicPoisson(groups=groups):
             for group in cycle(range(groups)):
-                own = torch.arange(group, records, groups)
-                yield own[_uniform(len(own), generator) < groups * size / records]
+                group_records = torch.arange(group, records, groups)
+                yield group_records[_uniform(len(group_records), generator) < groups * size / records]
         case WithoutReplacement():
             while True:
                 yield _uniform(records, generator).topk(size, sorted=False).indices

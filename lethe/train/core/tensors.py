@@ -14,16 +14,16 @@ from lethe.errors import InputError
 def checked_tensors(tensors: Iterable[Tensor], *, device: torch.device | None = None) -> tuple[Tensor, ...]:
     """The tensors; InputError for one that is no float32 or float64, has entries that share memory, or lies on another device."""
     checked = tuple(tensors)
-    for place, tensor in enumerate(checked):
+    for index, tensor in enumerate(checked):
         if tensor.dtype not in (torch.float32, torch.float64):
             raise InputError(
-                f"tensors[{place}]: got {tensor.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.",
+                f"tensors[{index}]: got {tensor.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.",
                 remedy="keep sums, noise and parameters in float32, and cast copies for the forward pass.",
             )
         if tensor.layout is not torch.strided or not (tensor.is_contiguous() or 0 not in tensor.stride()):
-            raise InputError(f"tensors[{place}]: its entries share memory, or are not stored.", remedy="give tensor.contiguous().")
+            raise InputError(f"tensors[{index}]: its entries share memory, or are not stored.", remedy="give tensor.contiguous().")
         if device is not None and tensor.device.type != device.type:
-            raise InputError(f"tensors[{place}]: is on {tensor.device}; it needs to be on {device}.", source="the generator's device")
+            raise InputError(f"tensors[{index}]: is on {tensor.device}; it needs to be on {device}.", source="the generator's device")
     return checked
 
 

@@ -51,12 +51,12 @@ def claims(
     *, data: Any, isolation: str, optimiser: bool, users: bool, loop: bool = False, private: bool = False
 ) -> tuple[HypothesisClaim, ...]:
     """What is declared of the training of a network. It is published, so nothing in it may depend on the records."""
-    enforced, own = isolation == "enforced", not type(data).__module__.startswith("lethe.") and not hasattr(data, "declared")
-    apart = (f"{type(data).__name__}.fetch makes each row of a batch of its own record alone",) if own else ()
-    said = (
+    enforced, is_user_source = isolation == "enforced", not type(data).__module__.startswith("lethe.") and not hasattr(data, "declared")
+    apart = (f"{type(data).__name__}.fetch makes each row of a batch of its own record alone",) if is_user_source else ()
+    claims_of = (
         (STATE if optimiser else START, True),
         (OBJECTS, enforced),
-        (PADDING, enforced and (own or hasattr(data, "declared"))),
+        (PADDING, enforced and (is_user_source or hasattr(data, "declared"))),
         *((claim, not enforced) for claim in (MODEL, MEMORY, LOSS, CONSTANTS)),
         *((claim, users) for claim in USERS),
         *((claim, loop) for claim in (LOOP, REPLAY)),
@@ -66,7 +66,7 @@ def claims(
         (UNCHECKED, isolation == "declared"),
         (PRIVATE, private),
     )
-    return tuple(claim for claim, holds in said if holds)
+    return tuple(claim for claim, holds in claims_of if holds)
 
 
 def network_record(
@@ -89,7 +89,7 @@ def network_record(
 
 def adapter_states(model: nn.Module) -> dict[str, Mapping[str, Tensor]]:
     """Of a model that peft adapted what `save_pretrained` writes of each adapter, by the adapter's name: the file that is published."""
-    found: dict[str, Mapping[str, Tensor]] = {}
+    states: dict[str, Mapping[str, Tensor]] = {}
     configs: Any = getattr(model, "peft_config", None)
     for name, config in configs.items() if isinstance(configs, dict) else ():
         from peft import get_peft_model_state_dict
@@ -97,8 +97,8 @@ def adapter_states(model: nn.Module) -> dict[str, Mapping[str, Tensor]]:
         # As by default, but that peft would ask the Hub whether the table of words has grown.
         adapted = not {"embed_tokens", "lm_head"}.isdisjoint(getattr(config, "target_modules", None) or ())
         with suppress(AttributeError, KeyError, ValueError), warnings.catch_warnings(action="ignore"):  # no training is lost for that
-            found[name] = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers="auto" if adapted else False)
-    return found
+            states[name] = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers="auto" if adapted else False)
+    return states
 
 
 def linear_record(

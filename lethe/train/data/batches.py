@@ -145,12 +145,12 @@ class BatchStream:
 
     def load_state_dict(self, state: Any) -> None:
         """Go on where `state_dict` was taken: exactly the remaining batches follow, with any physical size and any number of processes."""
-        mine, names = self._fixed, {"format", "steps_done", "anchor_step", "anchor_state", "source", "draws", "units"}
+        expected, names = self._fixed, {"format", "steps_done", "anchor_step", "anchor_state", "source", "draws", "units"}
         if not isinstance(state, dict) or set(state) != names or state["format"] != _FORMAT:
             raise InputError("state: this is not the state of a batch stream of this version.", remedy="give what state_dict returned.")
-        if state["draws"] != mine["draws"]:
-            raise InputError(f"state: it belongs to the draws {state['draws']}; this stream's are {mine['draws']}.")
-        if state["units"] != mine["units"]:
+        if state["draws"] != expected["draws"]:
+            raise InputError(f"state: it belongs to the draws {state['draws']}; this stream's are {expected['draws']}.")
+        if state["units"] != expected["units"]:
             raise InputError("state: it belongs to other users, or to another number of records or views of each.")
         key = state["source"]["key"]
         refuse_others(state["source"], {**fingerprint(self.source, key), "whole": whole(self.source, key)})
@@ -181,13 +181,13 @@ class BatchStream:
             )
             ahead = iter(loader)
         try:
-            for tensors, counted, alone in ahead:
+            for tensors, counted, single_records in ahead:
                 self._anchor, number, planned = waiting.popleft()
                 step = planned["step"]
                 self._last = step - 1, number
                 self.steps_done, self._delivered = (step, 0) if planned["last"] else (step - 1, number + 1)
-                self.pads = self.pads or bool(alone)
-                yield LoadedBatch(tensors=tuple(tensors), counted=counted, alone=alone, **planned)
+                self.pads = self.pads or bool(single_records)
+                yield LoadedBatch(tensors=tuple(tensors), counted=counted, alone=single_records, **planned)
         finally:
             if hasattr(ahead, "_shutdown_workers"):  # at once, not when the last traceback that holds the iterator is gone
                 ahead._shutdown_workers()  # pyright: ignore[reportAttributeAccessIssue]
@@ -197,14 +197,14 @@ class BatchStream:
         first = self._delivered
         for step, batch, anchor in draw_from(self._run, self._generator, self._anchor, self.steps_done):
             records, world = length(batch), self._world_size
-            mine = _part(batch, records * self._rank // world, records * (self._rank + 1) // world)
+            rank_part = _part(batch, records * self._rank // world, records * (self._rank + 1) // world)
             size = self._physical_size or max(1, records)
             count = max(1, -(-records // (world * size)))  # of the largest share: the same in all processes
             for number in range(first, count):
-                indices = _part(mine, number * size, (number + 1) * size)
-                rows, places = (indices, None) if self._members is None else self._members.rows_of(indices, step)
+                indices = _part(rank_part, number * size, (number + 1) * size)
+                rows, view_indices = (indices, None) if self._members is None else self._members.rows_of(indices, step)
                 last = number == count - 1
-                waiting.append((anchor, number, {"indices": indices, "places": places, "step": step, "last": last, "whole": batch}))
+                waiting.append((anchor, number, {"indices": indices, "places": view_indices, "step": step, "last": last, "whole": batch}))
                 yield rows if isinstance(rows, slice) else rows.numpy()
             first = 0
 
@@ -219,15 +219,15 @@ class _MicroBatches:
         batch = key if isinstance(key, slice) else torch.from_numpy(key)
         records, size = length(batch), self._size
         tensors = fetched(self._source, batch if records else slice(0, 1))  # a source is never asked for no records
-        alone = getattr(tensors, "alone", {})
+        single_records = getattr(tensors, "alone", {})
         if not records:
             tensors = tuple(tensor[:0] for tensor in tensors)
         if size is None:
-            return tuple(tensors), None, alone
+            return tuple(tensors), None, single_records
         counted = torch.arange(size, device=tensors[0].device) < records
         if records < size:
             tensors = [torch.cat([tensor, tensor.new_zeros((size - records, *tensor.shape[1:]))]) for tensor in tensors]
-        return tuple(tensors), counted, alone
+        return tuple(tensors), counted, single_records
 
 
 def draw_from(run: Run, generator: torch.Generator, anchor: Anchor, done: int) -> Iterator[tuple[int, Batch, Anchor]]:

@@ -78,9 +78,9 @@ def refuse_foreign_order(data: Any, records: Any = None) -> None:
         raise _refused(strange, Reading("reads in an order that Lethe does not know", _PLAIN))
     if getattr(sampler, "replacement", False):
         raise _refused(sampler, Reading("draws with replacement: some records twice, others never", _PLAIN))
-    drawn, held = length_of(sampler), length_of(records)
-    if drawn != held and getattr(sampler, "dataset", None) is not records:  # a DistributedSampler divides them among processes
-        raise _refused(sampler, Reading(f"draws {drawn} of {held} records", READINGS["torch.SubsetRandomSampler"].instead))
+    drawn, stored_records = length_of(sampler), length_of(records)
+    if drawn != stored_records and getattr(sampler, "dataset", None) is not records:  # a DistributedSampler divides them among processes
+        raise _refused(sampler, Reading(f"draws {drawn} of {stored_records} records", READINGS["torch.SubsetRandomSampler"].instead))
 
 
 def _names(part: Any) -> list[str]:

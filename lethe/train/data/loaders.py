@@ -46,8 +46,8 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
     parts = data.tensors if type(data) is torch_data.TensorDataset else tuple(data) if isinstance(data, tuple | list) else (data,)
     if parts and all(isinstance(part, torch.Tensor | np.ndarray | str | os.PathLike) for part in parts):
         return TensorSource(*parts)
-    other = isinstance(data, tuple | list | bytes) or hasattr(data, "iloc") or not hasattr(type(data), "__getitem__")
-    if not other or (isinstance(data, list) and data and isinstance(data[0], Mapping)):
+    is_no_dataset = isinstance(data, tuple | list | bytes) or hasattr(data, "iloc") or not hasattr(type(data), "__getitem__")
+    if not is_no_dataset or (isinstance(data, list) and data and isinstance(data[0], Mapping)):
         return MapStyleSource(data, leave_out=leave_out)
     raise InputError(
         f"data: got {type(data).__name__}; it needs arrays, .npy files or a map-style data set.",

@@ -95,12 +95,12 @@ class MapStyleSource:
             raise InputError(f"data: the data set had {self._records} records and now has {now}; their number is part of the guarantee.")
         indices = list(range(self._records)[batch]) if isinstance(batch, slice) else batch.tolist()
         records = self._read(indices)
-        made = Padded(self._batch(records))
-        made.alone = {}
-        if self._apart is not None and all(isinstance(part, Tensor) and part.dim() and len(part) == len(records) for part in made):
-            again = (lambda place: self._read([indices[place]])) if self._several else (lambda place: [records[place]])
-            made.alone = self._apart(lambda place: self._batch(again(place)), records, made)
-        return made
+        padded = Padded(self._batch(records))
+        padded.alone = {}
+        if self._apart is not None and all(isinstance(part, Tensor) and part.dim() and len(part) == len(records) for part in padded):
+            reread = (lambda row: self._read([indices[row]])) if self._several else (lambda place: [records[place]])
+            padded.alone = self._apart(lambda row: self._batch(reread(row)), records, padded)
+        return padded
 
     def _read(self, indices: list[int]) -> Sequence[Any]:
         if self._several:
@@ -108,16 +108,20 @@ class MapStyleSource:
         return [_own(self.dataset[index]) for index in indices]
 
     def _batch(self, records: Sequence[Any]) -> Tensors:
-        kept: list[Any] = [record.copy() if type(record) in (dict, list) else record for record in records]  # collators may take parts out
+        record_copies: list[Any] = [
+            record.copy() if type(record) in (dict, list) else record for record in records
+        ]  # collators may take parts out
         try:
-            if kept and isinstance(kept[0], Mapping) and self._collate is None:
-                kept = [{name: as_field(name, part) for name, part in record.items() if name not in self._leave_out} for record in kept]
-            batch = (self._collate or default_collate)(kept)
+            if record_copies and isinstance(record_copies[0], Mapping) and self._collate is None:
+                record_copies = [
+                    {name: as_field(name, part) for name, part in record.items() if name not in self._leave_out} for record in record_copies
+                ]
+            batch = (self._collate or default_collate)(record_copies)
         except InputError:
             raise
         except Exception as error:  # whatever a collate function makes of records that do not fit together
             raise InputError(
-                f"collate: of {len(kept)} records it makes no batch: {type(error).__name__}: {first_line(error)}",
+                f"collate: of {len(record_copies)} records it makes no batch: {type(error).__name__}: {first_line(error)}",
                 source="the collate function, or records of unequal lengths or without numbers",
                 remedy="pad to one length in dataset[i], or by the tokeniser's padding='max_length', or by collate: "
                 "DataCollatorWithPadding(tokenizer).",
@@ -128,8 +132,10 @@ class MapStyleSource:
             return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
         names = tuple(sorted(name for name, part in batch.items() if part is not None))
         if not names or names != (self.fields or names):  # those of the first batch
-            said = f"; the first was of {', '.join(self.fields)}" if self.fields else ""
-            raise InputError(f"collate: made a batch of {', '.join(names) or 'nothing'}{said}.", remedy="give every record all its parts.")
+            first_fields = f"; the first was of {', '.join(self.fields)}" if self.fields else ""
+            raise InputError(
+                f"collate: made a batch of {', '.join(names) or 'nothing'}{first_fields}.", remedy="give every record all its parts."
+            )
         self.fields = names
         return tuple(batch[name] for name in names)
 
@@ -154,7 +160,7 @@ def _own(part: Any) -> Any:
     if isinstance(part, tuple) or (isinstance(part, list) and not set(map(type, part)) <= {int, float, bool, str}):
         return type(part)(*map(_own, part)) if hasattr(part, "_fields") else type(part)(map(_own, part))
     if isinstance(part, dict):
-        return part | {name: _own(one) for name, one in part.items()}
+        return part | {name: _own(entry) for name, entry in part.items()}
     return part.copy() if isinstance(part, np.ndarray | list) else part
 
 
@@ -180,7 +186,7 @@ class ApartCheck:
         self._what, self._padding = what, dict[int, Tensor]()
         self._batches: Counter[bool] = Counter()  # of records of one size, and of several
 
-    def __call__(self, made: Callable[[int], Tensors], records: Sequence[Any], batch: Tensors) -> dict[int, Tensors]:
+    def __call__(self, make: Callable[[int], Tensors], records: Sequence[Any], batch: Tensors) -> dict[int, Tensors]:
         """Some records that were padded, by their place, as `made` makes of that a batch of one record."""
         sizes = [_size(record) for record in records]
         uneven = len(set(sizes)) > 1
@@ -189,13 +195,13 @@ class ApartCheck:
         if len(records) < 2 or number & (number - 1):
             return {}
         largest = max(sizes, key=repr)
-        chosen = sorted(sample(range(len(records)), len(records)), key=lambda place: sizes[place] == largest)  # the padded ones first
-        alone: dict[int, Tensors] = {}
+        chosen = sorted(sample(range(len(records)), len(records)), key=lambda row: sizes[row] == largest)  # the padded ones first
+        single_records: dict[int, Tensors] = {}
         for place in chosen[: _ALONE[number > 1]]:
-            single = made(place)
+            single = make(place)
             pairs = enumerate(zip(single, batch, strict=False))
             if len(single) != len(batch) or not all(
-                len(one) == 1 and self._agrees(one[0], rows[place], part) for part, (one, rows) in pairs
+                len(single_row) == 1 and self._agrees(single_row[0], rows[place], part) for part, (single_row, rows) in pairs
             ):
                 raise InputError(
                     f"data: {self._what} makes the row of record {place} of more than that record.",
@@ -203,21 +209,23 @@ class ApartCheck:
                     remedy="mix no records, and draw random numbers in dataset[i]; or, if each row has its own: MapStyleSource(..., "
                     "declared_apart=True).",
                 )
-            if len(alone) < _ALONE[1] and any(one.shape[1:] != rows.shape[1:] for one, rows in zip(single, batch, strict=True)):
-                alone[place] = single
-        return alone
+            if len(single_records) < _ALONE[1] and any(
+                single_part.shape[1:] != rows.shape[1:] for single_part, rows in zip(single, batch, strict=True)
+            ):
+                single_records[place] = single
+        return single_records
 
-    def _agrees(self, one: Tensor, row: Tensor, part: int) -> bool:
+    def _agrees(self, single_row: Tensor, row: Tensor, part: int) -> bool:
         """Whether the row of a batch is that of the record alone, up to padding at one end of each dimension."""
-        if one.dtype != row.dtype or one.dim() != row.dim() or any(map(int.__gt__, one.shape, row.shape)):
+        if single_row.dtype != row.dtype or single_row.dim() != row.dim() or any(map(int.__gt__, single_row.shape, row.shape)):
             return False
-        if one.shape == row.shape:
-            return _same(one, row)
-        for ends in product(*({0, long - short} for short, long in zip(one.shape, row.shape, strict=True))):
+        if single_row.shape == row.shape:
+            return _same(single_row, row)
+        for ends in product(*({0, long - short} for short, long in zip(single_row.shape, row.shape, strict=True))):
             outside = torch.ones(row.shape, dtype=torch.bool, device=row.device)
-            outside[tuple(slice(end, end + size) for end, size in zip(ends, one.shape, strict=True))] = False
+            outside[tuple(slice(end, end + size) for end, size in zip(ends, single_row.shape, strict=True))] = False
             filler = self._padding.get(part, row[outside][0])
-            if _same(row[~outside].view(one.shape), one, _ROUNDINGS) and _same(row[outside], filler):
+            if _same(row[~outside].view(single_row.shape), single_row, _ROUNDINGS) and _same(row[outside], filler):
                 self._padding[part] = filler.clone()
                 return True
         return False
@@ -229,9 +237,9 @@ def _size(record: Any) -> Hashable:
     return tuple([tuple(entry.shape) if hasattr(entry, "shape") else len(entry) if isinstance(entry, Sized) else 0 for entry in entries])
 
 
-def _same(one: Tensor, other: Tensor, roundings: int = 0) -> bool:
+def _same(first: Tensor, second: Tensor, roundings: int = 0) -> bool:
     """Whether they hold the same numbers, NaN included, up to some roundings."""
-    equal = (one == other) | ((one != one) & (other != other))
-    if roundings and one.is_floating_point() and one.numel():
-        equal |= (one - other).abs() <= roundings * torch.finfo(one.dtype).eps * torch.where(other.isfinite(), other, 0).abs().max()
+    equal = (first == second) | ((first != first) & (second != second))
+    if roundings and first.is_floating_point() and first.numel():
+        equal |= (first - second).abs() <= roundings * torch.finfo(first.dtype).eps * torch.where(second.isfinite(), second, 0).abs().max()
     return bool(equal.all())

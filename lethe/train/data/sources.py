@@ -43,10 +43,10 @@ class Source(Protocol):
 def fetched(source: Source, batch: Batch) -> Tensors:
     """`source.fetch(batch)`."""
     tensors, rows = source.fetch(batch), length(batch)
-    for place, tensor in enumerate(tensors if isinstance(tensors, tuple) and tensors else ((),)):
+    for index, tensor in enumerate(tensors if isinstance(tensors, tuple) and tensors else ((),)):
         if not isinstance(tensor, Tensor) or tensor.ndim == 0 or tensor.shape[0] != rows:
             got = f"has shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else f"is {type(tensor).__name__}"
-            part = (fields_of(source) or range(len(tensors)))[place]
+            part = (fields_of(source) or range(len(tensors)))[index]
             raise InputError(
                 f"{type(source).__name__}: part {part} of a batch {got}; it needs a tensor with {rows} rows, one for each record "
                 "(batch dimension first).",
@@ -64,9 +64,9 @@ def fields_of(source: Source) -> tuple[str, ...] | None:
 
 def refuse_fields(source: Source, what: str) -> Source:
     """The source, if its records are (inputs, ..., target); if their parts have names, an InputError: `what` goes by their places."""
-    if (found := fields_of(source)) is not None:
+    if (fields := fields_of(source)) is not None:
         raise InputError(
-            f"data: a record is a mapping with the keys {', '.join(found)}; {what} takes (features, target).",
+            f"data: a record is a mapping with the keys {', '.join(fields)}; {what} takes (features, target).",
             remedy="give a tuple of arrays, or a collate function that picks the two in order.",
         )
     return source
@@ -96,7 +96,7 @@ class TensorSource:
 
     def __init__(self, *arrays: Tensor | Array | str | os.PathLike[str], fields: Sequence[str] | None = None) -> None:
         self.fields = None if fields is None else tuple(fields)
-        opened = [pair for place, array in enumerate(arrays) for pair in _opened(self.fields[place] if self.fields else f"{place}", array)]
+        opened = [pair for index, array in enumerate(arrays) for pair in _opened(self.fields[index] if self.fields else f"{index}", array)]
         self._parts = [_rows(name, array) for name, array in opened]
         if not self._parts or not len(self):
             raise InputError("data: got no records, or no array; it needs at least one.")
@@ -114,8 +114,8 @@ class TensorSource:
             if isinstance(part, Tensor):
                 rows.append(part[batch].clone() if isinstance(batch, slice) else part.index_select(0, batch.to(part.device)))
             else:
-                found = part[batch if isinstance(batch, slice) else batch.numpy()]
-                rows.append(torch.from_numpy(np.array(found, dtype=found.dtype.newbyteorder("="), order="C")))
+                array = part[batch if isinstance(batch, slice) else batch.numpy()]
+                rows.append(torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C")))
         return tuple(rows)
 
 
@@ -161,19 +161,19 @@ def fingerprint(source: Source, key: str | None = None) -> dict[str, Any]:
     it has an empty hash, and is not compared.
     """
     key = os.urandom(32).hex() if key is None else key
-    places = sorted({(len(source) - 1) * place // (_SAMPLES - 1) for place in range(_SAMPLES)})
+    indices = sorted({(len(source) - 1) * sample // (_SAMPLES - 1) for sample in range(_SAMPLES)})
     with torch.random.fork_rng(devices=[]):
         first = fetched(source, slice(0, 1))
-        there, back = (_hashes(source, places, key, turned=turned) for turned in (False, True))
-        if there != back:
-            _refuse_neighbours(source, places, key)
-    tensors = zip(zip(*there, strict=True), zip(*back, strict=True), strict=True)
+        forward, back = (_hashes(source, indices, key, turned=turned) for turned in (False, True))
+        if forward != back:
+            _refuse_neighbours(source, indices, key)
+    tensors = zip(zip(*forward, strict=True), zip(*back, strict=True), strict=True)
     return {
         "records": len(source),
         "shapes": [list(tensor.shape[1:]) for tensor in first],
         "dtypes": [str(tensor.dtype).removeprefix("torch.") for tensor in first],
         "key": key,
-        "samples": [_hash("".join(one).encode(), key) if one == other else "" for one, other in tensors],
+        "samples": [_hash("".join(hash_forward).encode(), key) if hash_forward == hash_back else "" for hash_forward, hash_back in tensors],
     }
 
 
@@ -191,37 +191,39 @@ def whole(source: Source, key: str) -> list[str]:
     return [digest.hexdigest() for digest in digests]
 
 
-def refuse_others(document: dict[str, Any], mine: dict[str, Any]) -> None:
+def refuse_others(document: dict[str, Any], current: dict[str, Any]) -> None:
     """Compare a checkpoint's fingerprint with that of these data, taken under the same key."""
-    other = [f"{name} {mine[name]}, not {document[name]}," for name in ("records", "shapes", "dtypes") if document[name] != mine[name]]
+    differing = [
+        f"{name} {current[name]}, not {document[name]}," for name in ("records", "shapes", "dtypes") if document[name] != current[name]
+    ]
     # Arrays may have moved to other sources, which are not read whole, and back; what is random has no hash.
-    pairs = [pair for name in ("samples", "whole") for pair in zip(document[name], mine[name], strict=False)]
-    if other or any(there and here and there != here for there, here in pairs):
+    pairs = [pair for name in ("samples", "whole") for pair in zip(document[name], current[name], strict=False)]
+    if differing or any(saved_hash and current_hash and saved_hash != current_hash for saved_hash, current_hash in pairs):
         raise InputError(
-            f"data: {' '.join(other) or 'some records'} differ from those of the checkpoint, or stand in another order.",
+            f"data: {' '.join(differing) or 'some records'} differ from those of the checkpoint, or stand in another order.",
             remedy="take training up again with the data it began with; for other data, begin a new run.",
         )
 
 
-def _hashes(source: Source, places: Sequence[int], key: str, *, turned: bool) -> list[list[str]]:
+def _hashes(source: Source, indices: Sequence[int], key: str, *, turned: bool) -> list[list[str]]:
     """Of the tensors of some records, which are read in the order of the places, or from the last to the first."""
-    found: dict[int, list[str]] = {}
-    for place in reversed(places) if turned else places:
-        tensors = fetched(source, slice(place, place + 1))
-        found[place] = [_hash(repr((tuple(tensor.shape), tensor.dtype)).encode() + contents(tensor), key) for tensor in tensors]
-    return [found[place] for place in places]
+    hashes: dict[int, list[str]] = {}
+    for index in reversed(indices) if turned else indices:
+        tensors = fetched(source, slice(index, index + 1))
+        hashes[index] = [_hash(repr((tuple(tensor.shape), tensor.dtype)).encode() + contents(tensor), key) for tensor in tensors]
+    return [hashes[index] for index in indices]
 
 
 def _hash(text: bytes, key: str) -> str:
     return hashlib.blake2b(text, key=bytes.fromhex(key), digest_size=32).hexdigest()
 
 
-def _refuse_neighbours(source: Source, places: Sequence[int], key: str) -> None:
+def _refuse_neighbours(source: Source, indices: Sequence[int], key: str) -> None:
     """Refuse records that are always the same after the same record, and others after another: what is random is not the same."""
-    few = places[:: max(1, len(places) // 8)]
+    probes = indices[:: max(1, len(indices) // 8)]
     turns = [number.bit_count() % 2 == 1 for number in range(16)]  # what changes with each reading has no such rhythm
-    seen = [_hashes(source, few, key, turned=turned)[1:-1] for turned in turns]  # before the ends is what was read before
-    if seen[0] != seen[1] and seen == [seen[turned] for turned in turns]:
+    hashes = [_hashes(source, probes, key, turned=turned)[1:-1] for turned in turns]  # before the ends is what was read before
+    if hashes[0] != hashes[1] and hashes == [hashes[turned] for turned in turns]:
         raise InputError(
             "data: a record is another when another record was read before it.",
             source="the check of the data: some records, read in two orders",

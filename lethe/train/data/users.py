@@ -38,9 +38,9 @@ def plain_ids(ids: Any) -> np.ndarray[Any, Any]:
         )
     if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iuU":  # by itself NumPy would make texts of numbers that are among texts
         listed: list[Any] = list(ids.tolist() if isinstance(ids, np.ndarray) else ids)
-        whole = [isinstance(one, int | np.integer) and not isinstance(one, bool) for one in listed]
-        if not all(whole) and not all(isinstance(one, str) for one in listed):
-            raise _wrong(f"ids of the types {', '.join({type(one).__name__: None for one in listed})}")
+        whole = [isinstance(entry, int | np.integer) and not isinstance(entry, bool) for entry in listed]
+        if not all(whole) and not all(isinstance(entry, str) for entry in listed):
+            raise _wrong(f"ids of the types {', '.join({type(entry).__name__: None for entry in listed})}")
         ids = np.array(listed, dtype=object if all(whole) else np.str_)
     if not len(ids) or (ids.dtype.kind == "U" and bool((ids == "").any())):
         raise _wrong(f"an empty text, at record {int((ids == '').argmax())}" if len(ids) else "none")
@@ -67,7 +67,7 @@ def ids_of(users: Any, data: Any) -> Any:
         if names is not None:
             columns: Any = data
             return list((columns.with_format(None) if hasattr(columns, "with_format") else columns)[users])
-        entries = [data[place][users] for place in range(len(data))]
+        entries = [data[index][users] for index in range(len(data))]
         return [entry.item() if isinstance(entry, torch.Tensor | np.ndarray) and entry.ndim == 0 else entry for entry in entries]
     except (LookupError, TypeError) as error:
         has = ", ".join(map(str, names)) if isinstance(names, list | tuple) else "no such column with a name"
@@ -85,8 +85,8 @@ class Members:
     the unit's contribution is clipped: the guarantee does not rest on the choice being secret.
     """
 
-    def __init__(self, owners: torch.Tensor, *, most: int | None = None, views: int = 1, seed: int | None = None) -> None:
-        self.most = None if most is None else require_count("records_per_user", most)
+    def __init__(self, owners: torch.Tensor, *, records_per_user: int | None = None, views: int = 1, seed: int | None = None) -> None:
+        self.most = None if records_per_user is None else require_count("records_per_user", records_per_user)
         self.views, self._owners, self._order = views, owners, owners.argsort(stable=True)
         self._ends = owners.bincount().cumsum(0)
         self.units = len(self._ends)
@@ -112,16 +112,16 @@ class Members:
         units = range(batch.start, batch.stop) if isinstance(batch, slice) else batch.tolist()
         rows = [self._rows(unit, step) for unit in units]
         records = torch.cat([torch.zeros(0, dtype=torch.int64), *rows]).repeat_interleave(self.views)
-        sizes = torch.tensor([self.views * len(own) for own in rows], dtype=torch.int64)  # also of no unit
+        sizes = torch.tensor([self.views * len(unit_rows) for unit_rows in rows], dtype=torch.int64)  # also of no unit
         return records, None if bool((sizes == 1).all()) else torch.arange(len(units)).repeat_interleave(sizes)
 
     def _rows(self, unit: int, step: int) -> torch.Tensor:
         """Which of a unit's records take part in a step."""
-        mine = self._order[int(self._ends[unit - 1]) if unit else 0 : int(self._ends[unit])]
-        if self.most is None or len(mine) <= self.most:
-            return mine
+        unit_rows = self._order[int(self._ends[unit - 1]) if unit else 0 : int(self._ends[unit])]
+        if self.most is None or len(unit_rows) <= self.most:
+            return unit_rows
         chance = np.random.Generator(np.random.Philox(key=self._key, counter=np.array([0, 0, step, unit], dtype=np.uint64)))
-        return mine[torch.from_numpy(chance.choice(len(mine), self.most, replace=False)).sort().values]
+        return unit_rows[torch.from_numpy(chance.choice(len(unit_rows), self.most, replace=False)).sort().values]
 
 
 def members_of(
@@ -146,4 +146,4 @@ def members_of(
     if len(owners) != len(source):
         raise InputError(f"users: got {len(owners)} ids for {len(source)} records; it needs one for each, in their order.")
     refuse_other_records(run.records, int(owners.max()) + 1, "the data are of {} users, and the run's records are users")
-    return Members(owners, most=records_per_user, views=views, seed=seed)
+    return Members(owners, records_per_user=records_per_user, views=views, seed=seed)

@@ -33,12 +33,12 @@ def reached() -> Iterator[None]:
 def exchange(tensors: Iterable[Tensor], operation: Callable[[Tensor], object]) -> None:
     """Do so with each tensor, in place; small neighbours travel as one."""
     for bucket in _buckets(tensors):
-        alone = len(bucket) == 1 and bucket[0].is_contiguous()
-        flat = bucket[0] if alone else torch.cat([tensor.reshape(-1) for tensor in bucket])
+        single = len(bucket) == 1 and bucket[0].is_contiguous()
+        flat = bucket[0] if single else torch.cat([tensor.reshape(-1) for tensor in bucket])
         if flat.numel():
             with reached():
                 operation(flat)
-        if not alone:
+        if not single:
             for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
@@ -52,7 +52,7 @@ def scatter_sums(tensors: Iterable[Tensor], dimensions: Sequence[int], *, rank: 
     for bucket in _buckets(tensors):
         divided = [_chunks(tensor, next(ahead), world_size) for tensor in bucket]
         bucket.clear()
-        own = [chunks[rank].shape for chunks in divided]
+        shapes = [chunks[rank].shape for chunks in divided]
         rows = [torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*divided, strict=True)]
         del divided
         sent = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
@@ -62,8 +62,8 @@ def scatter_sums(tensors: Iterable[Tensor], dimensions: Sequence[int], *, rank: 
             with reached():  # from version 2.13 on it has another name, and the old one warns
                 getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)(received, sent.view(-1))
         del sent
-        sizes = [shape.numel() for shape in own]
-        for part, shape in zip(received[: sum(sizes)].split(sizes), own, strict=True):  # the rest is padding
+        sizes = [shape.numel() for shape in shapes]
+        for part, shape in zip(received[: sum(sizes)].split(sizes), shapes, strict=True):  # the rest is padding
             yield part.view(shape)
 
 

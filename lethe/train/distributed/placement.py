@@ -111,8 +111,8 @@ class Placement:
         if not self._stand_ins:  # FSDP puts some of its hooks on with the first gathering
             self._stand_ins = [(module, _hooks(module)) for module in self._model.modules()]
         self._put_in(plain=True)
-        found = dict(self._model.named_parameters())
-        self.computing = {name: found[name] for name in self.named}
+        parameters = dict(self._model.named_parameters())
+        self.computing = {name: parameters[name] for name in self.named}
         self._before = {name: parameter._version for name, parameter in self.computing.items()}
 
     def let_go(self, *, refuse: bool = True) -> None:
@@ -139,8 +139,12 @@ class Placement:
         if not self._gathered:
             reshard(self._model)
             return []
-        found = dict(self._model.named_parameters())
-        same = [name for name, one in self.computing.items() if found.get(name) is one and one._version == self._before[name]]
+        parameters = dict(self._model.named_parameters())
+        same = [
+            name
+            for name, parameter in self.computing.items()
+            if parameters.get(name) is parameter and parameter._version == self._before[name]
+        ]
         return [name for name in self.named if name not in same]
 
     def add_up(self, sums: Mapping[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
@@ -190,7 +194,7 @@ class Placement:
             casts = self._casts.get(module, {})
             for (kind, key), hook in hooks.items():
                 if key in vars(module)[kind]:
-                    vars(module)[kind][key] = casts.get(kind, lambda *given, **keywords: None) if plain else hook
+                    vars(module)[kind][key] = casts.get(kind, lambda *args, **keywords: None) if plain else hook
         for module, sharding, before in self._classes:
             module.__class__ = before if plain else sharding
         for module, name, state in self._states:
@@ -248,13 +252,13 @@ def _hooks(module: nn.Module) -> dict[tuple[str, int], Any]:
 
 def _casts(module: Any) -> dict[str, Any]:
     """The hooks that cast a module's inputs and outputs as its mixed-precision policy says."""
-    policy, found = module._get_fsdp_state()._mp_policy, dict[str, Any]()
+    policy, hooks = module._get_fsdp_state()._mp_policy, dict[str, Any]()
     if policy.cast_forward_inputs and policy.param_dtype is not None:
-        found["_forward_pre_hooks"] = lambda module, args, kwargs: _cast((args, kwargs), policy.param_dtype)
+        hooks["_forward_pre_hooks"] = lambda module, args, kwargs: _cast((args, kwargs), policy.param_dtype)
     if policy.output_dtype is not None:
-        found["_forward_hooks"] = lambda module, args, output: _cast(output, policy.output_dtype)
-    return found
+        hooks["_forward_hooks"] = lambda module, args, output: _cast(output, policy.output_dtype)
+    return hooks
 
 
-def _cast(given: Any, dtype: torch.dtype) -> Any:
-    return tree_map(lambda one: one.to(dtype) if isinstance(one, Tensor) and one.is_floating_point() else one, given)
+def _cast(tree: Any, dtype: torch.dtype) -> Any:
+    return tree_map(lambda leaf: leaf.to(dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf, tree)

@@ -90,18 +90,18 @@ def refuse_other_start(
             source="ledger, or the block lethe.ledger.spending, that is not in all processes",
             remedy="give it to all processes, or to process 0.",
         )
-    found = fingerprint(source, key)
-    of_all = whole(source, key) or [""] * len(found["shapes"])
+    data_fingerprint = fingerprint(source, key)
+    of_all = whole(source, key) or [""] * len(data_fingerprint["shapes"])
     workers.refuse_disagreement(
         {
             "run": json.dumps(run.to_document(), sort_keys=True, default=str),
             "model": _model_hash(model),
             "optimizer": "None" if optimizer is None else _settings(optimizer),
             **{name: repr(value) for name, value in options.items()},
-            "data (number of records)": str(found["records"]),
-            "data (shapes and types of a record)": repr((found["shapes"], found["dtypes"])),
-            **{f"data (contents of some records, tensor {place})": sample for place, sample in enumerate(found["samples"])},
-            **{f"data (contents of all records, tensor {place})": all_of_it for place, all_of_it in enumerate(of_all)},
+            "data (number of records)": str(data_fingerprint["records"]),
+            "data (shapes and types of a record)": repr((data_fingerprint["shapes"], data_fingerprint["dtypes"])),
+            **{f"data (contents of some records, tensor {index})": sample for index, sample in enumerate(data_fingerprint["samples"])},
+            **{f"data (contents of all records, tensor {index})": all_of_it for index, all_of_it in enumerate(of_all)},
         }
     )
 

@@ -69,12 +69,12 @@ class Workers:
         """The default process group, if `torch.distributed` is initialised; else this process alone."""
         if dist.is_available() and dist.is_initialized():
             return cls(rank=dist.get_rank(), world_size=dist.get_world_size())
-        told = os.environ.get("WORLD_SIZE", "")
-        if told.isdecimal() and int(told) > 1:
+        world_size = os.environ.get("WORLD_SIZE", "")
+        if world_size.isdecimal() and int(world_size) > 1:
             raise InputError(
-                f"torch.distributed: one of {told} processes, and no process group is initialised: each would train and release a "
+                f"torch.distributed: one of {world_size} processes, and no process group is initialised: each would train and release a "
                 "model of its own.",
-                source=f"the environment variable WORLD_SIZE = {told}, which torchrun sets",
+                source=f"the environment variable WORLD_SIZE = {world_size}, which torchrun sets",
                 remedy="call torch.distributed.init_process_group first; or start one process without torchrun, or unset WORLD_SIZE.",
             )
         return cls()
@@ -103,13 +103,13 @@ class Workers:
         """Refuse a process group that has no backend for tensors of the model's device, or would talk through another GPU than its."""
         if not self.several:
             return
-        if device.type not in (known := device_types()):
+        if device.type not in (supported := device_types()):
             raise InputError(
-                f"torch.distributed: the process group exchanges tensors on {', '.join(known)}; the model is on {device}.",
+                f"torch.distributed: the process group exchanges tensors on {', '.join(supported)}; the model is on {device}.",
                 source="the backend given to init_process_group",
                 remedy='initialise it with backend "nccl" for GPUs, or "gloo".',
             )
-        if "cpu" not in known and device.type == "cuda" and device.index != (present := torch.cuda.current_device()):
+        if "cpu" not in supported and device.type == "cuda" and device.index != (present := torch.cuda.current_device()):
             raise InputError(
                 f"torch.distributed: the model is on {device}, and the present GPU of this process is {present}.",
                 source="torch.cuda.set_device, which was not called",
@@ -138,9 +138,9 @@ class Workers:
         if not self.several:
             return [value]
         with reached():
-            told = self._gathered(doing, value)
-        done = [Doing(int(one[0])) for one in told]
-        if stopped := [other for other, did in enumerate(done) if did == Doing.STOPPED_BY_AN_ERROR]:
+            answers = self._gathered(doing, value)
+        done = [Doing(int(answer[0])) for answer in answers]
+        if stopped := [rank for rank, did in enumerate(done) if did == Doing.STOPPED_BY_AN_ERROR]:
             raise StoppedElsewhere(
                 f"process {' and '.join(map(str, stopped))} of {self.world_size} stopped with an error, and this one with it.",
                 source=f"process {self.rank}, {doing.words}",
@@ -148,10 +148,10 @@ class Workers:
             )
         if len(set(done)) > 1:
             raise LetheError(
-                f"the processes are not at the same point of the loop: {_listed([other.words for other in done])}.",
+                f"the processes are not at the same point of the loop: {_listed([doing_of_rank.words for doing_of_rank in done])}.",
                 remedy="run the same loop in every process, over all batches of its loader.",
             )
-        return [one[1] for one in told]
+        return [answer[1] for answer in answers]
 
     def end(self) -> None:
         """Wait for all to have come to the end of the run without an error."""
@@ -183,10 +183,10 @@ class Workers:
         """Process 0's tensors, of the same shapes and types, in place, bit for bit, given the standard deviation of the noise on them."""
         if not self.several:
             return
-        asked = self.meet(Doing.TAKING_WHAT_PROCESS_0_SENDS, noise_std)
-        if len(set(asked)) > 1:
+        noise_stds = self.meet(Doing.TAKING_WHAT_PROCESS_0_SENDS, noise_std)
+        if len(set(noise_stds)) > 1:
             raise LetheError(
-                f"the processes would record different noise: its standard deviations are {_listed(asked)}.",
+                f"the processes would record different noise: its standard deviations are {_listed(noise_stds)}.",
                 source="the noise multiplier of this step",
                 remedy="let it depend on nothing that differs between processes.",
             )
@@ -213,16 +213,16 @@ class Workers:
         if not self.several:
             return [what]
         self.meet(Doing.COMPARING_WHAT_THEY_BEGIN_WITH)
-        told: list[dict[str, str]] = [{}] * self.world_size
+        texts: list[dict[str, str]] = [{}] * self.world_size
         with reached():
-            dist.all_gather_object(told, what)
-        return told
+            dist.all_gather_object(texts, what)
+        return texts
 
     def refuse_disagreement(self, what: Mapping[str, str]) -> None:
         """Refuse processes that do not begin alike, by names with the whole of what must agree, as text; empty where it cannot be told."""
-        told = self.gathered({name: _short(value) for name, value in what.items()})
-        for name in dict.fromkeys(name for one in told for name in one):
-            values = [one.get(name, "nothing") for one in told]
+        texts = self.gathered({name: _short(value) for name, value in what.items()})
+        for name in dict.fromkeys(name for rank_texts in texts for name in rank_texts):
+            values = [rank_texts.get(name, "nothing") for rank_texts in texts]
             if len(set(values)) > 1 and "" not in values:
                 raise InputError(
                     f"{name}: not the same in all processes: {_listed(values)}.",
@@ -231,13 +231,13 @@ class Workers:
                 )
 
     def _gathered(self, doing: Doing, value: float, patience: timedelta | None = None) -> list[list[float]]:
-        known = device_types()  # without a number it is the present GPU
-        mine = torch.tensor([doing, value], dtype=torch.float64, device="cpu" if "cpu" in known else known[0])
-        told = [torch.empty_like(mine) for _ in range(self.world_size)]
-        work = dist.all_gather(told, mine, async_op=True)
+        supported = device_types()  # without a number it is the present GPU
+        own_state = torch.tensor([doing, value], dtype=torch.float64, device="cpu" if "cpu" in supported else supported[0])
+        states = [torch.empty_like(own_state) for _ in range(self.world_size)]
+        work = dist.all_gather(states, own_state, async_op=True)
         assert work is not None  # this process is in the default group
         _ = work.wait() if patience is None else work.wait(patience)
-        return torch.stack(told).tolist()
+        return torch.stack(states).tolist()
 
 
 def ending_together(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

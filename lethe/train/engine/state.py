@@ -176,7 +176,7 @@ class LoopState:
                 )
             self._placement.gather()
             as_given = list(map(id, tree_leaves(batch))) == list(map(id, tree_leaves(self._delivered)))
-            collated = {row: self._formed(own, None) for row, own in loaded.alone.items()} if as_given else {}
+            collated = {row: self._formed(record_tensors, None) for row, record_tensors in loaded.alone.items()} if as_given else {}
             units = None if loaded.places is None or not len(loaded.places) else units_of(loaded.places)
             counted = None if loaded.counted is None and loaded.tensors[0].shape[0] else self._counted
             try:
@@ -194,8 +194,8 @@ class LoopState:
 
     def _formed(self, tensors: Sequence[Tensor], counted: Tensor | None) -> Any:
         """A batch as the loop is given it, on the model's device."""
-        there = [tensor.to(self._device) for tensor in tensors]
-        return tuple(there) if self._fields is None else mapping_of(self._fields, there, counted)
+        on_device = [tensor.to(self._device) for tensor in tensors]
+        return tuple(on_device) if self._fields is None else mapping_of(self._fields, on_device, counted)
 
     def _complete(self, batch: LoadedBatch) -> None:
         """The micro-batch is in the sums; where it is the last of its step, they become the step's noisy gradient."""

@@ -25,9 +25,9 @@ class StepGuard:
         partial: whether more micro-batches of a step are to come: until then a step changes nothing, since there are no gradients.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, trainer: Trainer, taken: Callable[[], None]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, trainer: Trainer, on_step: Callable[[], None]) -> None:
         self._optimizer, self._named, self._total, self._held = optimizer, dict(trainer.named), trainer.run.total_steps, trainer.held
-        self._taken, self.step = taken, trainer.done
+        self._taken, self.step = on_step, trainer.done
         self._handed: dict[str, TensorWeakRef] = {}
         self._moving = self._computing = False
         self._parts: tuple[torch.optim.Optimizer, ...] = getattr(optimizer, "parts", (optimizer,))
@@ -51,7 +51,7 @@ class StepGuard:
         # Between steps a backward pass may be anybody's, such as of a later training: what it leaves is refused by the next call.
         if not self._computing and (self.pending or self.partial):
             parameter.grad = None
-            raise _foreign(next(name for name, own in self._named.items() if own is parameter))
+            raise _foreign(next(name for name, parameter_of_name in self._named.items() if parameter_of_name is parameter))
 
     def clear(self) -> None:
         """A new micro-batch: the gradients of the last step go, if they are still there; others are refused."""
@@ -91,7 +91,7 @@ class StepGuard:
         return bool(self._waiting)
 
     def _before(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if any(given is not None and given is not optimizer for given in (*args, *kwargs.values())):
+        if any(argument is not None and argument is not optimizer for argument in (*args, *kwargs.values())):
             raise InputError(
                 "step: got a closure, or another argument; what it computes again is not the noisy gradient.",
                 remedy="call step() without arguments, and leave a GradScaler out: under torch.autocast in bfloat16 none is needed.",
@@ -103,8 +103,8 @@ class StepGuard:
                 raise self._nothing_handed()
             return
         self._held.refuse_changes(f"before step {self.step}")
-        own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        if gone := [name for name in self._handed if self._named[name].grad is None and id(self._named[name]) in own]:
+        optimised = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        if gone := [name for name in self._handed if self._named[name].grad is None and id(self._named[name]) in optimised]:
             raise InputError(
                 f"step {self.step}: the noisy gradient of {gone[0]} is gone.",
                 source="zero_grad() between engine.backward and optimizer.step",

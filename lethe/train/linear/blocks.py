@@ -44,8 +44,8 @@ class Rows:
         targets = prepare_targets(targets_of(block), classes=self.loss.target_classes, records=len(block), device=_CPU)
         if len(block) and self.backbone is not None:
             source = TensorSource(np.array(block.features, order="C"), targets)
-            own = self.backbone.copied()
-            parts = own.checked(source, _CPU) if checked else own.batches(source, _CPU)
+            backbone = self.backbone.copied()
+            parts = backbone.checked(source, _CPU) if checked else backbone.batches(source, _CPU)
         else:
             size = max(1, _CHUNK // block.features.shape[1])
             places = [slice(start, start + size) for start in range(0, len(block), size)]

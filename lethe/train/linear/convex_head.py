@@ -70,7 +70,7 @@ class Head(ModelDescription[nn.Sequential]):
     head: nn.Linear
 
 
-def train_head(described: Head, data: Any, run: Run, options: TrainOptions, told: Telling) -> Fitted[nn.Sequential]:
+def train_head(described: Head, data: Any, run: Run, options: TrainOptions, notifier: Telling) -> Fitted[nn.Sequential]:
     """Train a head on the features of its backbone by `train_linear`."""
     backbone, head = described.backbone, described.head
     loss = require_linear_loss(require_run(run, correlated=True).loss)
@@ -81,7 +81,7 @@ def train_head(described: Head, data: Any, run: Run, options: TrainOptions, told
     start = torch.cat(rows)  # features by outputs, the bias as the last row, that of the constant feature 1
     classes = head.out_features if isinstance(loss, ManyClassLoss) else None
     linear = Linear(classes=classes, initial=start, dtype=start.dtype, device=start.device)
-    trained = train_linear(linear, data, run, options, told, backbone=Backbone(backbone.eval(), head.in_features, size))
+    trained = train_linear(linear, data, run, options, notifier, backbone=Backbone(backbone.eval(), head.in_features, size))
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(trained.model.weights.T))
         if head.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -125,8 +125,8 @@ def _refuse_backbone(backbone: nn.Module, head: nn.Linear) -> None:
             remedy="call backbone.requires_grad_(False), or train all of it with lethe.train.fit.",
         )
     tensors, device = (*backbone.parameters(), *backbone.buffers()), head.weight.device
-    held = {tensor.untyped_storage().data_ptr() for tensor in tensors}
-    if any(tensor.untyped_storage().data_ptr() in held for tensor in head.parameters()):
+    storages = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+    if any(tensor.untyped_storage().data_ptr() in storages for tensor in head.parameters()):
         raise InputError(
             "head: shares memory with the backbone, which would be trained with it.", remedy="give the head weights of its own."
         )

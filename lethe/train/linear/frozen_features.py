@@ -67,21 +67,21 @@ class Backbone:
         behaves on other inputs, and whether records meet in other batches, is not seen.
         """
         twin, numbers = self.copied(), digests(self.module)
-        seen: tuple[Tensor, Tensor] | None = None
+        first_batch: tuple[Tensor, Tensor] | None = None
         for inputs, targets, padded in self._read(source, device):
-            if seen is None or len(inputs) < self.size:
+            if first_batch is None or len(inputs) < self.size:
                 expected = self(inputs.clone()).clone()
                 self._refuse_other_features(inputs, expected)
-                if seen is None:
-                    seen = inputs.clone(), expected
+                if first_batch is None:
+                    first_batch = inputs.clone(), expected
                     twin._refuse_memory(source, inputs, expected)
                 self._refuse_meeting(inputs, expected)
             rows = self(inputs)
-            for record, alone in padded.items():
-                self._refuse_padding(rows[[record]], alone.to(device))
+            for record, single in padded.items():
+                self._refuse_padding(rows[[record]], single.to(device))
             yield rows.to("cpu", copy=True), targets  # a copy: a backbone may write its next features over these
-        assert seen is not None
-        self._refuse_other_features(*seen)
+        assert first_batch is not None
+        self._refuse_other_features(*first_batch)
         now = digests(self.module)
         if changed := [name for name in numbers if now.get(name) != numbers[name]]:
             raise HypothesisError(
@@ -98,16 +98,22 @@ class Backbone:
                 raise InputError(
                     f"data: got records of {len(tensors)} tensors; it needs an input and a target.", remedy="give (inputs, targets)."
                 )
-            alone = {record: own[0] for record, own in tensors.alone.items()} if isinstance(tensors, Padded) else {}
-            yield tensors[0].to(device).contiguous(), tensors[1].cpu(), alone  # in one order of memory, on which the last bit may depend
+            single_inputs = (
+                {record: record_tensors[0] for record, record_tensors in tensors.alone.items()} if isinstance(tensors, Padded) else {}
+            )
+            yield (
+                tensors[0].to(device).contiguous(),
+                tensors[1].cpu(),
+                single_inputs,
+            )  # in one order of memory, on which the last bit may depend
 
     def _refuse_memory(self, source: Source, inputs: Tensor, expected: Tensor) -> None:
         """Refuse a backbone whose copy, having seen other inputs first, gives the first batch other features."""
         rows = len(inputs)
-        others = inputs[torch.arange(rows, device=inputs.device) // 2]  # not only in another order, which no mean would show
+        changed_inputs = inputs[torch.arange(rows, device=inputs.device) // 2]  # not only in another order, which no mean would show
         if rows == 1:
-            others = fetched(source, slice(len(source) - 1, len(source)))[0].to(inputs.device)
-        self(_other(others))
+            changed_inputs = fetched(source, slice(len(source) - 1, len(source)))[0].to(inputs.device)
+        self(_other(changed_inputs))
         if not _same(self(inputs.clone()), expected):
             raise HypothesisError(
                 f"backbone: gives records other features when it saw others before; {_MEETING}.",
@@ -123,8 +129,8 @@ class Backbone:
                 remedy="take out what is random in eval mode too, or set torch.use_deterministic_algorithms(True).",
             )
 
-    def _refuse_padding(self, row: Tensor, alone: Tensor) -> None:
-        expected = self(alone)
+    def _refuse_padding(self, row: Tensor, single: Tensor) -> None:
+        expected = self(single)
         finite = torch.isfinite(expected)
         apart, sizes = (row - expected)[finite].abs(), expected[finite].abs()
         if len(sizes) and not bool((apart <= ALLOWED[expected.dtype] * sizes.max()).all()):
@@ -136,11 +142,11 @@ class Backbone:
             )
 
     def _refuse_meeting(self, inputs: Tensor, expected: Tensor) -> None:
-        other, number = _other(inputs), torch.arange(len(inputs), device=inputs.device)
+        changed, number = _other(inputs), torch.arange(len(inputs), device=inputs.device)
         for digit in range((len(inputs) - 1).bit_length()):
             ones = (number >> digit) % 2 == 1
             for exchanged in (ones, ~ones):
-                mixed = torch.where(exchanged.view(-1, *(1 for _ in inputs.shape[1:])), other, inputs)
+                mixed = torch.where(exchanged.view(-1, *(1 for _ in inputs.shape[1:])), changed, inputs)
                 if not _same(self(mixed)[~exchanged], expected[~exchanged]):
                     raise HypothesisError(
                         f"backbone: the features of some records change when other records do; {_MEETING}.",

@@ -68,24 +68,24 @@ def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: flo
     K is `most_records`. K users may have $2^{24}$ rows together, which then stands for the K of the last term. D is `rows`, N
     `parameter_norm`; `in_blocks`: scores are added up as `LinearModel` does, $p = 256 + \lceil D/256\rceil$; else p = D.
     """
-    most, bound = most_records(run), run.record_bound
-    summands = most if run.unit == "record" else _MOST_ROWS
+    batch_limit, bound = most_records(run), run.record_bound
+    summands = batch_limit if run.unit == "record" else _MOST_ROWS
     _, smoothness = descended_curvature(run) or (0.0, 0.0)
     added = min(rows, _BLOCK + math.ceil(rows / _BLOCK)) if in_blocks else rows
     of_scores = smoothness * (added + 8) * parameter_norm + loss.row_norm * (loss.outputs + 16)
     of_sums = (rows + 2 * loss.outputs + 32 + 2.0 * summands) * bound
     if isinstance(loss, Tweedie):
         of_scores += smoothness * (6.0 * parameter_norm + (160.0 + 10.0 * abs(math.log(loss.target_bound))) / loss.row_norm)
-    return 2.0**-53 * (most / run.batch_size) * (of_scores + of_sums) * (1.0 + 2.0**-40)
+    return 2.0**-53 * (batch_limit / run.batch_size) * (of_scores + of_sums) * (1.0 + 2.0**-40)
 
 
 def refuse_other_clipping(run: Run) -> None:
     """Raise InputError for other clipping than `LinearModel` does: all parameters together, by projection or of the loss's envelope."""
     if run.sparse_selection is not None:
         raise InputError("sparse_selection: a linear model looks up no rows of a table.", remedy="drop sparse_selection.")
-    other = run.clip_method not in ("clip", "envelope")
-    if other or run.clip_groups is not None:
-        name, got = ("clip_method", run.clip_method) if other else ("clip_groups", run.clip_groups)
+    is_other_method = run.clip_method not in ("clip", "envelope")
+    if is_other_method or run.clip_groups is not None:
+        name, got = ("clip_method", run.clip_method) if is_other_method else ("clip_groups", run.clip_groups)
         raise InputError(
             f"{name}: got {got}; linear models are clipped by projection or envelope, all their parameters together.",
             source=f"run.{name}",
@@ -137,6 +137,6 @@ def _product(features: Tensor, parameters: Tensor) -> Tensor:
     if features.shape[1] <= _BLOCK:
         return features @ parameters
     scores = features.new_zeros(len(features), parameters.shape[1])
-    for some, weights in zip(features.split(_BLOCK, dim=1), parameters.split(_BLOCK), strict=True):
-        scores.addmm_(some, weights)
+    for feature_columns, weights in zip(features.split(_BLOCK, dim=1), parameters.split(_BLOCK), strict=True):
+        scores.addmm_(feature_columns, weights)
     return scores

@@ -152,7 +152,7 @@ def descend(
 
 
 def train_linear(
-    described: Linear, data: Any, run: Run, options: TrainOptions, told: Telling, *, backbone: Backbone | None = None
+    described: Linear, data: Any, run: Run, options: TrainOptions, notifier: Telling, *, backbone: Backbone | None = None
 ) -> Fitted[LinearPredictor]:
     """Train a linear model, of the features that a backbone makes or that are given, as `lethe.train.fit` says."""
     ready = prepared(described, data, run, backbone=backbone)
@@ -164,12 +164,12 @@ def train_linear(
     recorder, noise = Recorder(drawn, seeded=options.seeded(run)), linear_noise(run, fresh)
     precision = linear_precision(run, ready.loss, ready.start)
     budget = None if budgeted is None else budgeted.filter
-    told.begin(run if precision is None else run.replace(precision=precision), seeded=recorder.seeded, budget=budget)
+    notifier.begin(run if precision is None else run.replace(precision=precision), seeded=recorder.seeded, budget=budget)
 
-    def taken(step: int, iterate: Tensor) -> None:
+    def on_step(step: int, iterate: Tensor) -> None:
         finished(step, run.total_steps)
-        if told.live:
-            told.step(recorder)
+        if notifier.live:
+            notifier.step(recorder)
 
     finished = progress_of(options.progress)
     with torch.inference_mode():
@@ -182,7 +182,7 @@ def train_linear(
             noise_of_step=budgeted,
             prox=prox,
             recorder=recorder,
-            finished=taken,
+            finished=on_step,
             precision=precision,
         )
     released = last.to(ready.dtype)
@@ -192,7 +192,9 @@ def train_linear(
     return Fitted(
         model=predictor,
         run=recorded,
-        record=linear_record(recorded, predictor.weights, predictor.intercept, (*ready.declared, *((PRIVATE,) if told.private else ()))),
+        record=linear_record(
+            recorded, predictor.weights, predictor.intercept, (*ready.declared, *((PRIVATE,) if notifier.private else ()))
+        ),
         checked=_CLOSED_FORM,
         diagnostics=Diagnostics.of(run, steps=recorded.total_steps, projected=ready.projected),
         **spending(budget, seeded=recorded.seeded),

@@ -57,18 +57,20 @@ def prepare_targets(values: Any, *, classes: int | None, records: int, device: t
 
     Values have shape (n,) or (n, 1), for n records; classes are numbered from 0, and none are real numbers.
     """
-    given = numbers("targets", values)
-    row = given[:, 0] if given.shape == (records, 1) else given
-    found = real_targets(row, count=records) if classes is None else class_targets(row, count=records, classes=classes).astype(np.int64)
-    return torch.from_numpy(found).unsqueeze(1).to(device)
+    array = numbers("targets", values)
+    row = array[:, 0] if array.shape == (records, 1) else array
+    checked_targets = (
+        real_targets(row, count=records) if classes is None else class_targets(row, count=records, classes=classes).astype(np.int64)
+    )
+    return torch.from_numpy(checked_targets).unsqueeze(1).to(device)
 
 
 def numbers(name: str, values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     """`values` as float64, of any shape; InputError for text, objects, complex numbers, rows of unequal length, NaN and infinity."""
     table = _as_stored(name, values)
-    found = table.double().numpy() if isinstance(table, torch.Tensor) else table.astype(np.float64)
-    _refuse_not_finite(name, found)
-    return found
+    array = table.double().numpy() if isinstance(table, torch.Tensor) else table.astype(np.float64)
+    _refuse_not_finite(name, array)
+    return array
 
 
 def _as_stored(name: str, values: Any) -> torch.Tensor | np.ndarray[Any, Any]:
@@ -96,10 +98,10 @@ def _refuse_not_finite(name: str, array: np.ndarray[Any, np.dtype[np.float64]], 
     """Name the first NaN or infinity by its index, where the rows of an array count from `first`."""
     finite = np.isfinite(array)
     if not finite.all():
-        found = tuple(int(index) for index in np.argwhere(~finite)[0])
-        place = ", ".join(map(str, (first + found[0], *found[1:])))
+        index_of_first = tuple(int(index) for index in np.argwhere(~finite)[0])
+        location = ", ".join(map(str, (first + index_of_first[0], *index_of_first[1:])))
         raise InputError(
-            f"{name}[{place}]: got {array[found]}; it needs a finite number (row {first + found[0]}, counted from 0).",
+            f"{name}[{location}]: got {array[index_of_first]}; it needs a finite number (row {first + index_of_first[0]}, counted from 0).",
             remedy="drop or fill in missing values by a rule that does not look at other records.",
         )
 
@@ -191,10 +193,10 @@ class Linear(ModelDescription[LinearPredictor]):
         if chosen is None:
             raise InputError(f"dtype: got {self.dtype!r}; it needs float64 or float32: coarser noise is not Gaussian.")
         try:
-            place = torch.device(self.device)
-            torch.zeros(1, device=place).item()  # a device that holds no numbers, such as meta, is refused here
+            device = torch.device(self.device)
+            torch.zeros(1, device=device).item()  # a device that holds no numbers, such as meta, is refused here
         except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
             raise InputError(
                 f"device: got {self.device!r}; it cannot be used: {str(error).splitlines()[0]}", remedy='use "cpu".'
             ) from error
-        return chosen, place
+        return chosen, device

@@ -63,8 +63,10 @@ class BatchLosses:
                 f"model: got {type(model).__name__}; it needs a torch.nn.Module.",
                 remedy="give the network itself, an object of a class of torch.nn.",
             )
-        own = {id(parameter) for parameter in model.parameters()}
-        if isinstance(loss, nn.Module) and any(parameter.requires_grad and id(parameter) not in own for parameter in loss.parameters()):
+        model_parameters = {id(parameter) for parameter in model.parameters()}
+        if isinstance(loss, nn.Module) and any(
+            parameter.requires_grad and id(parameter) not in model_parameters for parameter in loss.parameters()
+        ):
             raise InputError(
                 "loss: it has trainable parameters of its own, which nobody would train.",
                 source="the loss module's parameters",
@@ -72,25 +74,25 @@ class BatchLosses:
             )
         self._arguments: tuple[str, ...] = ()
         if self._fields is not None:
-            known = tuple(name for name in self._fields if name != left_out)
-            self._arguments = _arguments_of(model, known, all_of_them=loss is None)
+            field_names = tuple(name for name in self._fields if name != left_out)
+            self._arguments = _arguments_of(model, field_names, all_of_them=loss is None)
         twin = _without_mean(loss)
         self._loss: LossFunction = own_loss if loss is None else twin or loss
         self.mean_left_out = twin is not None
 
     def batch(self, tensors: Sequence[Tensor], device: torch.device, counted: Tensor | None) -> Any:
         """A batch on the model's device. The shape of `counted` is (rows,)."""
-        there = [tensor.to(device) for tensor in tensors]
+        on_device = [tensor.to(device) for tensor in tensors]
         if self._fields is not None:
-            batch = mapping_of(self._fields, there, counted)
+            batch = mapping_of(self._fields, on_device, counted)
             batch.pop(self._left_out or "", None)
             return batch
-        if len(there) < 2:
+        if len(on_device) < 2:
             raise InputError(
                 "data: a record is one tensor; it needs inputs and a target.",
                 remedy="give (features, targets), or the same array twice where a model is to reproduce its input.",
             )
-        return there
+        return on_device
 
     def __call__(self, batch: Any) -> Tensor:
         """The losses, shape (B,) or (B, 1)."""
@@ -135,12 +137,12 @@ class BatchLosses:
         return None
 
     def _of_inputs(self, error: Exception, batch: Any) -> InputError:
-        known = {parameter.dtype for parameter in self._model.parameters()}
+        model_dtypes = {parameter.dtype for parameter in self._model.parameters()}
         inputs = [batch[name] for name in self._arguments] if self._fields is not None else batch[:-1]
-        strange = [str(tensor.dtype) for tensor in inputs if tensor.is_floating_point() and tensor.dtype not in known]
+        strange = [str(tensor.dtype) for tensor in inputs if tensor.is_floating_point() and tensor.dtype not in model_dtypes]
         if strange:
             return InputError(
-                f"data: {', '.join(strange)} does not go into this model of {', '.join(map(str, known))}: {first_line(error)}",
+                f"data: {', '.join(strange)} does not go into this model of {', '.join(map(str, model_dtypes))}: {first_line(error)}",
                 remedy="convert the features first, as by features.astype(numpy.float32), or the model by model.double().",
             )
         return InputError(
@@ -181,10 +183,10 @@ def _refuse_table(losses: Tensor, outputs: Any, targets: Any) -> None:
         )
 
 
-def units_of(places: Tensor) -> list[list[int]]:
+def units_of(unit_indices: Tensor) -> list[list[int]]:
     """The rows of each unit that has any, of the unit of each row, shape (rows,)."""
-    counts = places.unique(return_counts=True)[1]
-    return [rows.tolist() for rows in places.argsort(stable=True).split(counts.tolist())]
+    counts = unit_indices.unique(return_counts=True)[1]
+    return [rows.tolist() for rows in unit_indices.argsort(stable=True).split(counts.tolist())]
 
 
 def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
@@ -197,9 +199,9 @@ def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
     records = len(next(iter(batch.values())))
     loss = cast(Mapping[str, Any], outputs).get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
     if not isinstance(loss, Tensor):
-        held = ", ".join(map(str, outputs)) if isinstance(outputs, Mapping) else type(outputs).__name__
+        names = ", ".join(map(str, outputs)) if isinstance(outputs, Mapping) else type(outputs).__name__
         raise InputError(
-            f"loss: got None, which stands for the model's own, and its outputs hold no loss: {held}.",
+            f"loss: got None, which stands for the model's own, and its outputs hold no loss: {names}.",
             source="outputs.loss",
             remedy=f"give the model what it computes its loss of, such as labels; or {_OF_ITS_OWN}.",
         )
@@ -220,21 +222,23 @@ def _of_torch(error: Exception) -> bool:
     return str(raising.f_globals.get("__name__")).partition(".")[0] == "torch"
 
 
-def _said(given: Any) -> str:
-    if isinstance(given, Tensor):
-        return f"{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}"
-    return f"a mapping of {', '.join(map(str, given))}" if type(given) is dict else f"a {type(given).__name__}"
+def _said(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+    return f"a mapping of {', '.join(map(str, value))}" if type(value) is dict else f"a {type(value).__name__}"
 
 
 def _arguments_of(model: nn.Module, fields: tuple[str, ...], *, all_of_them: bool) -> tuple[str, ...]:
     """The fields of a record that the model's forward takes; an error where it takes none, or not all and nothing else does."""
-    taken = inspect.signature(model.forward).parameters
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values()):
+    parameters = inspect.signature(model.forward).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return fields
-    by_name = [name for name, one in taken.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-    known, strange = [name for name in fields if name in by_name], [name for name in fields if name not in by_name]
-    missing = [name for name in by_name if taken[name].default is inspect.Parameter.empty and name not in fields]
-    if missing or not known or (strange and all_of_them):
+    by_name = [
+        name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    accepted, strange = [name for name in fields if name in by_name], [name for name in fields if name not in by_name]
+    missing = [name for name in by_name if parameters[name].default is inspect.Parameter.empty and name not in fields]
+    if missing or not accepted or (strange and all_of_them):
         what = f"it needs {', '.join(missing)}" if missing else f"it does not take {', '.join(strange)}"
         raise InputError(
             f"data: a record has the fields {', '.join(fields)}; forward of {type(model).__name__} takes {', '.join(by_name) or 'none'}: "
@@ -243,4 +247,4 @@ def _arguments_of(model: nn.Module, fields: tuple[str, ...], *, all_of_them: boo
             remedy="rename or remove columns: dataset.rename_column(...), dataset.remove_columns([...]), or map names in a collate "
             "function.",
         )
-    return tuple(known)
+    return tuple(accepted)

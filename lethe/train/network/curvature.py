@@ -93,14 +93,14 @@ def estimate_curvature(
             remedy="estimate on data that is not private: nothing accounts for what this number tells.",
         )
     iterations, tolerance = require_count("iterations", iterations), require_positive("tolerance", tolerance)
-    wanted = checked_tensors(parameters)
-    if not wanted or not all(tensor.requires_grad for tensor in wanted) or len({tensor.dtype for tensor in wanted}) > 1:
+    checked = checked_tensors(parameters)
+    if not checked or not all(tensor.requires_grad for tensor in checked) or len({tensor.dtype for tensor in checked}) > 1:
         raise InputError("parameters: none, one that requires no gradient, or two types.", remedy="give the trained parameters only.")
-    hessian, size = _hessian(loss, wanted), dimension(wanted)
-    generator = torch.Generator(device=wanted[0].device).manual_seed(0) if generator is None else generator
+    hessian, size = _hessian(loss, checked), dimension(checked)
+    generator = torch.Generator(device=checked[0].device).manual_seed(0) if generator is None else generator
 
     def iterated(shift: float, sign: float) -> _End:
-        start = torch.randn(size, generator=generator, dtype=wanted[0].dtype, device=wanted[0].device)
+        start = torch.randn(size, generator=generator, dtype=checked[0].dtype, device=checked[0].device)
         return _power(hessian, start, shift, sign, iterations, tolerance)
 
     first = iterated(0.0, 1.0)
@@ -131,13 +131,13 @@ def _power(hessian: Product, vector: Tensor, shift: float, sign: float, iteratio
     # starts with one.
     vector = vector / torch.linalg.vector_norm(vector)
     growth, end = 0.0, _End(0.0, 0.0, 0.0, 0)
-    for taken in range(1, iterations + 1):
+    for iteration in range(1, iterations + 1):
         image = hessian(vector)
         value = float(vector @ image)
         growth = max(growth, float(torch.linalg.vector_norm(image)))
         if not math.isfinite(growth):
             raise LetheError("the loss's second derivative is not finite at this point.", source="the loss, or the parameters")
-        end = _End(value, float(torch.linalg.vector_norm(image - value * vector)), growth, taken)
+        end = _End(value, float(torch.linalg.vector_norm(image - value * vector)), growth, iteration)
         following = shift * vector + sign * image
         length = float(torch.linalg.vector_norm(following))
         if end.residual <= tolerance * abs(value) or length == 0.0:

@@ -37,14 +37,14 @@ class Optimizers(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Those of all: the state of parameter number k of part i under "i.k"."""
         parts = [part.state_dict() for part in self.parts]
-        state = {f"{place}.{number}": value for place, part in enumerate(parts) for number, value in part["state"].items()}
+        state = {f"{index}.{number}": value for index, part in enumerate(parts) for number, value in part["state"].items()}
         return {"state": state, "param_groups": [part["param_groups"] for part in parts]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """What `state_dict` returned for as many."""
-        for place, (part, groups) in enumerate(zip(self.parts, state_dict["param_groups"], strict=True)):
-            own = {name.split(".")[1]: value for name, value in state_dict["state"].items() if name.split(".")[0] == str(place)}
-            part.load_state_dict({"state": {int(number): value for number, value in own.items()}, "param_groups": groups})
+        for index, (part, groups) in enumerate(zip(self.parts, state_dict["param_groups"], strict=True)):
+            part_state = {name.split(".")[1]: value for name, value in state_dict["state"].items() if name.split(".")[0] == str(index)}
+            part.load_state_dict({"state": {int(number): value for number, value in part_state.items()}, "param_groups": groups})
 
 
 _SPARSE = (torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam)
@@ -55,9 +55,11 @@ def usable_by(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, gradien
     if not gradient.is_sparse:
         return gradient
     parts = [(part, group) for part in getattr(optimizer, "parts", (optimizer,)) for group in part.param_groups]
-    own = [(part, group) for part, group in parts if any(one is parameter for one in group["params"])]
-    alone = all(isinstance(part, _SPARSE) and not group.get("momentum") and not group.get("weight_decay") for part, group in own)
-    return gradient if alone else gradient.to_dense()
+    owners = [(part, group) for part, group in parts if any(candidate is parameter for candidate in group["params"])]
+    moves_rows_alone = all(
+        isinstance(part, _SPARSE) and not group.get("momentum") and not group.get("weight_decay") for part, group in owners
+    )
+    return gradient if moves_rows_alone else gradient.to_dense()
 
 
 def as_one(optimizer: Any) -> Any:

@@ -151,24 +151,24 @@ def _refuse_wrapped(model: nn.Module) -> None:
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that require grad, by name: float32 or float64, finite, all on one device."""
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    held = {name: local(parameter).detach() for name, parameter in named.items()}
-    for name, tensor in held.items():
+    tensors = {name: local(parameter).detach() for name, parameter in named.items()}
+    for name, tensor in tensors.items():
         if tensor.dtype not in (torch.float32, torch.float64):
             raise InputError(
                 f"parameter {name}: got {tensor.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.",
                 source="model",
                 remedy="keep the parameters in float32 (model.float()) and compute in half precision under torch.autocast.",
             )
-    checked_tensors(held.values())
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in held.values()):
+    checked_tensors(tensors.values())
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
         raise InputError("model: its parameters are not finite before training.", remedy="initialise them.")
-    devices = {str(tensor.device) for tensor in held.values()}
+    devices = {str(tensor.device) for tensor in tensors.values()}
     if len(devices) != 1:
         raise InputError(
             f"model: its trained parameters are on {', '.join(sorted(devices))}; they need to be on one device.",
             remedy="move the model before training: model.to(device).",
         )
-    if shared := sharing_memory(held):
+    if shared := sharing_memory(tensors):
         raise InputError(
             f"parameters {' and '.join(shared)} share numbers in memory: a step would move these once for each, and they are not the "
             "parameters that the run is about.",
@@ -180,7 +180,7 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def refuse_for_shards(run: Run, options: TrainOptions) -> None:
     """Refuse what would need whole parameters between two steps, where each process has shards."""
-    asked = {
+    requested = {
         "release: last": run.release == "last",
         "run.regulariser": bool(run.regularisers),
         "clip_method: adaptive": run.clip_method == "adaptive",
@@ -190,10 +190,10 @@ def refuse_for_shards(run: Run, options: TrainOptions) -> None:
         "validation_data": options.validation_data is not None,
         "ema, and checkpoints": options.ema is not None and options.checkpoints is not None,
     }
-    if found := [name for name, given in asked.items() if given]:
+    if unsupported := [name for name, is_requested in requested.items() if is_requested]:
         raise InputError(
-            f"{found[0]}: given, and the model is in shards (fully_shard); it needs whole parameters after every step.",
-            source=found[0],
+            f"{unsupported[0]}: given, and the model is in shards (fully_shard); it needs whole parameters after every step.",
+            source=unsupported[0],
             remedy="leave it out, or give the model whole in every process.",
         )
 
@@ -214,32 +214,32 @@ def refuse_optimizer(optimizer: Any, run: Run, named: Mapping[str, nn.Parameter]
     """Refuse an optimiser that the run's certificate does not cover, or that would leave parameters out."""
     refuse_other_gradients(optimizer)
     _refuse_plain("optimizer", run)
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    if missing := [name for name, parameter in named.items() if id(parameter) not in held]:
+    optimised = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if missing := [name for name, parameter in named.items() if id(parameter) not in optimised]:
         raise InputError(
             f"optimizer: {', '.join(missing[:3])} ({len(missing)} of {len(named)} trained parameters) are not among its own; "
             "they would never move.",
             remedy="give the optimiser model.parameters(), or set requires_grad of the others to False.",
         )
-    if foreign := held - {id(parameter) for parameter in model.parameters()}:
+    if foreign := optimised - {id(parameter) for parameter in model.parameters()}:
         raise InputError(
             f"optimizer: {len(foreign)} of its parameters are not the model's; nothing clips their gradients.",
             remedy="make them part of the model, or leave them out.",
         )
 
 
-def _refuse_plain(given: str, run: Run) -> None:
+def _refuse_plain(option: str, run: Run) -> None:
     """Refuse a run whose certificate counts with the steps of the plain recursion, and none besides."""
     if run.release == "last":
         raise HypothesisError(
-            f"{given}: given, or a training loop of your own, with release: last; that needs the plain SGD steps that its theorem counts.",
-            source=f"{given}, run.release",
+            f"{option}: given, or a training loop of your own, with release: last; that needs the plain SGD steps that its theorem counts.",
+            source=f"{option}, run.release",
             remedy="set release: all, or train by lethe.train.fit with run.regulariser alone.",
         )
     if run.regularisers or run.pass_weights is not None:
         raise InputError(
-            f"{given}: given together with the run's own regulariser or pass_weights, which belong to the plain recursion.",
-            source=f"{given}, run.regulariser, run.pass_weights",
+            f"{option}: given together with the run's own regulariser or pass_weights, which belong to the plain recursion.",
+            source=f"{option}, run.regulariser, run.pass_weights",
             remedy="drop these two, and write the regularisers into proximal_groups.",
         )
 

@@ -54,14 +54,14 @@ class MovingAverage:
         """The model's state dict, with the average where trained parameters are; what is not trained is as it is."""
         share = -math.expm1(self._steps * math.log(self._decay))
         averages = {id(parameter): self._sums[name] / share for name, parameter in self._named.items()}
-        kept = model.state_dict(keep_vars=True)
+        current_state = model.state_dict(keep_vars=True)
         # What modules keep in a state dict besides may be anything.
-        others = {name: found.detach().clone() if isinstance(found, Tensor) else found for name, found in kept.items()}
-        return {name: averages.get(id(kept[name]), found) for name, found in others.items()}
+        copies = {name: entry.detach().clone() if isinstance(entry, Tensor) else entry for name, entry in current_state.items()}
+        return {name: averages.get(id(current_state[name]), entry) for name, entry in copies.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain data, for a checkpoint."""
-        sums = {name: found.detach().cpu().clone() for name, found in self._sums.items()}
+        sums = {name: average.detach().cpu().clone() for name, average in self._sums.items()}
         return {"decay": self._decay, "steps": self._steps, "sums": sums}
 
     @torch.no_grad()
@@ -69,8 +69,8 @@ class MovingAverage:
         """Go on from a checkpoint; an error of one of another average."""
         if state["decay"] != self._decay:
             raise InputError(f"ema: got {self._decay:g}; the checkpoint's is {state['decay']:g}.", remedy="give what training began with.")
-        for name, found in self._sums.items():
-            found.copy_(state["sums"][name])
+        for name, average in self._sums.items():
+            average.copy_(state["sums"][name])
         self._steps = int(state["steps"])
 
 

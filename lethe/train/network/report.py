@@ -39,8 +39,8 @@ def warn_of_shapes(clipper: Clipper, run: Run, device: torch.device, stream: Bat
     if device.type == "cpu" or (as_many and not stream.pads):
         return
     # A frozen part in half precision is among them.
-    held = [parameter.dtype for parameter in clipper.model.parameters() if parameter.is_floating_point()]
-    precision = reduce(coarser, held, clipper.precision)
+    dtypes = [parameter.dtype for parameter in clipper.model.parameters() if parameter.is_floating_point()]
+    precision = reduce(coarser, dtypes, clipper.precision)
     coarse = torch.finfo(precision).eps > torch.finfo(torch.float32).eps
     convolves = any(isinstance(module, _CONVOLUTIONS) for module in clipper.model.modules())
     if coarse or tf32_in_products() or (convolves and tf32_in_convolutions() is not False):
@@ -89,7 +89,7 @@ class FirstSteps:
         self._clipper, self._named, self._groups = clipper, named, [] if optimizer is None else optimizer.param_groups
         self._before: dict[str, int] = {}
         self._looks, self._steps = EARLY if optimizer is not None else 0, 0
-        self._unmoved = {name: one for name, one in named.items() if one not in selected}
+        self._unmoved = {name: parameter for name, parameter in named.items() if parameter not in selected}
 
     def before(self) -> None:
         """A step's noise is about to be drawn. What has a learning rate of 0, with which schedules begin, is looked at later."""
@@ -102,8 +102,8 @@ class FirstSteps:
         """A step's noise was drawn."""
         self._steps += self._clipper.measured is not None
         if self._steps in (1, EARLY):
-            unused = [name for name, one in self._named.items() if one.requires_grad and one not in self._clipper.reached]
-            reached = {_numbered(name) for name, one in self._named.items() if one in self._clipper.reached}
+            unused = [name for name, parameter in self._named.items() if parameter.requires_grad and parameter not in self._clipper.reached]
+            reached = {_numbered(name) for name, parameter in self._named.items() if parameter in self._clipper.reached}
             unused = [name for name in unused if (_numbered(name) in reached) == (self._steps == EARLY)]
             self._say(unused, "no record's loss depends on it", "freeze it, or use it: by an adapter that is active and not merged")
         if self._steps == 1:
@@ -126,8 +126,8 @@ class FirstSteps:
     def _say(self, names: Sequence[str], what: str, remedy: str) -> None:
         if names:
             many = f" (and {len(names) - 1} more of {len(self._named)})" if len(names) > 1 else ""
-            said = f"private: {names[0]}{many} gets noise, which is paid for, to no use: {what}. Do: {remedy}. {_UNSAID}"
-            warnings.warn(said, UnusedParameterWarning, stacklevel=4)
+            message = f"private: {names[0]}{many} gets noise, which is paid for, to no use: {what}. Do: {remedy}. {_UNSAID}"
+            warnings.warn(message, UnusedParameterWarning, stacklevel=4)
 
 
 def _numbered(name: str) -> str:

@@ -74,29 +74,29 @@ class NoisySums:
         if self._noise.secure and noise_std > 0:
             numbers = self._noise.dimension_of(list(sums.values())) + (adaptive is not None)
             wider = grid_noise_std(noise_std, least_move(self._run), numbers)
-        elif 0 < (least := min(noise_std, row_multiplier * self._clip_bound)) < self._least:
+        elif 0 < (smallest_std := min(noise_std, row_multiplier * self._clip_bound)) < self._least:
             raise LetheError(
-                f"noise of standard deviation {least:.3g} drowns in the rounding of the sums; it needs {self._least:.3g}.",
+                f"noise of standard deviation {smallest_std:.3g} drowns in the rounding of the sums; it needs {self._least:.3g}.",
                 source="noise_multiplier, and the records of a batch",
                 remedy="plan more noise, or none at all at the steps where it is this small.",
             )
         if adaptive is not None:
             sums[adaptive.key] = adaptive.count
-        for sparse, some in groupby(list(sums.items()), key=lambda one: one[1].is_sparse):  # in their order, as the noise is drawn
+        for sparse, group in groupby(list(sums.items()), key=lambda entry: entry[1].is_sparse):  # in their order, as the noise is drawn
             if not sparse:
-                whole = [total for _, total in some]
+                whole = [total for _, total in group]
                 self._noise.add_to(whole, wider)  # no noise is shared among processes as well
                 torch._foreach_div_(whole, self._divisor)  # pyright: ignore[reportPrivateImportUsage]
                 continue
             by_rows = self._noise.by_rows
             assert by_rows is not None
-            for parameter, total in some:
-                given = {"noise_std": wider, "divisor": self._divisor, "dtype": parameter.dtype}
+            for parameter, total in group:
+                mean_options = {"noise_std": wider, "divisor": self._divisor, "dtype": parameter.dtype}
                 if self._selected is None or parameter not in self._selected.tables:
-                    sums[parameter] = by_rows.dense_mean(total, **given)
+                    sums[parameter] = by_rows.dense_mean(total, **mean_options)
                 else:
                     row_std = row_multiplier * math.hypot(*self._selected.tables.values())
-                    sums[parameter] = by_rows.selected_mean(total, row_std=row_std, threshold=self._selected.threshold, **given)
+                    sums[parameter] = by_rows.selected_mean(total, row_std=row_std, threshold=self._selected.threshold, **mean_options)
         if adaptive is not None:
             del sums[adaptive.key]
             factor = adaptive.update()
@@ -145,8 +145,8 @@ class Descent:
         self.precision: Precision | None = None
         if run.release == "last" and noise.correlated is None:  # correlated noise releases all iterates
             self.iterate = {name: parameter.detach().to(torch.float64, copy=True) for name, parameter in named.items()}
-            shown = reduce(coarser, (parameter.dtype for parameter in named.values()), arithmetic(next(iter(named.values())).device))
-            self._error = partial(shown_rounding, run, shown)
+            coarsest = reduce(coarser, (parameter.dtype for parameter in named.values()), arithmetic(next(iter(named.values())).device))
+            self._error = partial(shown_rounding, run, coarsest)
             start = list(self.iterate.values())
             self.precision = precision_of(run, float(joint_norm(start)), dimension(start), self._error)
             warn_of_rounding(run, self.precision)
@@ -194,8 +194,8 @@ class Descent:
     def show(self) -> None:
         """Give the model the iterate, rounded to its type, where it is kept beside it."""
         if self.precision is not None:
-            shown = [local(parameter) for parameter in self._named.values()]
-            torch._foreach_copy_(shown, list(self.iterate.values()))  # pyright: ignore[reportPrivateImportUsage]
+            parameters = [local(parameter) for parameter in self._named.values()]
+            torch._foreach_copy_(parameters, list(self.iterate.values()))  # pyright: ignore[reportPrivateImportUsage]
 
     def state_dict(self) -> dict[str, Any]:
         """The precision, for a checkpoint: it follows from the start, which a training that goes on has no more."""

@@ -69,7 +69,7 @@ class Trainer:
         plan: TrainingPlan,
         options: TrainOptions,
         optimizer: torch.optim.Optimizer | None,
-        told: Telling,
+        notifier: Telling,
         *,
         own_loop: bool,
     ) -> None:
@@ -78,7 +78,7 @@ class Trainer:
         if isinstance(model, nn.Module):
             reshard(model)
         column = options.users if isinstance(options.users, str) else None
-        self.options, self.optimizer, self.told, self.steps_per_epoch = options, optimizer, told, plan.steps_per_epoch
+        self.options, self.optimizer, self.told, self.steps_per_epoch = options, optimizer, notifier, plan.steps_per_epoch
         self.source = (source := as_source(data, leave_out=() if column is None else (column,)))
         criterion = not own_loop or isinstance(loss, _Loss)
         losses = BatchLosses(model, loss, source, column) if criterion else loss
@@ -107,25 +107,25 @@ class Trainer:
         if self.placement.sharded:
             refuse_for_shards(run, options)
         seeded, policed = options.seeded(run), options.noise_policy is not None
-        given = (options.checkpoints, self.asked, options.noise_generator, self.workers)
-        self.kept = kept = Checkpointing(*given, seeded=seeded, policed=policed)
+        arguments = (options.checkpoints, self.asked, options.noise_generator, self.workers)
+        self.kept = checkpointing = Checkpointing(*arguments, seeded=seeded, policed=policed)
         self.recorder = Recorder(run, seeded=seeded)
         self.scheduler = self.validation = None
         try:
             if not own_loop:
                 self.scheduler = scheduler_of(optimizer, options.lr_scheduler, run.total_steps)
                 self.validation = self._validation(model, loss)
-            batches, self.noise = sources_of(self.asked, options, self.placement, self.workers, start=kept.starts)
+            batches, self.noise = sources_of(self.asked, options, self.placement, self.workers, start=checkpointing.starts)
             grouped = {"users": options.users, "records_per_user": options.records_per_user, "views": options.views}
             members = members_of(run, data, source, **grouped, seed=options.seed)
             sharing = {"rank": self.workers.rank, "world_size": self.workers.world_size}
             self.stream = BatchStream(run, source, batches, physical_size=options.physical_size, members=members, **sharing)
             compared = {name: getattr(options, name) for name in _COMPARED} | {"seeded": seeded, "fields": fields_of(source)}
             compared["users"] = None if members is None else members.digest()
-            pays = told.pays
+            pays = notifier.pays
             refuse_other_start(self.workers, model, self.asked, source, optimizer=optimizer, options=compared, pays=pays)
         except BaseException:
-            kept.close()
+            checkpointing.close()
             raise
 
     def _validation(self, model: nn.Module, loss: Any) -> Validation | None:
@@ -138,8 +138,8 @@ class Trainer:
                     remedy="give public records: TrainOptions(validation_data=..., patience=3).",
                 )
             return None
-        told = {"patience": options.patience, "physical_size": options.physical_size, "workers": self.workers}
-        return Validation(model, loss, options.validation_data, self.run, **told)
+        settings = {"patience": options.patience, "physical_size": options.physical_size, "workers": self.workers}
+        return Validation(model, loss, options.validation_data, self.run, **settings)
 
     def begin(self, by: str, update: Descent | None = None) -> None:
         """Begin, or go on from the checkpoints; callbacks are told. `by` is for errors what takes the steps: `update`, or a loop."""
@@ -163,9 +163,9 @@ class Trainer:
         self.held.keep()  # from now on a change of parameters is somebody else's
         if self.budget is not None:
             self.budget.pay_again(done)
-        asked = self.asked if update is None or update.precision is None else self.asked.replace(precision=update.precision)
+        recorded_run = self.asked if update is None or update.precision is None else self.asked.replace(precision=update.precision)
         budget = None if self.budget is None else self.budget.filter
-        self.told.begin(asked, seeded=self.recorder.seeded, done=done, budget=budget)
+        self.told.begin(recorded_run, seeded=self.recorder.seeded, done=done, budget=budget)
 
     def step_sums(self, batch: LoadedBatch) -> Mapping[nn.Parameter, Tensor] | None:
         """The clipped sums of a step, over all processes, of which `batch` was added last, and whose noise may be drawn now; None: more of
@@ -193,11 +193,11 @@ class Trainer:
         and that nothing contributes."""
         self.recorder.note(step_size=float(self._step_sizes[batch.step - 1]), noise_std=noise_std, batch=batch.whole)
         self.first.noised(noise_std)
-        taken = batch.step - self.done
-        if taken == 1:
+        steps_here = batch.step - self.done
+        if steps_here == 1:
             warn_of_shapes(self.clipper, self.run, self.device, self.stream)
-        if taken == EARLY:
-            warn_where_nothing_contributes(self.clipper, f"of the first {taken} steps")
+        if steps_here == EARLY:
+            warn_where_nothing_contributes(self.clipper, f"of the first {steps_here} steps")
 
     def diagnosed(self, steps: int) -> Diagnostics:
         """The report of a training that is over after so many steps, with a warning where nothing contributed."""
@@ -207,7 +207,7 @@ class Trainer:
 
     def take_steps(self, update: Descent, finished: Progress) -> None:
         """The loop of `fit`: the clipped sums of each step, over all of its micro-batches, and what `update` makes of them."""
-        begun, told, budget, parameters, steps = 0, self.told, self.budget, list(self.named.values()), self.run.total_steps
+        begun, notifier, budget, parameters, steps = 0, self.told, self.budget, list(self.named.values()), self.run.total_steps
         scheduler, validation = self.scheduler, self.validation
         if validation is not None and validation.over:
             return
@@ -221,8 +221,8 @@ class Trainer:
                     self.placement.gather()
             if batch.tensors[0].shape[0]:
                 losses = self._add(batch)
-                if told.asks_losses:
-                    told.add_losses(losses, batch.counted)
+                if notifier.asks_losses:
+                    notifier.add_losses(losses, batch.counted)
             if (sums := self.step_sums(batch)) is None:
                 continue
             noise_std = update(begun, sums)
@@ -240,8 +240,8 @@ class Trainer:
             finished(begun, steps)
             if self.kept.active:
                 self.kept.after(begun, last=ends)
-            if told.live:
-                told.step(self.recorder)
+            if notifier.live:
+                notifier.step(self.recorder)
             if validation is not None and validation.over:
                 return
 
@@ -249,19 +249,21 @@ class Trainer:
         """Add the clipped gradients of a loaded batch of at least one row; returns its losses, detached, shape (rows,)."""
         losses = self.clipper.losses
         assert isinstance(losses, BatchLosses)
-        given = losses.batch(batch.tensors, self.device, batch.counted)
+        device_batch = losses.batch(batch.tensors, self.device, batch.counted)
         try:
             return self.clipper.add(
-                given,
+                device_batch,
                 counted=None if batch.counted is None else batch.counted.to(self.device),
                 units=None if batch.places is None else units_of(batch.places),
-                collated={row: losses.batch(own, self.device, None) for row, own in batch.alone.items()} if batch.alone else None,
+                collated={row: losses.batch(record_tensors, self.device, None) for row, record_tensors in batch.alone.items()}
+                if batch.alone
+                else None,
             )
         except torch.OutOfMemoryError:
             raise
         except FAILURES as error:
             cause = error.__cause__ if isinstance(error, LetheError) else error
-            explained = losses.explained(cause, given) if isinstance(cause, Exception) else None
+            explained = losses.explained(cause, device_batch) if isinstance(cause, Exception) else None
             if explained is None:
                 raise
             raise explained from cause
@@ -269,13 +271,13 @@ class Trainer:
 
 @ending_together
 def train_network(
-    model: Module, loss: LossFunction, plan: TrainingPlan, options: TrainOptions, optimizer: torch.optim.Optimizer | None, told: Telling
+    model: Module, loss: LossFunction, plan: TrainingPlan, options: TrainOptions, optimizer: torch.optim.Optimizer | None, notifier: Telling
 ) -> Fitted[Module]:
     """Train a module in place, as `lethe.train.fit` says: checks, the loop, checks."""
     model = bare_module(model)
-    trainer = Trainer(model, loss, plan, options, optimizer, told, own_loop=False)
+    trainer = Trainer(model, loss, plan, options, optimizer, notifier, own_loop=False)
     run, named, noise, placement, budget = trainer.run, trainer.named, trainer.noise, trainer.placement, trainer.budget
-    with closing(trainer.kept) as kept:
+    with closing(trainer.kept) as checkpointing:
         parts = {"budget": budget, "adaptive": trainer.adaptive, "selected": trainer.selected}
         update = Descent(named, run, noise, optimizer, groups=options.proximal_groups or (), **parts)
         try:
@@ -294,22 +296,22 @@ def train_network(
         )  # where it ends depends on iterates: all planned steps count
         executed = noise.executed(trainer.recorder.run(run, enforced=False, whole=early), steps=trainer.recorder.steps)
         recorded = executed.replace(precision=update.precision)
-        kept.finish()
+        checkpointing.finish()
         averaged = None if trainer.average is None else trainer.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         placement.meet()
-        said = claims(
+        claims_made = claims(
             data=trainer.source,
             isolation=options.isolation,
             optimiser=optimizer is not None,
             users=run.unit == "user",
-            private=told.private,
+            private=notifier.private,
         )
-        said = said if options.patience is None else (*said, PUBLIC)
+        claims_made = claims_made if options.patience is None else (*claims_made, PUBLIC)
         return Fitted(
             model=model,
             run=recorded,
-            record=network_record(recorded, model, said, averaged, isolation=options.isolation),
+            record=network_record(recorded, model, claims_made, averaged, isolation=options.isolation),
             averaged=averaged,
             validation_losses=() if trainer.validation is None else tuple(trainer.validation.losses),
             clip_norms=None if trainer.adaptive is None else tuple(trainer.adaptive.norms[:-1]),

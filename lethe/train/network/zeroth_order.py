@@ -98,14 +98,16 @@ class Slopes:
         rows = self._losses.batch(batch.tensors, self._device, batch.counted)
         together = self._of(rows).nan_to_num(0.0, 0.0, 0.0)
         for row in sample(range(len(together)), 3):
-            there, alone = float(together[row]), float(self._of(rows_of(rows, [row]))[0].nan_to_num(0.0, 0.0, 0.0))
-            if not abs(there - alone) <= self._allowed * (1.0 + float(together.abs().mean())):
-                raise InputError(f"the loss of record {row} is {there:.6g} in its batch and {alone:.6g} alone.", remedy=BATCH_STATISTICS)
+            batch_loss, isolated_loss = float(together[row]), float(self._of(rows_of(rows, [row]))[0].nan_to_num(0.0, 0.0, 0.0))
+            if not abs(batch_loss - isolated_loss) <= self._allowed * (1.0 + float(together.abs().mean())):
+                raise InputError(
+                    f"the loss of record {row} is {batch_loss:.6g} in its batch and {isolated_loss:.6g} alone.", remedy=BATCH_STATISTICS
+                )
 
 
 @torch.no_grad()
 def train_along_directions(
-    model: Module, loss: LossFunction, plan: TrainingPlan, options: TrainOptions, told: Telling, optimizer: object
+    model: Module, loss: LossFunction, plan: TrainingPlan, options: TrainOptions, notifier: Telling, optimizer: object
 ) -> Fitted[Module]:
     """Train a module in place without gradients, as `lethe.train.fit` says of the method "directional"."""
     losses = BatchLosses(model, loss, source := as_source(plan.data))
@@ -113,14 +115,14 @@ def train_along_directions(
     model.eval()
     try:
         refuse_model(model)
-        return _trained(model, losses, source, plan, options, told, optimizer)
+        return _trained(model, losses, source, plan, options, notifier, optimizer)
     finally:
         for module, training in modes:
             module.training = training
 
 
 def _trained(
-    model: Module, losses: BatchLosses, source: Any, plan: TrainingPlan, options: TrainOptions, told: Telling, optimizer: object
+    model: Module, losses: BatchLosses, source: Any, plan: TrainingPlan, options: TrainOptions, notifier: Telling, optimizer: object
 ) -> Fitted[Module]:
     named = trained_parameters(model)
     run = _checked(plan.run, options, optimizer, named)
@@ -131,7 +133,7 @@ def _trained(
     slopes, recorder = Slopes(model, losses, run, options.smoothing, next(iter(named.values()))), Recorder(run, seeded=options.seeded(run))
     update = Descent(named, run, TrainingNoise(noise)) if run.release == "last" else None
     stream = BatchStream(run, source, batches, physical_size=options.physical_size or run.batch_size)  # of one size
-    told.begin(run.replace(precision=update and update.precision), seeded=recorder.seeded)
+    notifier.begin(run.replace(precision=update and update.precision), seeded=recorder.seeded)
     finished = progress_of(options.progress)
     try:
         moved = torch.zeros(1, dtype=torch.float64, device=device)
@@ -146,7 +148,7 @@ def _trained(
             if not batch.last:
                 continue
             if update is not None:
-                update(batch.step, {own: part.double() * (float(moved) / direction.length) for own, part in direction.parts()})
+                update(batch.step, {parameter: part.double() * (float(moved) / direction.length) for parameter, part in direction.parts()})
             else:
                 moved *= -sizes[batch.step - 1] / run.batch_size
                 noise.add_to([moved], stds[batch.step - 1])
@@ -154,14 +156,14 @@ def _trained(
             moved.zero_()
             recorder.note(step_size=sizes[batch.step - 1], noise_std=stds[batch.step - 1], batch=batch.whole)
             finished(batch.step, run.total_steps)
-            if told.live:
-                told.step(recorder)
+            if notifier.live:
+                notifier.step(recorder)
     finally:
         stream.close()
     refuse_overflow(list(named.values()), run)
     recorded = recorder.run(run, enforced=False).replace(precision=update and update.precision)
-    said = claims(data=source, isolation=options.isolation, optimiser=False, users=False, private=told.private)
-    record = network_record(recorded, model, (*said, _PLACE, *(() if update is None else (_EXACT,))), isolation=options.isolation)
+    claims_made = claims(data=source, isolation=options.isolation, optimiser=False, users=False, private=notifier.private)
+    record = network_record(recorded, model, (*claims_made, _PLACE, *(() if update is None else (_EXACT,))), isolation=options.isolation)
     report = Diagnostics.of(run, steps=recorder.steps, gradients="none: two forward passes")
     return Fitted(model=model, run=recorded, record=record, checked=f"losses in batches: {options.isolation}", diagnostics=report)
 
@@ -174,7 +176,7 @@ def _checked(run: Run, options: TrainOptions, optimizer: object, named: Mapping[
     if options.isolation not in ISOLATIONS:
         raise InputError(f"isolation: got {options.isolation!r}; it needs checked or declared.")
     method, float64 = DIRECTIONAL[run.release == "last"], all(parameter.dtype == torch.float64 for parameter in named.values())
-    asked = {name: getattr(run, name) is not None for name in ("clip_groups", "pass_weights", "noise_budget", "sparse_selection")} | {
+    requested = {name: getattr(run, name) is not None for name in ("clip_groups", "pass_weights", "noise_budget", "sparse_selection")} | {
         "clip_norm: null": run.clip_norm is None,
         f"clip_method: {run.clip_method}": run.clip_method not in ("clip", method),
         "release: last of a model that is not float64": run.release == "last" and not float64,
@@ -184,6 +186,6 @@ def _checked(run: Run, options: TrainOptions, optimizer: object, named: Mapping[
         "optimizer": optimizer is not None,
         "several processes": Workers.current().several,
     }
-    if refused := [name for name, there in asked.items() if there]:
+    if refused := [name for name, is_requested in requested.items() if is_requested]:
         raise InputError(f"{refused[0]}: this training takes plain steps, of clip_method {method}.", remedy="use method: clip.")
     return run.replace(clip_method=method)

@@ -79,8 +79,8 @@ class OuterProducts(ParameterGradients):
         self.dtype = gradients.dtype if dtype is None else dtype
         positions, width, outputs = inputs.shape[1], inputs.shape[2], gradients.shape[2]
         self.forming = forming(positions, width, outputs, inputs) if positions > 1 else (False, False)
-        few = self.dtype == torch.float64 or positions < _FEW or (not inputs.is_cpu and has_fast_doubles(inputs.device))
-        self.formed_for_sum = positions > 1 and (self.forming[1] or not few)
+        few_positions = self.dtype == torch.float64 or positions < _FEW or (not inputs.is_cpu and has_fast_doubles(inputs.device))
+        self.formed_for_sum = positions > 1 and (self.forming[1] or not few_positions)
 
     def squares(self) -> Tensor:
         """See ParameterGradients."""
@@ -173,9 +173,9 @@ class Several(ParameterGradients):
     def squares(self) -> Tensor:
         """See ParameterGradients."""
         total = torch.stack([part.products() for part in self.parts]).sum(0)
-        for place, one in enumerate(self.parts):
-            for other in self.parts[:place]:
-                total += 2 * torch.cat([between(a, b) for a, b in _records_of(one, other)])
+        for index, one in enumerate(self.parts):
+            for earlier in self.parts[:index]:
+                total += 2 * torch.cat([between(a, b) for a, b in _records_of(one, earlier)])
         lengths = torch.stack([part.lengths() for part in self.parts]).sum(0)
         return at_least(total.clamp(min=0), lengths, 2 * max(part.terms for part in self.parts) + len(self.parts) ** 2)
 
@@ -189,9 +189,9 @@ class Several(ParameterGradients):
 
     def rows(self) -> Tensor:
         """See ParameterGradients."""
-        formed, *others = sorted(self.parts, key=lambda part: isinstance(part, TokenRows))
+        formed, *later_parts = sorted(self.parts, key=lambda part: isinstance(part, TokenRows))
         total = formed.rows()
-        for part in others:
+        for part in later_parts:
             total = part.added_to(total) if isinstance(part, TokenRows) else total.add_(part.rows())
         return total
 
@@ -204,7 +204,7 @@ class Several(ParameterGradients):
     def scaled(self, factors: Tensor) -> Self:
         """See ParameterGradients."""
         part = copy(self)
-        part.parts = [one.scaled(factors) for one in self.parts]
+        part.parts = [part_of_call.scaled(factors) for part_of_call in self.parts]
         return part
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
@@ -236,21 +236,21 @@ def together(parts: list[ParameterGradients], numbers: int, memory: Memory) -> P
     return MaterialisedGradients(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))
 
 
-def between(one: Factored, other: Factored) -> Tensor:
+def between(first: Factored, second: Factored) -> Tensor:
     """The inner product of each record's gradients in two calls of one parameter, shape (B,), float64."""
-    if isinstance(one, OuterProducts) and isinstance(other, OuterProducts):
-        return products_of(one.inputs, other.inputs, one.gradients, other.gradients)
-    product, looked_up = (one, other) if isinstance(one, OuterProducts) else (other, one)
+    if isinstance(first, OuterProducts) and isinstance(second, OuterProducts):
+        return products_of(first.inputs, second.inputs, first.gradients, second.gradients)
+    product, looked_up = (first, second) if isinstance(first, OuterProducts) else (second, first)
     assert isinstance(product, OuterProducts)
     assert isinstance(looked_up, TokenRows)
-    places = looked_up.tokens[:, None].expand(-1, product.gradients.shape[1], -1)
-    hit = product.gradients.gather(2, places).double()
+    token_indices = looked_up.tokens[:, None].expand(-1, product.gradients.shape[1], -1)
+    hit = product.gradients.gather(2, token_indices).double()
     return hit.mul_(torch.bmm(product.inputs.double(), looked_up.gradients.double().mT)).sum(2).sum(1)
 
 
-def _records_of(one: Factored, other: Factored) -> Sequence[tuple[Factored, Factored]]:
+def _records_of(one: Factored, second: Factored) -> Sequence[tuple[Factored, Factored]]:
     """Some records of both at a time."""
-    pairs = one.gradients.shape[1] * other.gradients.shape[1]
+    pairs = one.gradients.shape[1] * second.gradients.shape[1]
     size = max(1, (PAIRED if one.gradients.is_cpu else PAIRED_ON_GPU) // max(1, pairs))
-    places = [slice(first, first + size) for first in range(0, len(one.gradients), size)]
-    return [(one.some(records), other.some(records)) for records in places]
+    chunks = [slice(first, first + size) for first in range(0, len(one.gradients), size)]
+    return [(one.some(records), second.some(records)) for records in chunks]

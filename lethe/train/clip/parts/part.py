@@ -77,8 +77,8 @@ class ParameterGradients(ABC):
 
     def scaled(self, factors: Tensor) -> Self:
         """The gradients, each record's times its factor, shape (B,)."""
-        part, own = copy(self), self.gradients
-        part.gradients, part._measured = own * factors.to(own).view(-1, *[1] * (own.dim() - 1)), None
+        part, gradients = copy(self), self.gradients
+        part.gradients, part._measured = gradients * factors.to(gradients).view(-1, *[1] * (gradients.dim() - 1)), None
         return part
 
     @abstractmethod
@@ -89,7 +89,7 @@ class ParameterGradients(ABC):
         """The same, formed and measured, where that takes little more memory than what it is made of, which is then let go."""
         return self
 
-    def joined(self, others: Sequence[ParameterGradients]) -> ParameterGradients | None:
+    def joined(self, later_calls: Sequence[ParameterGradients]) -> ParameterGradients | None:
         """One part of a parameter with those of further calls, without forming them; None: it must be formed."""
         return None
 
@@ -127,10 +127,10 @@ class UnitRows:
     """Units with any rows, which are given for each."""
 
     def __init__(self, rows: list[list[int]], device: torch.device) -> None:
-        most = max(map(len, rows))
-        table = torch.tensor([[*own, *[-1] * (most - len(own))] for own in rows], device=device)
+        longest = max(map(len, rows))
+        table = torch.tensor([[*row_list, *[-1] * (longest - len(row_list))] for row_list in rows], device=device)
         self._table, self._empty = table.clamp(min=0), table < 0
-        self._full = all(len(own) == most for own in rows)
+        self._full = all(len(row_list) == longest for row_list in rows)
 
     def __call__(self, rows: Tensor) -> Tensor:
         """See Grouping."""
@@ -184,9 +184,9 @@ class TokenRows(ParameterGradients):
         ranks[:, 1:] = (ordered.diff(dim=1) != 0).cumsum(1)
         slots = torch.empty_like(ranks).scatter_(1, order, ranks)
         self.tokens = torch.zeros_like(tokens).scatter_(1, ranks, ordered)
-        places = (slots + positions * torch.arange(records, device=slots.device)[:, None]).flatten()
+        slot_indices = (slots + positions * torch.arange(records, device=slots.device)[:, None]).flatten()
         added = torch.zeros_like(gradients, memory_format=torch.contiguous_format).flatten(0, 1)
-        self.gradients = added.index_add_(0, places, gradients.flatten(0, 1)).view_as(gradients)
+        self.gradients = added.index_add_(0, slot_indices, gradients.flatten(0, 1)).view_as(gradients)
 
     def squares(self) -> Tensor:
         """See ParameterGradients."""
@@ -207,9 +207,9 @@ class TokenRows(ParameterGradients):
 
     def weighted(self, weights: Tensor) -> Tensor:
         """See ParameterGradients."""
-        width, given = self.gradients.shape[2], (weights, self.tokens, self.gradients, self.table)
-        few = self.table * width >= _LARGE and self.tokens.numel() * _FEW_ROWS <= self.table and width <= NARROW
-        return row_sum(*given) if few else looked_up_added(*given)
+        width, arguments = self.gradients.shape[2], (weights, self.tokens, self.gradients, self.table)
+        few_rows = self.table * width >= _LARGE and self.tokens.numel() * _FEW_ROWS <= self.table and width <= NARROW
+        return row_sum(*arguments) if few_rows else looked_up_added(*arguments)
 
     def contributing(self, weights: Tensor, contribution_norm: float) -> Tensor:
         """The rows of the weighted sum, and behind each how much the records contribute to it; as `row_sum`, shape (table, d + 1)."""
@@ -234,10 +234,10 @@ class TokenRows(ParameterGradients):
         """See ParameterGradients."""
         return TokenRows(grouping(self.tokens).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.table)
 
-    def joined(self, others: Sequence[ParameterGradients]) -> ParameterGradients | None:
+    def joined(self, later_calls: Sequence[ParameterGradients]) -> ParameterGradients | None:
         """See ParameterGradients."""
-        parts = [self, *(other for other in others if isinstance(other, TokenRows))]
-        if len(parts) <= len(others):
+        parts = [self, *(part for part in later_calls if isinstance(part, TokenRows))]
+        if len(parts) <= len(later_calls):
             return None
         tokens, gradients = (torch.cat(tensors, 1) for tensors in zip(*((part.tokens, part.gradients) for part in parts), strict=True))
         return TokenRows(tokens, gradients, self.table)

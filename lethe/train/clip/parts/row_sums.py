@@ -16,8 +16,8 @@ NARROW = 2**14
 
 def row_sum(weights: Tensor, tokens: Tensor, gradients: Tensor, table: int) -> Tensor:
     """As `looked_up_added`, by the rows that are looked up: coalesced COO, shape (table, d), float64."""
-    rows, places = torch.unique(tokens, return_inverse=True)
-    return of_rows(rows, looked_up_added(weights, places, gradients, len(rows)), table)
+    rows, row_indices = torch.unique(tokens, return_inverse=True)
+    return of_rows(rows, looked_up_added(weights, row_indices, gradients, len(rows)), table)
 
 
 def of_rows(rows: Tensor, values: Tensor, table: int) -> Tensor:
@@ -39,8 +39,8 @@ def contributions(touched: Tensor, contribution_norm: float) -> Tensor:
     return touched * (parts * (_UNITS * (1.0 - 2.0**-50))).floor().div(_UNITS)[:, None]
 
 
-def added(one: Tensor, other: Tensor) -> Tensor:
+def added(first: Tensor, second: Tensor) -> Tensor:
     """The sum of two, each by its rows or whole."""
-    if one.is_sparse and other.is_sparse:
-        return (one + other).coalesce()
-    return other + one if one.is_sparse else one + other
+    if first.is_sparse and second.is_sparse:
+        return (first + second).coalesce()
+    return second + first if first.is_sparse else first + second

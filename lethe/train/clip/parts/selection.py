@@ -46,7 +46,7 @@ class SparseSelection:
     contribution_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.parameters, tuple) or not all(isinstance(one, str) for one in self.parameters or (None,)):
+        if not isinstance(self.parameters, tuple) or not all(isinstance(pattern, str) for pattern in self.parameters or (None,)):
             raise InputError(f"SparseSelection.parameters: got {self.parameters!r}; it needs a tuple of names, such as ('table.weight',).")
         norm = checked_norm("SparseSelection.contribution_norm", self.contribution_norm)
         object.__setattr__(self, "contribution_norm", norm)
@@ -55,16 +55,18 @@ class SparseSelection:
 
     def of(self, named: Mapping[str, nn.Parameter]) -> SelectedTables:
         """The trained tables that are meant, of a model's parameters."""
-        trained = {name: one for name, one in named.items() if one.requires_grad}
-        found = {name: one for name, one in trained.items() if any(fnmatchcase(name, pattern) for pattern in self.parameters)}
+        trained = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
+        selected = {
+            name: parameter for name, parameter in trained.items() if any(fnmatchcase(name, pattern) for pattern in self.parameters)
+        }
         unused = [pattern for pattern in self.parameters if not any(fnmatchcase(name, pattern) for name in trained)]
-        wrong = [name for name, one in found.items() if one.dim() != 2]
+        wrong = [name for name, parameter in selected.items() if parameter.dim() != 2]
         if unused or wrong:
             raise InputError(
                 f"SparseSelection.parameters: {unused[0] if unused else wrong[0]} is no trained table (rows, width).",
                 remedy="name weights of nn.Embedding or nn.EmbeddingBag, as model.named_parameters() gives them.",
             )
-        return SelectedTables(dict.fromkeys(found.values(), self.contribution_norm), self.threshold)
+        return SelectedTables(dict.fromkeys(selected.values(), self.contribution_norm), self.threshold)
 
 
 def selection_multipliers(multiplier: float, share: float) -> tuple[float, float]:

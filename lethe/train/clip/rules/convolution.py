@@ -56,8 +56,8 @@ class Use(NamedTuple):
     def pairs(self) -> Tensor:
         """The inner products of windows with one another, shape (B, T, T), float64: sums over the kernel's taps of those of S places."""
         source, layer, dimensions = self.padded().double(), self.layer, self.source.dim() - 2
-        places = source.flatten(2)
-        pairs = torch.bmm(places.mT, places).view(len(source), *source.shape[2:], *source.shape[2:])
+        flat = source.flatten(2)
+        pairs = torch.bmm(flat.mT, flat).view(len(source), *source.shape[2:], *source.shape[2:])
         for axis, count in enumerate(self.gradient.shape[2:]):
             reached = layer.stride[axis] * (count - 1) + 1
             summed: Tensor | None = None
@@ -90,8 +90,8 @@ class Correlations(ParameterGradients):
     def __init__(self, uses: Sequence[Use]) -> None:
         self.uses, self.groups, self.dtype = list(uses), uses[0].layer.groups, uses[0].gradient.dtype
         self._measured: Tensor | None = None
-        (outputs, width), places, source = self.shape, sum(use.places for use in uses), uses[0].source
-        self._of_none = OuterProducts(source.new_empty(0, places, width), source.new_empty(0, places, outputs), Memory(0))
+        (outputs, width), positions, source = self.shape, sum(use.places for use in uses), uses[0].source
+        self._of_none = OuterProducts(source.new_empty(0, positions, width), source.new_empty(0, positions, outputs), Memory(0))
 
     def squares(self) -> Tensor:
         """See ParameterGradients."""
@@ -104,9 +104,9 @@ class Correlations(ParameterGradients):
             return squares_of(self._formed())
         if len(self.uses) == 1 and not formed and 1 < use.reached**2 <= use.places**2 * prod(use.layer.kernel_size):
             pairs, gradient = use.pairs(), use.gradient.flatten(2).double()
-            others = torch.bmm(gradient.mT, gradient)
-            lengths = (pairs.diagonal(dim1=1, dim2=2).clamp(min=0) * others.diagonal(dim1=1, dim2=2)).sqrt().sum(1)
-            return self._of_none.counting(pairs.mul_(others).sum((1, 2)).clamp(min=0), lengths)
+            gradient_products = torch.bmm(gradient.mT, gradient)
+            lengths = (pairs.diagonal(dim1=1, dim2=2).clamp(min=0) * gradient_products.diagonal(dim1=1, dim2=2)).sqrt().sum(1)
+            return self._of_none.counting(pairs.mul_(gradient_products).sum((1, 2)).clamp(min=0), lengths)
         return self._products(not formed).squares()
 
     def weighted(self, weights: Tensor) -> Tensor:
@@ -136,8 +136,8 @@ class Correlations(ParameterGradients):
     def scaled(self, factors: Tensor) -> Self:
         """See ParameterGradients."""
         part = copy(self)
-        own = factors.to(self.dtype)
-        part.uses = [use._replace(gradient=use.gradient * own.view(-1, *[1] * (use.gradient.dim() - 1))) for use in self.uses]
+        typed_factors = factors.to(self.dtype)
+        part.uses = [use._replace(gradient=use.gradient * typed_factors.view(-1, *[1] * (use.gradient.dim() - 1))) for use in self.uses]
         part._measured = None
         return part
 
@@ -149,10 +149,10 @@ class Correlations(ParameterGradients):
             uses += [use._replace(source=source, gradient=gradient) for source, gradient in columns]
         return Correlations(uses)
 
-    def joined(self, others: Sequence[ParameterGradients]) -> ParameterGradients | None:
+    def joined(self, later_calls: Sequence[ParameterGradients]) -> ParameterGradients | None:
         """See ParameterGradients."""
-        alike = [part for part in (self, *others) if isinstance(part, Correlations) and part.groups == self.groups]
-        return Correlations([use for part in alike for use in part.uses]) if len(alike) == 1 + len(others) else None
+        alike = [part for part in (self, *later_calls) if isinstance(part, Correlations) and part.groups == self.groups]
+        return Correlations([use for part in alike for use in part.uses]) if len(alike) == 1 + len(later_calls) else None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -163,9 +163,9 @@ class Correlations(ParameterGradients):
     def _pieces(self) -> Iterator[tuple[slice, Correlations]]:
         """Some records at a time."""
         source = self.uses[0].source
-        held = sum(use.places for use in self.uses) * source.shape[1] * prod(self.uses[0].layer.kernel_size)
+        entries = sum(use.places for use in self.uses) * source.shape[1] * prod(self.uses[0].layer.kernel_size)
         limit = min(max(_WINDOWS, prod(self.shape)), _WINDOWS_AT_MOST) if source.is_cpu else _WINDOWS_ON_GPU
-        size = max(1, limit // max(1, held))
+        size = max(1, limit // max(1, entries))
         for first in range(0, max(1, len(source)), size):
             rows = slice(first, first + size)
             yield rows, self.some(rows)
@@ -191,14 +191,14 @@ class Correlations(ParameterGradients):
 
 def convolution(call: Call) -> Parts:
     """The kernel moves over the input; that of a transposed convolution over the output."""
-    layer, given, gradient = call.module, call.given, call.gradient
-    if given.dim() != len(layer.kernel_size) + 2:
+    layer, layer_input, gradient = call.module, call.given, call.gradient
+    if layer_input.dim() != len(layer.kernel_size) + 2:
         raise NotImplementedError("an input without a dimension of records")
     if "weight" in call.names:
         if layer.transposed:
-            use = Use(gradient, given, _read(layer, given.shape[2:], gradient.shape[2:]), layer)
+            use = Use(gradient, layer_input, _read(layer, layer_input.shape[2:], gradient.shape[2:]), layer)
         else:
-            use = Use(given, gradient, layer._reversed_padding_repeated_twice, layer)
+            use = Use(layer_input, gradient, layer._reversed_padding_repeated_twice, layer)
         yield "weight", _correlated(use, call.memory)
     if "bias" in call.names:
         yield "bias", MaterialisedGradients(gradient.flatten(2).sum(2))
@@ -217,10 +217,10 @@ def _correlated(use: Use, memory: Memory) -> ParameterGradients:
     return part
 
 
-def _read(layer: Any, places: Sequence[int], space: Sequence[int]) -> list[int]:
+def _read(layer: Any, shape: Sequence[int], space: Sequence[int]) -> list[int]:
     """How much wider than the output is what a transposed convolution would have read of it: before and after, the last axis first."""
     widths: list[int] = []
-    for axis in reversed(range(len(places))):
-        read = (places[axis] - 1) * layer.stride[axis] + layer.dilation[axis] * (layer.kernel_size[axis] - 1) + 1
+    for axis in reversed(range(len(shape))):
+        read = (shape[axis] - 1) * layer.stride[axis] + layer.dilation[axis] * (layer.kernel_size[axis] - 1) + 1
         widths += [layer.padding[axis], read - layer.padding[axis] - space[axis]]
     return widths

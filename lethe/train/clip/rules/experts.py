@@ -30,7 +30,7 @@ class RoutedProducts(ParameterGradients):
         if self._measured is None:
             tensors, positions = (self.inputs, self.gradients, self.experts), self.inputs.shape[1]
             size = max(1, (PAIRED if self.inputs.is_cpu else PAIRED_ON_GPU) // max(1, positions * positions))
-            squares = [_same_expert(x.double(), g.double(), e) for x, g, e in zip(*(one.split(size) for one in tensors), strict=True)]
+            squares = [_same_expert(x.double(), g.double(), e) for x, g, e in zip(*(tensor.split(size) for tensor in tensors), strict=True)]
             lengths = (norms_of(self.inputs) * norms_of(self.gradients)).sum(1)
             terms = self.inputs.shape[2] + self.gradients.shape[2] + 2 * positions
             self._measured = at_least(torch.cat(squares).clamp(min=0), lengths, terms)
@@ -49,11 +49,11 @@ class RoutedProducts(ParameterGradients):
     def rows(self) -> Tensor:
         """See ParameterGradients."""
         chosen = (self.gradients.masked_fill((self.experts != expert)[..., None], 0) for expert in range(self.count))
-        return torch.stack([torch.bmm(own.mT, self.inputs) for own in chosen], 1)
+        return torch.stack([torch.bmm(expert_gradients.mT, self.inputs) for expert_gradients in chosen], 1)
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
         """See ParameterGradients."""
-        inputs, gradients, experts = (grouping(one).flatten(1, 2) for one in (self.inputs, self.gradients, self.experts))
+        inputs, gradients, experts = (grouping(tensor).flatten(1, 2) for tensor in (self.inputs, self.gradients, self.experts))
         return RoutedProducts(inputs, gradients, experts, self.count)
 
 
@@ -67,22 +67,22 @@ def experts(module: Any, watch: Watch, hidden_states: Tensor, top_k_index: Tenso
     if module.has_post_expert_norm or module._is_expert_parallel:
         raise NotImplementedError("experts in several processes, or normalised one by one")
     each, chosen = top_k_index.shape[1], top_k_index.flatten()
-    given = hidden_states.repeat_interleave(each, 0)
-    hidden = _routed(module, watch, given, chosen, "gate_up_proj" if module.has_gate else "up_proj")
+    repeated = hidden_states.repeat_interleave(each, 0)
+    hidden = _routed(module, watch, repeated, chosen, "gate_up_proj" if module.has_gate else "up_proj")
     hidden = module._apply_gate(hidden) if module.has_gate else module.act_fn(hidden)
     output = _routed(module, watch, hidden, chosen, "down_proj") * top_k_weights.reshape(-1, 1)
     return output.unflatten(0, (-1, each)).sum(1).to(hidden_states.dtype)
 
 
-def _routed(module: Any, watch: Watch, given: Tensor, chosen: Tensor, name: str) -> Tensor:
+def _routed(module: Any, watch: Watch, tokens: Tensor, chosen: Tensor, name: str) -> Tensor:
     """Each row times the weight of its expert."""
     weight, bias, transposed = getattr(module, name), getattr(module, f"{name}_bias", None), module.is_transposed
-    places, outputs = list[Tensor](), list[Tensor]()
+    token_rows, outputs = list[Tensor](), list[Tensor]()
     for expert in chosen.unique().tolist():
-        places.append((chosen == expert).nonzero()[:, 0])
-        own = weight[expert].mT if transposed else weight[expert]
-        outputs.append(functional.linear(given[places[-1]], own, None if bias is None else bias[expert]))
-    value = torch.cat(outputs)[torch.cat(places).argsort()]
+        token_rows.append((chosen == expert).nonzero()[:, 0])
+        expert_weight = weight[expert].mT if transposed else weight[expert]
+        outputs.append(functional.linear(tokens[token_rows[-1]], expert_weight, None if bias is None else bias[expert]))
+    value = torch.cat(outputs)[torch.cat(token_rows).argsort()]
 
     def rule(gradient: Tensor, inputs: tuple[Tensor, ...], memory: Memory) -> Parts:
         x, g, e = as_computed(inputs[0], gradient)[:, None], wide(gradient)[:, None], inputs[1][:, None]
@@ -90,4 +90,4 @@ def _routed(module: Any, watch: Watch, given: Tensor, chosen: Tensor, name: str)
         if bias is not None:
             yield f"{name}_bias", OuterProducts(g, functional.one_hot(e, len(weight)).to(g), memory)
 
-    return watch(value, (given, chosen), rule)
+    return watch(value, (tokens, chosen), rule)

@@ -105,28 +105,28 @@ class Layer:
 def layers_of(model: nn.Module) -> list[Layer]:
     """The layers of a model: each trained parameter is in those that own it, or in the module around a list that does."""
     layers: list[Layer] = []
-    seen: set[nn.Module] = set()
+    visited: set[nn.Module] = set()
 
     def walk(module: nn.Module) -> None:
-        if module in seen:
+        if module in visited:
             return
-        seen.add(module)
+        visited.add(module)
         rule = rule_of(module)
         whole = rule is not None and rule.whole
         if whole:
-            own = dict(module.named_parameters(remove_duplicate=False))
+            parameters = dict(module.named_parameters(remove_duplicate=False))
         else:
-            own = {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
+            parameters = {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
             for name, child in module.named_children():
                 if isinstance(child, _NEVER_CALLED) or name == "parametrizations":
-                    own |= {f"{name}.{inner}": parameter for inner, parameter in child.named_parameters()}
+                    parameters |= {f"{name}.{inner}": parameter for inner, parameter in child.named_parameters()}
                 else:
                     walk(child)
-        trained = {name: parameter for name, parameter in own.items() if parameter.requires_grad}
+        trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
         if trained:  # what is parametrised is not what its type's rule knows
-            known = "parametrizations" not in module._modules and all(whole or "." not in name for name in trained)
-            known = known and not any("parametrizations." in name for name in trained)
-            layers.append(Layer(module, trained, rule if rule is not None and known else _ANY))
+            has_rule = "parametrizations" not in module._modules and all(whole or "." not in name for name in trained)
+            has_rule = has_rule and not any("parametrizations." in name for name in trained)
+            layers.append(Layer(module, trained, rule if rule is not None and has_rule else _ANY))
 
     walk(model)
     return layers
@@ -139,9 +139,12 @@ def per_layer(model: nn.Module, clip_norm: float) -> tuple[Group, ...]:
     names = {parameter: name for name, parameter in model.named_parameters()}
     layers: list[set[str]] = []
     for layer in layers_of(model):
-        own = {names[parameter] for parameter in layer.parameters.values()}
-        apart = [other for other in layers if other.isdisjoint(own)]
-        layers = [*apart, own.union(*(other for other in layers if not other.isdisjoint(own)))]
+        names_of_layer = {names[parameter] for parameter in layer.parameters.values()}
+        apart = [names_of_group for names_of_group in layers if names_of_group.isdisjoint(names_of_layer)]
+        layers = [
+            *apart,
+            names_of_layer.union(*(names_of_group for names_of_group in layers if not names_of_group.isdisjoint(names_of_layer))),
+        ]
     norm = checked_norm("clip_norm", clip_norm) / max(1, len(layers)) ** 0.5
     return tuple(Group(parameters=tuple(map(escape, sorted(layer))), clip_norm=norm) for layer in layers)
 
@@ -287,8 +290,8 @@ def fix_batch_norm(model: Module) -> Module:
 
 def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
     channels = layer.num_features
-    most = min(_MOST_GROUPS, channels // (8 if isinstance(layer, nn.BatchNorm1d) else 2))
-    groups = next((number for number in range(most, 1, -1) if channels % number == 0), 1)
+    largest = min(_MOST_GROUPS, channels // (8 if isinstance(layer, nn.BatchNorm1d) else 2))
+    groups = next((number for number in range(largest, 1, -1) if channels % number == 0), 1)
     norm = nn.GroupNorm(groups, channels, eps=layer.eps, affine=layer.affine)
     if layer.affine:
         norm.weight, norm.bias = layer.weight, layer.bias

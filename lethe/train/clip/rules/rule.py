@@ -75,11 +75,11 @@ def wide(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
-def as_computed(given: Tensor, gradient: Tensor) -> Tensor:
+def as_computed(layer_input: Tensor, gradient: Tensor) -> Tensor:
     """What a layer was given, wide, rounded as autocast rounded it."""
-    if given.is_floating_point() and gradient.dtype in (torch.bfloat16, torch.float16):
-        given = given.to(gradient.dtype)
-    return wide(given)
+    if layer_input.is_floating_point() and gradient.dtype in (torch.bfloat16, torch.float16):
+        layer_input = layer_input.to(gradient.dtype)
+    return wide(layer_input)
 
 
 def positions(tensor: Tensor) -> Tensor:

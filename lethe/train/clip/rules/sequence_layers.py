@@ -36,12 +36,12 @@ def attention(
     """
     if query.is_nested or query.dim() != 3:
         raise NotImplementedError("an input without a dimension of records, or a nested one")
-    given = [query, key, value]
+    inputs = [query, key, value]
     if not module.batch_first:
-        turned = {id(tensor): tensor.transpose(0, 1) for tensor in given}
-        given = [turned[id(tensor)] for tensor in given]
+        turned = {id(tensor): tensor.transpose(0, 1) for tensor in inputs}
+        inputs = [turned[id(tensor)] for tensor in inputs]
     q, k, v = (
-        projected.unflatten(2, (module.num_heads, module.head_dim)).transpose(1, 2) for projected in _projected(module, watch, given)
+        projected.unflatten(2, (module.num_heads, module.head_dim)).transpose(1, 2) for projected in _projected(module, watch, inputs)
     )
     if module.add_zero_attn:
         k, v = functional.pad(k, (0, 0, 0, 1)), functional.pad(v, (0, 0, 0, 1))
@@ -62,23 +62,23 @@ def attention(
     return output if module.batch_first else output.transpose(0, 1), weights
 
 
-def _projected(module: nn.MultiheadAttention, watch: Watch, given: Sequence[Tensor]) -> list[Tensor]:
+def _projected(module: nn.MultiheadAttention, watch: Watch, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Queries, keys and values, (B, T, E); the learned key and value behind the others."""
     packed, shifts, size = module.in_proj_weight, module.in_proj_bias, module.embed_dim
     projected: list[Tensor] = []
     while len(projected) < 3:
         first = last = len(projected)
-        while packed is not None and last < 2 and given[last + 1] is given[first]:
+        while packed is not None and last < 2 and inputs[last + 1] is inputs[first]:
             last += 1  # what is one tensor is projected once
         rows = slice(first * size, (last + 1) * size)
         weight, name = (getattr(module, _APART[first]), _APART[first]) if packed is None else (packed[rows], "in_proj_weight")
         shift, around = None if shifts is None else shifts[rows], (rows.start, 3 * size - rows.stop)
-        step = watched_linear(watch, given[first], weight, shift, (name, "in_proj_bias"), around, packed is None)
+        step = watched_linear(watch, inputs[first], weight, shift, (name, "in_proj_bias"), around, packed is None)
         projected += step.chunk(last + 1 - first, dim=-1)
-    for place, name in ((1, "bias_k"), (2, "bias_v")):
+    for index, name in ((1, "bias_k"), (2, "bias_v")):
         learned = getattr(module, name)
         if learned is not None:
-            projected[place] = torch.cat([projected[place], _learned(watch, learned, name, len(given[0]))], dim=1)
+            projected[index] = torch.cat([projected[index], _learned(watch, learned, name, len(inputs[0]))], dim=1)
     return projected
 
 
@@ -115,21 +115,21 @@ def recurrent(module: Any, watch: Watch, input: Tensor | PackedSequence, hx: Any
     The shape of `input` is (B, T, d), or (T, B, d) where the layer is not batch_first; or it is packed.
     """
     packing = input if isinstance(input, PackedSequence) else None
-    given: Any = input
+    sequence: Any = input
     lengths: Any = None
     running: Tensor | None = None
     if packing is not None:
-        given, lengths = pad_packed_sequence(packing, batch_first=True)
-        times = torch.arange(given.shape[1], device=given.device)[:, None]
-        running = times < lengths.to(given.device)
-    elif given.dim() != 3:
+        sequence, lengths = pad_packed_sequence(packing, batch_first=True)
+        times = torch.arange(sequence.shape[1], device=sequence.device)[:, None]
+        running = times < lengths.to(sequence.device)
+    elif sequence.dim() != 3:
         raise NotImplementedError("an input without a dimension of records")
     elif not module.batch_first:
-        given = given.transpose(0, 1)
+        sequence = sequence.transpose(0, 1)
     directions = 2 if module.bidirectional else 1
     starts = [None, None] if hx is None else list(hx) if module.mode == "LSTM" else [hx, hx]
     ends: list[tuple[Tensor, Tensor]] = []
-    output = given.transpose(0, 1)
+    output = sequence.transpose(0, 1)
     for layer in range(module.num_layers):
         if layer and module.training and module.dropout:
             output = functional.dropout(output, module.dropout)
@@ -160,14 +160,14 @@ def cell(module: Any, watch: Watch, input: Tensor, hx: Any = None) -> Any:
 
 
 def _unrolled(
-    module: Any, watch: Watch, given: Tensor, start: list[Tensor | None], suffix: str, running: Tensor | None
+    module: Any, watch: Watch, sequence: Tensor, start: list[Tensor | None], suffix: str, running: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One layer in one direction: its states (T, B, P), and the last state and memory of each record."""
     names = [f"{kind}_{of}{suffix}" for of in ("ih", "hh") for kind in ("weight", "bias")]
     weights: list[Any] = [getattr(module, name, None) for name in names]
     weight, bias, own_weight, own_bias = weights
     projection, step = getattr(module, f"weight_hr{suffix}", None), _STEPS[_mode(module)]
-    gates = watched_linear(watch, given, weight, bias, names[:2])
+    gates = watched_linear(watch, sequence, weight, bias, names[:2])
     state, memory = (
         gates.new_zeros(len(gates), width) if first is None else first.expand(len(gates), -1)
         for first, width in zip(start, (own_weight.shape[1], module.hidden_size), strict=True)
@@ -187,12 +187,12 @@ def _unrolled(
     reset = _mode(module) == "GRU"
     inputs = [torch.stack(previous, 1), *([torch.stack(memories, 1)] if reset else [])]
 
-    def rule(gradient: Tensor, inputs: tuple[Tensor, ...], kept: Memory) -> Parts:
+    def rule(gradient: Tensor, inputs: tuple[Tensor, ...], memory: Memory) -> Parts:
         inner, gradient = as_computed(inputs[0], gradient), wide(gradient)
         if reset:  # the state's part of the last gate is multiplied by it
-            *others, last = gradient.chunk(3, dim=2)
-            gradient = torch.cat([*others, last * wide(inputs[1])], dim=2)
-        yield names[2], OuterProducts(inner, gradient, kept)
+            *gates_before, last = gradient.chunk(3, dim=2)
+            gradient = torch.cat([*gates_before, last * wide(inputs[1])], dim=2)
+        yield names[2], OuterProducts(inner, gradient, memory)
         yield names[3], MaterialisedGradients(gradient.sum(1))
 
     watch(gates, tuple(inputs), rule)  # the gradient in the gates from the state follows from that in those from the input
@@ -204,8 +204,8 @@ def _backwards(output: Tensor, running: Tensor | None) -> Tensor:
     if running is None:
         return output.flip(0)
     times = torch.arange(len(output), device=output.device)[:, None]
-    places = torch.where(running, running.sum(0) - 1 - times, times)
-    return output.gather(0, places[:, :, None].expand_as(output))
+    indices = torch.where(running, running.sum(0) - 1 - times, times)
+    return output.gather(0, indices[:, :, None].expand_as(output))
 
 
 def _mode(module: Any) -> str:
@@ -214,17 +214,17 @@ def _mode(module: Any) -> str:
     return f"RNN_{module.nonlinearity.upper()}" if isinstance(module, nn.RNNCell) else "LSTM" if isinstance(module, nn.LSTMCell) else "GRU"
 
 
-def _lstm(given: Tensor, own: Tensor, _state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+def _lstm(from_input: Tensor, from_state: Tensor, _state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
     r"""$c' = \sigma(f) c + \sigma(i) \tanh(g)$, $h = \sigma(o) \tanh(c')$."""
-    entry, forget, update, leave = (given + own).chunk(4, dim=-1)
+    entry, forget, update, leave = (from_input + from_state).chunk(4, dim=-1)
     memory = torch.sigmoid(forget) * memory + torch.sigmoid(entry) * torch.tanh(update)
     return torch.sigmoid(leave) * torch.tanh(memory), memory
 
 
-def _gru(given: Tensor, own: Tensor, state: Tensor, _memory: Tensor) -> tuple[Tensor, Tensor]:
+def _gru(from_input: Tensor, from_state: Tensor, state: Tensor, _memory: Tensor) -> tuple[Tensor, Tensor]:
     r"""$n = \tanh(n_x + \sigma(r) n_h)$, $h' = (1 - \sigma(z)) n + \sigma(z) h$; the second is $\sigma(r)$."""
-    reset, keep, update = given.chunk(3, dim=-1)
-    own_reset, own_keep, own_update = own.chunk(3, dim=-1)
+    reset, keep, update = from_input.chunk(3, dim=-1)
+    own_reset, own_keep, own_update = from_state.chunk(3, dim=-1)
     reset = torch.sigmoid(reset + own_reset)
     new = torch.tanh(update + reset * own_update)
     return new + torch.sigmoid(keep + own_keep) * (state - new), reset
@@ -233,6 +233,6 @@ def _gru(given: Tensor, own: Tensor, state: Tensor, _memory: Tensor) -> tuple[Te
 _STEPS: dict[str, Step] = {
     "LSTM": _lstm,
     "GRU": _gru,
-    "RNN_TANH": lambda given, own, _state, memory: (torch.tanh(given + own), memory),
-    "RNN_RELU": lambda given, own, _state, memory: (torch.relu(given + own), memory),
+    "RNN_TANH": lambda from_input, from_state, _state, memory: (torch.tanh(from_input + from_state), memory),
+    "RNN_RELU": lambda from_input, from_state, _state, memory: (torch.relu(from_input + from_state), memory),
 }

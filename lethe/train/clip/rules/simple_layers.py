@@ -20,8 +20,8 @@ def linear(call: Call, *, transposed: bool = False) -> Parts:
     gradient = positions(call.gradient)
     parts = list[tuple[str, ParameterGradients]]()  # no generator: every step passes here for every layer
     if "weight" in call.names:
-        given = positions(call.given)
-        factors = (gradient, given) if transposed else (given, gradient)
+        layer_input = positions(call.given)
+        factors = (gradient, layer_input) if transposed else (layer_input, gradient)
         parts.append(("weight", OuterProducts(*factors, call.memory)))
     if "bias" in call.names:
         parts.append(("bias", _summed(gradient)))
@@ -30,7 +30,7 @@ def linear(call: Call, *, transposed: bool = False) -> Parts:
 
 def watched_linear(
     watch: Watch,
-    given: Tensor,
+    layer_input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     names: Sequence[str],
@@ -50,7 +50,7 @@ def watched_linear(
         if bias is not None:
             yield names[1], _summed(whole)
 
-    return watch(functional.linear(given, weight, bias), (given,), rule)
+    return watch(functional.linear(layer_input, weight, bias), (layer_input,), rule)
 
 
 def _summed(gradient: Tensor) -> MaterialisedGradients:
@@ -70,12 +70,12 @@ def embedding(call: Call) -> Parts:
 def embedding_bag(call: Call) -> Parts:
     """One bag a row: indices of shape (B, N), or in a line with offsets; sums, means and maxima."""
     module, names = call.module, ("input", "offsets", "per_sample_weights")
-    given = dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
-    tokens, factors, gradient = given["input"], given.get("per_sample_weights"), call.gradient
+    arguments = dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
+    tokens, factors, gradient = arguments["input"], arguments.get("per_sample_weights"), call.gradient
     counted = torch.ones_like(tokens, dtype=torch.bool)
     if tokens.dim() == 1:
-        places, counted = _places(given["offsets"], len(tokens), len(gradient))
-        tokens, factors = tokens[places], None if factors is None else factors[places]
+        token_indices, counted = _places(arguments["offsets"], len(tokens), len(gradient))
+        tokens, factors = tokens[token_indices], None if factors is None else factors[token_indices]
     if module.padding_idx is not None:
         counted = counted & (tokens != module.padding_idx)
     shares = counted.to(gradient.dtype)
@@ -115,51 +115,51 @@ def group_norm(call: Call) -> Parts:
 
 def instance_norm(call: Call) -> Parts:
     """nn.InstanceNorm1d, 2d and 3d, for records with a dimension of channels each."""
-    given = call.given
-    if given.dim() < 3 or len(given) != len(call.gradient):
+    layer_input = call.given
+    if layer_input.dim() < 3 or len(layer_input) != len(call.gradient):
         raise NotImplementedError("an input without a dimension of records")
     if call.module.track_running_stats and not call.module.training:
         return batch_norm(call)
-    return _scales(call, functional.instance_norm(given, eps=call.module.eps), [1])
+    return _scales(call, functional.instance_norm(layer_input, eps=call.module.eps), [1])
 
 
 def batch_norm(call: Call) -> Parts:
     """nn.BatchNorm in eval mode, where it is an affine map of each channel."""
-    module, given = call.module, call.given
-    shape = (1, -1, *[1] * (given.dim() - 2))
+    module, layer_input = call.module, call.given
+    shape = (1, -1, *[1] * (layer_input.dim() - 2))
     mean, scale = module.running_mean.view(shape), (module.running_var + module.eps).rsqrt().view(shape)
-    return _scales(call, (given - mean) * scale, [1])
+    return _scales(call, (layer_input - mean) * scale, [1])
 
 
 def _scales(call: Call, normalised: Tensor, dims: Collection[int]) -> Parts:
     """Of parameters on some dimensions of the output."""
     gradient = call.gradient
-    others = [dim for dim in range(1, gradient.dim()) if dim not in dims]
+    other_dims = [dim for dim in range(1, gradient.dim()) if dim not in dims]
     for name, product in (("weight", lambda: normalised * gradient), ("bias", lambda: gradient)):
         if name in call.names:
-            yield name, MaterialisedGradients(product().sum(others) if others else product())
+            yield name, MaterialisedGradients(product().sum(other_dims) if other_dims else product())
 
 
 def any_layer(call: Call) -> Parts:
     """The layer is computed again for each row: where it is random, the check finds that its gradients are others."""
     rows = len(next(gradient for gradient in call.gradients if gradient is not None))
     parameters = dict(call.module.named_parameters(remove_duplicate=False))
-    own = {name: parameters[name].detach() for name in call.names}
+    weights = {name: parameters[name].detach() for name in call.names}
     leaves, spec = tree_flatten((call.args, dict(call.kwargs)))
     dims = [0 if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == rows else None for leaf in leaves]
     if 0 not in dims:
         raise NotImplementedError(f"{type(call.module).__name__} is given nothing of a record")
 
-    def product(own: dict[str, Tensor], gradients: list[Tensor | None], *leaves: Any) -> Tensor:
+    def product(weights: dict[str, Tensor], gradients: list[Tensor | None], *leaves: Any) -> Tensor:
         args, kwargs = tree_unflatten([leaf[None] if dim == 0 else leaf for leaf, dim in zip(leaves, dims, strict=True)], spec)
-        outputs = tensors_of(functional_call(call.module, own, args, kwargs, tie_weights=False))
+        outputs = tensors_of(functional_call(call.module, weights, args, kwargs, tie_weights=False))
         products = [(out[0] * gradient).sum() for out, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
         return torch.stack(products).sum()
 
-    wanted = [None if gradient is None else 0 for gradient in call.gradients]
+    batch_dims = [None if gradient is None else 0 for gradient in call.gradients]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of operations that vmap takes one record at a time
-        formed = vmap(grad(product), (None, wanted, *dims), randomness="different")(own, list(call.gradients), *leaves)
+        formed = vmap(grad(product), (None, batch_dims, *dims), randomness="different")(weights, list(call.gradients), *leaves)
     for name, gradients in formed.items():
         yield name, MaterialisedGradients(gradients)
 

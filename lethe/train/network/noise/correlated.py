@@ -132,10 +132,10 @@ class CorrelatedNetworkNoise:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned, of a process that is gone; without its memory in a process that draws nothing."""
-        kept = [memory.to(self._device or "cpu") for memory in state["memory"]] or [None] * len(self._draws)
-        if len(kept) != len(self._draws):
+        memories = [memory.to(self._device or "cpu") for memory in state["memory"]] or [None] * len(self._draws)
+        if len(memories) != len(self._draws):
             raise InputError("state: this is not what this noise noted.", source="checkpoints.folder")
-        for draws, memory in zip(self._draws, kept, strict=True):
+        for draws, memory in zip(self._draws, memories, strict=True):
             draws.load_state_dict({**state, "memory": memory})
 
     def forget(self, steps: int) -> None:

@@ -45,7 +45,7 @@ class NetworkNoise:
     It cannot be copied or pickled, nor used in a forked process: both would give the same numbers again.
     """
 
-    def __init__(self, generator: np.random.Generator | torch.Generator, most: int = _DEVICE_PIECE) -> None:
+    def __init__(self, generator: np.random.Generator | torch.Generator, largest_piece: int = _DEVICE_PIECE) -> None:
         if not isinstance(generator, np.random.Generator | torch.Generator):
             raise InputError(
                 f"generator of the noise: got {type(generator).__name__}; it needs a numpy.random.Generator or a torch.Generator.",
@@ -54,7 +54,11 @@ class NetworkNoise:
         self.device = generator.device if isinstance(generator, torch.Generator) else torch.device("cpu")
         self._piece = _CPU_PIECE if self.device.type == "cpu" else _DEVICE_PIECE
         self._generator = generator
-        self._draw = _NumpyNormals(generator, most).draw if isinstance(generator, np.random.Generator) else self._of_torch(generator, most)
+        self._draw = (
+            _NumpyNormals(generator, largest_piece).draw
+            if isinstance(generator, np.random.Generator)
+            else self._of_torch(generator, largest_piece)
+        )
         self._lock, self._process = threading.Lock(), os.getpid()
 
     def __reduce__(self) -> NoReturn:
@@ -65,9 +69,9 @@ class NetworkNoise:
             remedy="make another NetworkNoise, of a generator of its own.",
         )
 
-    def _of_torch(self, generator: torch.Generator, most: int) -> Callable[[int], Tensor]:
+    def _of_torch(self, generator: torch.Generator, largest_piece: int) -> Callable[[int], Tensor]:
         """PyTorch's own normal numbers, in the way of `_NumpyNormals.draw`."""
-        buffer = torch.empty(min(self._piece, most), dtype=torch.float64, device=generator.device)
+        buffer = torch.empty(min(self._piece, largest_piece), dtype=torch.float64, device=generator.device)
         return lambda count: buffer[:count].normal_(generator=generator)
 
     def _refuse_fork(self) -> None:
@@ -129,18 +133,22 @@ class NetworkNoise:
     def dense_mean(self, rows: Tensor, noise_std: float, divisor: float, dtype: torch.dtype) -> Tensor:
         r"""$(S + \nu)/b$ of a sum S by its rows, as `row_sum` gives it, with noise in every row; no float64 table is made."""
         self._refuse_fork()
-        places, values = rows.indices()[0], rows.values() / divisor
+        row_indices, values = rows.indices()[0], rows.values() / divisor
         table, width = rows.shape
         mean = torch.empty(table, width, dtype=dtype, device=values.device)
         size = max(1, self._piece // width)
-        ends = torch.searchsorted(places, torch.arange(0, table + size, size, device=places.device)).tolist()
+        ends = torch.searchsorted(row_indices, torch.arange(0, table + size, size, device=row_indices.device)).tolist()
         with self._lock:
-            for number, some in enumerate(mean.split(size)):
+            for number, rows_chunk in enumerate(mean.split(size)):
                 start, stop = ends[number], ends[number + 1]
-                drawn = self._draw(some.numel()).view_as(some).mul_(noise_std / divisor) if noise_std else some.double().zero_()
+                drawn = (
+                    self._draw(rows_chunk.numel()).view_as(rows_chunk).mul_(noise_std / divisor)
+                    if noise_std
+                    else rows_chunk.double().zero_()
+                )
                 if stop > start:
-                    drawn.index_add_(0, places[start:stop] - number * size, values[start:stop])
-                some.copy_(drawn)
+                    drawn.index_add_(0, row_indices[start:stop] - number * size, values[start:stop])
+                rows_chunk.copy_(drawn)
         return mean
 
     @torch.no_grad()
@@ -149,28 +157,28 @@ class NetworkNoise:
 
         `sums`: of a `Clipper`'s `contributing` table; the mean is coalesced COO, without the last column.
         """
-        places, columns = sums.indices()[0], sums.values()
+        row_indices, columns = sums.indices()[0], sums.values()
         contributed = torch.zeros(len(sums), dtype=torch.float64, device=columns.device)
         self.add([contributed], row_std)
-        contributed[places] += columns[:, -1]
+        contributed[row_indices] += columns[:, -1]
         selected = (contributed > threshold).nonzero()[:, 0]
         values = columns.new_zeros(len(selected), columns.shape[1] - 1)
-        kept = contributed[places] > threshold
-        values[torch.searchsorted(selected, places[kept])] = columns[kept, :-1]
+        selected_rows = contributed[row_indices] > threshold
+        values[torch.searchsorted(selected, row_indices[selected_rows])] = columns[selected_rows, :-1]
         self.add([values], noise_std)
         return of_rows(selected, values.div_(divisor).to(dtype), len(sums))
 
 
-def _in_turn(flat: Iterable[Tensor], most: int) -> Iterator[tuple[list[Tensor], list[int]]]:
+def _in_turn(flat: Iterable[Tensor], largest_piece: int) -> Iterator[tuple[list[Tensor], list[int]]]:
     """The tensors in their order, in pieces of at most so many numbers of one type: parts of one, or several that follow one another; and
     the number of numbers in each."""
-    run, sizes, room = list[Tensor](), list[int](), most
+    run, sizes, room = list[Tensor](), list[int](), largest_piece
     for tensor in flat:
-        for part in tensor.split(most) if tensor.numel() > most else (tensor,):
+        for part in tensor.split(largest_piece) if tensor.numel() > largest_piece else (tensor,):
             size = part.numel()
             if run and (part.dtype != run[0].dtype or size > room):
                 yield run, sizes
-                run, sizes, room = [], [], most
+                run, sizes, room = [], [], largest_piece
             if size:
                 run.append(part)
                 sizes.append(size)
@@ -188,9 +196,9 @@ class _NumpyNormals:
     Reference: Box & Muller 1958, "A note on the generation of random normal deviates", Ann. Math. Statist. 29(2).
     """
 
-    def __init__(self, generator: np.random.Generator, most: int) -> None:
+    def __init__(self, generator: np.random.Generator, largest_piece: int) -> None:
         self.generator = generator
-        self._made = torch.empty(2, min(_PAIRS, most // 2 + 1), dtype=torch.float64)
+        self._made = torch.empty(2, min(_PAIRS, largest_piece // 2 + 1), dtype=torch.float64)
         self._flat = self._made.view(-1)
         self._sines = torch.empty_like(self._made[0])
         self._used = len(self._flat)
@@ -200,10 +208,10 @@ class _NumpyNormals:
         first, self._used = self._used, self._used + count
         if self._used <= len(self._flat):
             return self._flat[first : self._used]
-        left = self._flat[first:].clone()  # what is made next overwrites it
+        unused = self._flat[first:].clone()  # what is made next overwrites it
         self._make()
-        self._used = count - len(left)
-        return torch.cat([left, self._flat[: self._used]])
+        self._used = count - len(unused)
+        return torch.cat([unused, self._flat[: self._used]])
 
     def _make(self) -> None:
         self.generator.random(out=self._made.numpy())

@@ -82,14 +82,14 @@ def grid_noise_std(noise_std: float, sensitivity: float, dimension: int) -> floa
     and certified, s is the sensitivity, d the dimension.
     """
     noise_std = require_positive("noise_std", noise_std)
-    left = 1.0 - math.ldexp(math.sqrt(dimension), -RESOLUTION) * (noise_std / require_positive("sensitivity", sensitivity))
-    if left < 0.5:
+    remaining = 1.0 - math.ldexp(math.sqrt(dimension), -RESOLUTION) * (noise_std / require_positive("sensitivity", sensitivity))
+    if remaining < 0.5:
         raise InputError(
             f"noise_std: got {noise_std:g}; over {dimension} parameters, rounding to its grid outweighs a sensitivity of {sensitivity:g}.",
             source="noise_std, sensitivity and dimension",
             remedy="use NetworkNoise, or less noise relative to the sensitivity.",
         )
-    return noise_std / left * (1 + 2.0**-47)  # above the rounding of this, and of the division of the two
+    return noise_std / remaining * (1 + 2.0**-47)  # above the rounding of this, and of the division of the two
 
 
 class SecureNoise:

@@ -78,13 +78,13 @@ class TrainingNoise:
     @property
     def correlated(self) -> CorrelatedNetworkNoise | None:
         """What correlates it in this process; None: it is independent."""
-        own = self._whole if self._shards is None else self._shards
-        return own if isinstance(own, CorrelatedNetworkNoise) else None
+        sampler = self._whole if self._shards is None else self._shards
+        return sampler if isinstance(sampler, CorrelatedNetworkNoise) else None
 
-    def kept(self) -> dict[str, Any]:
+    def samplers(self) -> dict[str, Any]:
         """What a checkpoint keeps of correlated noise: `noise` of whole parameters, and `shard_noise` of this process's shards."""
-        kept = {"noise": self._whole, "shard_noise": self._shards}
-        return {name: one if isinstance(one, CorrelatedNetworkNoise) else None for name, one in kept.items()}
+        samplers = {"noise": self._whole, "shard_noise": self._shards}
+        return {name: sampler if isinstance(sampler, CorrelatedNetworkNoise) else None for name, sampler in samplers.items()}
 
     def executed(self, recorded: Run, *, steps: int | None = None) -> Run:
         """The run with the strategy of its noise, from what was recorded of each step; as `Draws.executed`."""
@@ -100,7 +100,7 @@ def sources_of(
     """
     parameters = list(placement.named.values())
     seed, device = options.seed, parameters[0].device
-    batches, own = own_sources(run, device, options, start=start)
+    batches, sampler = own_sources(run, device, options, start=start)
     coarsest = max((parameter.dtype for parameter in parameters), key=lambda dtype: torch.finfo(dtype).eps)
 
     def correlating(noise: NetworkNoise | SecureNoise, part: int) -> OfOneProcess:
@@ -108,23 +108,23 @@ def sources_of(
             return noise
         return CorrelatedNetworkNoise(run, noise, coarsest, dimension=placement.dimension, seed=seed, part=part)
 
-    whole = correlating(own, 0)
+    whole = correlating(sampler, 0)
     if workers.several:
         batches.set_state(workers.told_by_root("generator of batches", batches.get_state()))
     if not placement.sharded:
         return batches, TrainingNoise(whole, workers, dimension=placement.dimension)
     start = workers.told_by_root("count of starts", start)
     if seed is not None:
-        own = NetworkNoise(stream_generator(seed, device, OF_SHARDS, start, workers.rank))
-    stream = own.stream if isinstance(own, NetworkNoise) else ""
-    same = [rank for rank, told in enumerate(workers.gathered({"stream": stream})) if stream and told["stream"] == stream]
+        sampler = NetworkNoise(stream_generator(seed, device, OF_SHARDS, start, workers.rank))
+    stream = sampler.stream if isinstance(sampler, NetworkNoise) else ""
+    same = [rank for rank, rank_streams in enumerate(workers.gathered({"stream": stream})) if stream and rank_streams["stream"] == stream]
     if len(same) > 1:
         raise InputError(
             f"noise_generator: the same in process {same[1]} and in process {same[0]}; each needs its own.",
             source="torch.distributed",
             remedy="leave noise_generator out: each process then draws from fresh entropy of its own; or give each another generator.",
         )
-    shards = correlating(own, workers.rank + 1)
+    shards = correlating(sampler, workers.rank + 1)
     return batches, TrainingNoise(whole, workers, shards=shards, parts=placement.parts(), dimension=placement.dimension)
 
 
