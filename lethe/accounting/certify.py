@@ -15,7 +15,7 @@ from lethe.calculus.rounding import as_bound
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
-from lethe.certificates.parts import OtherTheorem, OtherStatus
+from lethe.certificates.parts import OtherStatus, OtherTheorem
 from lethe.certificates.records import Recorded, TrainingRecord
 from lethe.documents.shortened import MOST_LINES, thinned
 from lethe.errors import HypothesisError, InputError, LetheError, quoted

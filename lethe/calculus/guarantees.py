@@ -88,7 +88,7 @@ class Profile(Guarantee):
     __slots__ = ()
 
     def epsilon(self, delta: float) -> float:
-        """See `conversions.profile_epsilon`."""
+        r"""The smallest $\epsilon$ whose $\delta(\epsilon)$ is at most this `delta`, by `conversions.profile_epsilon`."""
         return conversions.profile_epsilon(self.delta, delta)
 
 
@@ -109,11 +109,11 @@ class GDP(Guarantee):
         freeze(self, mu=require_nonnegative("mu", self.mu))
 
     def epsilon(self, delta: float) -> float:
-        """See `conversions.gdp_epsilon`."""
+        r"""The smallest $\epsilon$ at this `delta`, exactly, by `conversions.gdp_epsilon`."""
         return conversions.gdp_epsilon(self.mu, delta)
 
     def delta(self, epsilon: float) -> float:
-        """See `conversions.gdp_delta`."""
+        r"""$\Phi(\mu/2 - \epsilon/\mu) - e^\epsilon\Phi(-\mu/2 - \epsilon/\mu)$, by `conversions.gdp_delta`."""
         return conversions.gdp_delta(self.mu, epsilon)
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
@@ -139,11 +139,11 @@ class ZCDP(Guarantee):
         freeze(self, rho=require_nonnegative("rho", self.rho))
 
     def epsilon(self, delta: float) -> float:
-        """See `conversions.zcdp_epsilon`."""
+        r"""An upper bound of $\epsilon$ at this `delta`, by `conversions.zcdp_epsilon`."""
         return conversions.zcdp_epsilon(self.rho, delta)
 
     def delta(self, epsilon: float) -> float:
-        """See `conversions.zcdp_delta`."""
+        r"""An upper bound of $\delta$ at this `epsilon`, by `conversions.zcdp_delta`."""
         return conversions.zcdp_delta(self.rho, epsilon)
 
     def describe(self) -> str:
@@ -167,11 +167,11 @@ class RDPCurve(Guarantee):
         freeze(self, orders=tuple(orders.tolist()), values=tuple(values.tolist()))
 
     def epsilon(self, delta: float) -> float:
-        """See `conversions.rdp_epsilon`."""
+        r"""An upper bound of $\epsilon$ at this `delta`, the best over the orders, by `conversions.rdp_epsilon`."""
         return conversions.rdp_epsilon(self.orders, self.values, delta)[0]
 
     def delta(self, epsilon: float) -> float:
-        """See `conversions.rdp_delta`."""
+        r"""An upper bound of $\delta$ at this `epsilon`, the best over the orders, by `conversions.rdp_delta`."""
         return conversions.rdp_delta(self.orders, self.values, epsilon)
 
     def __repr__(self) -> str:

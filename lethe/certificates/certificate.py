@@ -17,8 +17,8 @@ from lethe.certificates.keys import PublicKey
 from lethe.certificates.parts import (
     UNITS_SAID,
     Citation,
-    OtherTheorem,
     OtherStatus,
+    OtherTheorem,
     StepConstant,
     exactly,
     others_counted,

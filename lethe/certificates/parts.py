@@ -11,7 +11,7 @@ from lethe.run.run import Neighbours
 
 OtherStatus = Literal["looser", "dominated", "refused", "refuted", "one-sided", "proof-gap", "lower-bound"]
 
-PartT = TypeVar("PartT", bound="Citation | StepConstant | Other | Finding")
+PartT = TypeVar("PartT", bound="Citation | StepConstant | OtherTheorem | Finding")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

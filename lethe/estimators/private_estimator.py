@@ -40,7 +40,7 @@ OWN_FIT = (
 """Lines below the headline of an estimator's own report."""
 KNOWN_AT_FIT: list[Callable[[Any], tuple[Finding, ...]]] = []
 """What a fit that is about to be stated knows of its callers: `lethe.estimators.pipelines.callers`, which stands above this."""
-MadeT = TypeVar("Made")
+MadeT = TypeVar("MadeT")
 
 
 def _answer_words(cls: Any) -> None:

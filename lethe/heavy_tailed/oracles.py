@@ -105,7 +105,7 @@ class ClippedMean(MeanOracle):
         return self.clip_norm
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
-        """See `MeanOracle`; noise in all d coordinates at every batch size."""
+        """The mean of rows, shape (s, d), clipped to C, with noise in all d coordinates; shape (d,)."""
         return self.noisy(clip_rows(rows, self.clip_norm).mean(axis=0), len(rows), generator)
 
     def noisy(self, mean: Array, size: int, generator: np.random.Generator) -> Array:
@@ -113,7 +113,7 @@ class ClippedMean(MeanOracle):
         return mean + self.release(size, len(mean)).noise_std * noise_generator(generator).standard_normal(len(mean))
 
     def release(self, size: int, dimension: int) -> Release:
-        """See `MeanOracle`; the dimension does not matter."""
+        """What one mean of `size` rows costs and its noise; the dimension does not matter."""
         sensitivity = round_up(2.0 * self.clip_norm / require_count("size", size), 1e-15)
         return gaussian_release(sensitivity, noise_for(sensitivity, self.rho))
 
@@ -156,7 +156,7 @@ class CoordinateMedian(MeanOracle):
         return self.threshold
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
-        """See `MeanOracle`; records beyond m q are left out."""
+        """The median of noisy group means by coordinate, shape (d,); records beyond m q are left out."""
         medians = np.median(self.group_means(rows), axis=0)
         return medians + self.release(*rows.shape).noise_std * noise_generator(generator).standard_normal(len(medians))
 
@@ -167,7 +167,7 @@ class CoordinateMedian(MeanOracle):
         return clipped.reshape(self.groups, size, -1).mean(axis=1)
 
     def release(self, size: int, dimension: int) -> Release:
-        """See `MeanOracle`."""
+        """What one median of `size` rows costs and its noise."""
         d = require_count("dimension", dimension)
         sensitivity = round_up(2.0 * self.threshold * math.sqrt(d) / group_size(size, self.groups), 1e-15)
         return gaussian_release(sensitivity, noise_for(sensitivity, self.rho))

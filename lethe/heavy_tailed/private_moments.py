@@ -17,7 +17,7 @@ from lethe.heavy_tailed.multi_pass import pieces
 from lethe.heavy_tailed.oracles import noise_for, require_rho, scaled_rows
 from lethe.heavy_tailed.problem import Moments, Problem, Records, count_records, require_problem, some_records
 from lethe.heavy_tailed.sets import Array, require_point
-from lethe.heavy_tailed.solution import Phase, Solution, parallel, gaussian_release
+from lethe.heavy_tailed.solution import Phase, Solution, gaussian_release, parallel
 
 COMPARISONS = 8
 _BAD = 0.125  # of one block, by Chebyshev's inequality where E u^2k <= (1 + q/32) (E u^k)^2

@@ -87,7 +87,7 @@ class BallDomain(ConvexSet):
         return centre + onto_ball(point - centre, self.radius)
 
     def check(self, dimension: int) -> None:
-        """See `ConvexSet`."""
+        """Raise an InputError if the centre has another dimension."""
         if self.centre is not None and len(self.centre) != dimension:
             raise outside("centre", self.centre, f"{dimension} numbers, as many as there are parameters")
 
@@ -125,7 +125,7 @@ class BoxDomain(ConvexSet):
         return np.clip(point, self.low, self.high)
 
     def check(self, dimension: int) -> None:
-        """See `ConvexSet`."""
+        """Raise an InputError if the bounds have another dimension."""
         if len(self.low) != dimension:
             raise outside("low", self.low, f"{dimension} numbers, as many as there are parameters")
 

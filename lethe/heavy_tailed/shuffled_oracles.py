@@ -32,7 +32,7 @@ class ShuffledOracle(MeanOracle):
     allow_large_delta: bool = False
 
     def for_records(self, records: int) -> Self:
-        """See `MeanOracle`."""
+        """This oracle with its price divided over one pass of so many records."""
         delta_for(records, self.delta, allow_large_delta=self.allow_large_delta)
         return self
 
@@ -41,7 +41,7 @@ class ShuffledOracle(MeanOracle):
         """The protocol of every coordinate, and of every group."""
 
     def release(self, size: int, dimension: int) -> Release:
-        """See `MeanOracle`; the noise is that of one group's mean."""
+        """What one mean of `size` rows costs; the noise is that of one group's mean."""
         protocol = self.protocol(size, dimension)
         deviation = math.sqrt(protocol.noise_variance) / protocol.users
         return Release(guarantee=ApproxDP(self.epsilon, self.delta), sensitivity=None, noise_std=deviation)
@@ -90,13 +90,13 @@ class ShuffledClippedMean(ShuffledOracle):
         return self.clip_norm
 
     def protocol(self, size: int, dimension: int) -> ScalarProtocol:
-        """See `ShuffledOracle`."""
+        """The protocol of one coordinate's sum over a batch of `size` clipped rows."""
         each = self.epsilon / (4.0 * math.sqrt(2.0 * math.log(2.0 / self.delta)))
         fewest_levels = max(math.ceil(2.0 * math.sqrt(require_count("dimension", dimension))), 2)
         return chosen_protocol(size, 2.0 * self.clip_norm, each, self.delta / (2 * dimension), least_levels=fewest_levels)
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
-        """See `MeanOracle`."""
+        """The mean of clipped rows, shape (s, d), from shuffled bits; shape (d,)."""
         protocol = self.protocol(*rows.shape)
         shifted = clip_rows(rows, self.clip_norm) + self.clip_norm
         sums = [analyse(simulated_ones(column, protocol, generator), protocol) for column in shifted.T]
@@ -139,14 +139,14 @@ class ShuffledCoordinateMedian(ShuffledOracle):
         return self.threshold
 
     def protocol(self, size: int, dimension: int) -> ScalarProtocol:
-        """See `ShuffledOracle`."""
+        """The protocol of one coordinate's sum over one group of a batch of `size` rows."""
         d = require_count("dimension", dimension)
         logarithm = math.log(2.0 * d / self.delta)
         each = _small_enough(self.epsilon, logarithm, d) / (4.0 * math.sqrt(2.0 * d * logarithm))
         return chosen_protocol(group_size(size, self.groups), 2.0 * self.threshold, each, self.delta / (2 * d), least_levels=2)
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
-        """See `MeanOracle`; records beyond m q are left out."""
+        """The median of group means by coordinate, from shuffled bits, shape (d,); records beyond m q are left out."""
         protocol = self.protocol(*rows.shape)
         size = protocol.users
         shifted = np.clip(finite_rows(rows)[: self.groups * size], -self.threshold, self.threshold) + self.threshold

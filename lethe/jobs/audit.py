@@ -64,7 +64,7 @@ class TrainSubject(AuditSubject):
     config: str
 
     def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
-        """See `AuditSubject`."""
+        """The audit of the training that a train configuration describes."""
         job = Job.load(self.config)
         allowed = allow_large_delta or job.privacy.allow_large_delta
         return _of_job(job, job.privacy.delta if delta is None else delta, self.config, allowed)
@@ -78,7 +78,7 @@ class RunSubject(AuditSubject):
     data: dict[str, Any] = Field(default_factory=dict)
 
     def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
-        """See `AuditSubject`."""
+        """The audit of the training that a run describes."""
         if delta is None:
             raise _no_delta("a run has none")
         run = Run.load(self.run)
@@ -128,7 +128,7 @@ class CallableSubject(AuditSubject):
     ] = None
 
     def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
-        """See `AuditSubject`."""
+        """The audit of a function of the user's own, with the claim that the configuration states."""
         del allow_large_delta  # nothing is certified
         if delta is None:
             if self.claim is None:
@@ -178,7 +178,8 @@ class Named:
         function = getattr(module, attribute, None)
         if not callable(function):
             kind = "nothing" if function is None else type(function).__name__
-            what = f"the module {module_name!r} holds {kind} under the name {attribute!r};{near_miss(attribute, vars(module))} it needs a function."
+            near = near_miss(attribute, vars(module))
+            what = f"the module {module_name!r} holds {kind} under the name {attribute!r};{near} it needs a function."
             raise InputError(f"{key}: {what}", remedy="name a function at the top of the module.")
         code = "" if module.__file__ is None else hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
         return cls(function=function, name=name, key=key, code=code)

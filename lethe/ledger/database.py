@@ -56,7 +56,7 @@ class Database:
         return not self.postgres and not all(os.access(path, os.W_OK) for path in (file, file.parent))
 
     @property
-    def url(self) -> str:
+    def address(self) -> str:
         """The place as another process can open it, without the password: a whole path, or a URL."""
         if not self.postgres:
             return str(Path(self.url.database or "").absolute())
@@ -97,7 +97,7 @@ class Database:
             cause = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
             state, remedy = next((state, remedy) for words, state, remedy in _REMEDIES if re.search(words, cause, re.IGNORECASE))
             what = f"the ledger {state}, and cannot be {verb}: {cause}."
-            raise LedgerError(what, source=self.url, remedy=f"{remedy} {_UNSPENT}") from error
+            raise LedgerError(what, source=self.address, remedy=f"{remedy} {_UNSPENT}") from error
 
 
 def _url(where: str | os.PathLike[str]) -> URL:

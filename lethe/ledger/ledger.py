@@ -84,7 +84,7 @@ class Ledger(ReadLedger):
 
     def __reduce__(self) -> Any:
         """In another process it is opened again; a password is not sent along, and comes from PGPASSWORD or ~/.pgpass there."""
-        return partial(Ledger.open, timeout=self._database.timeout, key=self.key), (self._database.url,)
+        return partial(Ledger.open, timeout=self._database.timeout, key=self.key), (self._database.address,)
 
     def create(
         self,

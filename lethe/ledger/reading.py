@@ -21,7 +21,7 @@ from lethe.ledger.database import Database
 from lethe.ledger.documents import presented, priced
 from lethe.ledger.prices import Price
 from lethe.ledger.schema import difference
-from lethe.ledger.tables import DERIVED_TABLES, CORRECTIONS, DATA_SETS, ENTRIES, RELEASES, STARTS, entry_of, rows_of
+from lethe.ledger.tables import CORRECTIONS, DATA_SETS, DERIVED_TABLES, ENTRIES, RELEASES, STARTS, entry_of, rows_of
 
 _SOURCE = "the ledger"
 # Another machine or version may round otherwise; a number is the same within that, as in `lethe verify`.
@@ -58,7 +58,7 @@ class ReadLedger:
     @property
     def name(self) -> str:
         """Where it is, without a password."""
-        return self._database.url
+        return self._database.address
 
     @property
     def read_only(self) -> bool:

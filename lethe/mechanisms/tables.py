@@ -130,7 +130,7 @@ def ordered_bounds(name: str, low: Any, high_name: str, high: Any, columns: int,
     if wrong.any():
         first = int(np.argmax(wrong))
         raise InputError(
-            f"{name} and {high_name} of column {first}: got {lower[first]:g} and {upper[first]:g}; low must be below high, both within 1e100.",
+            f"{name} and {high_name} of column {first}: got {lower[first]:g} and {upper[first]:g}; it needs low < high, both within 1e100.",
             source=f"the parameters {name} and {high_name}",
             remedy=remedy,
         )

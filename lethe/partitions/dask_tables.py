@@ -131,7 +131,8 @@ def _refuse_paused(client: Any, *, done: int, blocks: int, largest: int) -> None
     memory_words = ", ".join(f"{_gigabytes(worker['metrics']['memory'])} of {_gigabytes(worker['memory_limit'])}" for worker in paused[:4])
     size = f"the largest of them holds {_gigabytes(largest)} as an array" if done else "how large blocks are is not known yet"
     raise LetheError(
-        f"partitions: {len(paused)} of {len(workers)} workers are paused and full ({memory_words}); {done} of {blocks} blocks were read, {size}.",
+        f"partitions: {len(paused)} of {len(workers)} workers are paused and full ({memory_words}); "
+        f"{done} of {blocks} blocks were read, {size}.",
         source="Dask; nothing was released",
         remedy=_SMALLER,
     )

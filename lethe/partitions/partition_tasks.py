@@ -29,7 +29,7 @@ class PartitionTasks:
 
 def partition_tasks(partitions: Sequence[tuple[Any, ...]]) -> list[tuple[PartitionTasks, list[Any]]]:
     """For each partition, of which Delayed objects are given, the tasks that only it needs, and what they take from others as Delayed."""
-    graphs = {id(one.dask): one.dask for collections in partitions for collection in collections}
+    graphs = {id(collection.dask): collection.dask for collections in partitions for collection in collections}
     together = {key: task for graph in graphs.values() for key, task in graph.items()}
     # Without what is persisted: futures are no tasks.
     nodes: Graph = importlib.import_module("dask._task_spec").convert_legacy_graph(together)

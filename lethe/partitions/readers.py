@@ -59,11 +59,11 @@ class FrameReader(TableReader):
 
     @property
     def roles(self) -> frozenset[str]:
-        """See `TableReader`."""
+        """The roles that named columns have: weights, users."""
         return frozenset([*self.named, *(["targets"] if self.target_kind is not None else [])])
 
     def with_columns(self, **named: Any) -> Self:
-        """See `TableReader`."""
+        """This reader with columns of the frame, by name, in these roles."""
         named = {role: name for role, name in named.items() if name is not None}
         for role, name in named.items():
             argument, before = _ARGUMENTS[role], self.named.get(role)
@@ -148,7 +148,7 @@ class OuterReader(TableReader):
         return self.read.roles
 
     def with_columns(self, **named: Any) -> Self:
-        """See `TableReader`."""
+        """This reader with columns of the outer frame in these roles."""
         if any(named.get(role) is not None for role in ("weights", "users")):
             raise _without_names({**named, "targets": None})
         return replace(self, read=self.read.with_columns(**named))
@@ -169,7 +169,7 @@ class ArrayReader(TableReader):
 
     @property
     def roles(self) -> frozenset[str]:
-        """See `TableReader`."""
+        """No roles: arrays have no named columns."""
         return frozenset() if self.target_kind is None else frozenset(["targets"])
 
     def __call__(self, stored: Any, name: str) -> Block:

@@ -101,7 +101,7 @@ def _questions(state: State) -> Any:
         ui.tags.label("Open a run (.yaml or .json)", for_="open"),
         ui.tags.input(type="file", id="open", accept=".yaml,.yml,.json", class_="form-control"),
         ui.tags.p(id="told", class_="small-print", role="status"),
-        ui.output_ui("said"),
+        ui.output_ui("notes"),
         class_="card-like",
     )
     return ui.tags.form(parts.controls(state.texts), opening, class_="questions", aria_label="The run", onsubmit="return false")

@@ -75,11 +75,11 @@ class AnyMechanism(TradeOffCurve):
     estimator: ClassVar[Estimator] = "clopper_pearson"
 
     def epsilon(self, rates: Rates, delta: float) -> float:
-        """See the class."""
+        r"""The largest $\epsilon$ that error rates at this $\delta$ refute, 0 where they refute none."""
         return lowered(max(0.0, printed_epsilon(rates, delta)))
 
     def strengths(self, false_positive: FloatArray, false_negative: FloatArray, delta: float) -> FloatArray:
-        """See `TradeOffCurve`."""
+        r"""$\epsilon$ of each pair of error rates, which any mechanism may have."""
         with np.errstate(divide="ignore"):
             forward = np.log(np.maximum(1.0 - delta - false_negative, 0.0)) - np.log(false_positive)
             backward = np.log(np.maximum(1.0 - delta - false_positive, 0.0)) - np.log(false_negative)
@@ -107,7 +107,7 @@ class GaussianCurve(TradeOffCurve):
         return gaussian_epsilon(self.mu(rates), delta)
 
     def strengths(self, false_positive: FloatArray, false_negative: FloatArray, delta: float) -> FloatArray:
-        """See `TradeOffCurve`."""
+        r"""$\mu$ of each pair of error rates: of the Gaussian mechanism that has them."""
         return -special.ndtri(false_positive) - special.ndtri(false_negative)
 
 
@@ -154,7 +154,7 @@ class SampledGaussianCurve(TradeOffCurve):
         return sampled_epsilon(mu, self.sampling_probability, self.steps, target)
 
     def strengths(self, false_positive: FloatArray, false_negative: FloatArray, delta: float) -> FloatArray:
-        """See `TradeOffCurve`; infinite where the sampling is refuted."""
+        r"""$\mu$ of each pair of error rates of sampled Gaussian steps; infinite where the sampling is refuted."""
         rate = self.sampling_probability
         # The most the share of misses can be among the trials that hold the record, raised by its rounding error.
         missed = (false_negative - (1.0 - rate) * (1.0 - false_positive) + 4e-16) / rate

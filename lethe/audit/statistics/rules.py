@@ -60,7 +60,7 @@ class FixedThreshold(ThresholdRule):
     threshold: float
 
     def count_errors(self, out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> CountedErrors:
-        """See `ThresholdRule`."""
+        """The errors at the threshold that was named beforehand, with their confidence bounds."""
         return _bounded(Tally.at(self.threshold, out_scores, in_scores), setting.level)
 
 
@@ -72,7 +72,7 @@ class Split(ThresholdRule):
     seed: int = Field(ge=0)
 
     def count_errors(self, out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> CountedErrors:
-        """See `ThresholdRule`."""
+        """The errors on one half of the scores, at the threshold that is best on the other half."""
         return _count_on_half(np.random.default_rng(self.seed), out_scores, in_scores, setting)
 
 
@@ -91,7 +91,7 @@ class MultiSplit(ThresholdRule):
     splits: int = Field(default=21, ge=1, le=10_000)
 
     def count_errors(self, out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> CountedErrors:
-        """See `ThresholdRule`."""
+        """The errors of the split of median strength, of several random ones."""
         generator, half = np.random.default_rng(self.seed), setting.model_copy(update={"level": 0.5 * setting.level})
         counts = [_count_on_half(generator, out_scores, in_scores, half) for _ in range(self.splits)]
         return sorted(counts, key=lambda errors: setting.curve.strength(errors.rates, setting.delta))[(self.splits - 1) // 2]
@@ -118,7 +118,7 @@ class Ranks(ThresholdRule):
         return f"OUT ranks {', '.join(map(str, self.ranks))} declared in advance, Bonferroni"
 
     def count_errors(self, out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> CountedErrors:
-        """See `ThresholdRule`; a rank above the number of OUT runs is refused."""
+        """The errors at the best of the ranks of OUT scores; InputError of a rank above the number of OUT runs."""
         out_runs = out_scores.size
         if max(self.ranks) > out_runs:
             raise InputError(

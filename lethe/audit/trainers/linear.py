@@ -49,7 +49,7 @@ class LinearTraining(RunTraining):
         return fit(model, None, data, self.run, options=TrainOptions(seed=seed, progress=False))
 
     def canaries(self, kind: CanaryKind, data: Data, positions: Sequence[int], *, seed: int) -> list[Canary]:
-        """See `AuditedTraining`. In a direction: features of the largest norm there, and the target that is farthest off."""
+        """Canaries in place of records; in a direction: features of the largest norm there, and the target that is farthest off."""
         if kind in ("mislabelled", "blank"):
             return [self._labelled(kind, data, position) for position in positions]
         columns, norm = data[0].shape[1], require_linear_loss(self.run.loss).feature_norm
@@ -63,7 +63,7 @@ class LinearTraining(RunTraining):
         return [self._pair((norm * direction, self._target(True)), words) for direction in directions]
 
     def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[TrainFunction, Scores]:
-        """See `AuditedTraining`: the final model in white box, or its losses, from the usual start or from one that was chosen."""
+        """The training and the score: of the final model in white box, or of its losses, from the usual start or a chosen one."""
         start = self._start(canaries)
         directions = self.directions(canaries, start)
         if threat == "final_model":

@@ -72,7 +72,7 @@ class NetworkTraining(RunTraining):
             return self.build()
 
     def canaries(self, kind: CanaryKind, data: Data, positions: Sequence[int], *, seed: int) -> list[Canary]:
-        """See `AuditedTraining`: mislabelled records, or blank ones; those in their place have the next label, their own, or none."""
+        """Mislabelled records, or blank ones; those in their place have the next label, their own, or none."""
         if kind not in ("auto", "mislabelled", "blank"):
             raise InputError(f"canary: got {kind!r}; a network's gradients follow from a record.", remedy="take mislabelled or blank.")
         drawn = [self._canary(kind, data, position) for position in positions]
@@ -85,7 +85,7 @@ class NetworkTraining(RunTraining):
         return drawn
 
     def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[TrainFunction, Scores]:
-        """See `AuditedTraining`."""
+        """The training and the score of what the adversary sees: gradients, the final model, or its losses."""
         if threat == "white_box":
             steps = np.array([self._takes_part(canary) for canary in canaries]).T
             return replace(self, watching=tuple(canaries)), partial(_weighted, self._weights(steps))

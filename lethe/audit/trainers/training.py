@@ -165,7 +165,7 @@ class FunctionTraining(AuditedTraining):
         return "replace_one"
 
     def canaries(self, kind: CanaryKind, data: Data, positions: Sequence[int], *, seed: int) -> list[Canary]:
-        """See `AuditedTraining`: mislabelled or blank records, against the records whose places they take."""
+        """Mislabelled or blank records, against the records whose positions they take."""
         if kind not in ("auto", "mislabelled", "blank"):
             raise InputError(
                 f"canary: got {kind!r}; directions of gradients need a trainer of Lethe's.", remedy="take mislabelled or blank."
@@ -184,7 +184,7 @@ class FunctionTraining(AuditedTraining):
         return [Canary(inside, original, words.format(index)) for inside, original, index in zip(wrong, owns, positions, strict=True)]
 
     def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[TrainFunction, Scores]:
-        """See `AuditedTraining`: the function, and its own score, whatever the adversary sees."""
+        """The user's function and its own score, whatever the adversary sees."""
         return self.train, partial(_advantages, self.score, tuple(canaries))
 
 

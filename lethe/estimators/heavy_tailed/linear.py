@@ -80,7 +80,7 @@ class ClippedLinearMean(ClippedMean):
     r"""`ClippedMean` of what has a `clipped_sum`: slopes are clipped at $\pm C/\|x_i\|$; the same sensitivity $2C/s$, the same noise."""
 
     def mean(self, rows: Any, generator: np.random.Generator) -> Array:
-        """See `ClippedMean`."""
+        """The noisy mean of clipped gradients, made from scores, without a gradient of each record."""
         count, columns = rows.shape
         return rows.clipped_sum(self.clip_norm) / count + self.release(count, columns).noise_std * generator.standard_normal(columns)
 
@@ -138,11 +138,11 @@ class HeavyTailedBlocks(RecordsInBlocks):
         return len(self), self.records.shape[1] + (1 if self.rows is not None and self.rows.intercept else 0)
 
     def part(self, block: slice) -> HeavyTailedBlocks:
-        """See `RecordsInBlocks`."""
+        """The records of a slice, still in blocks."""
         return HeavyTailedBlocks(self.records.part(block.start, block.stop), self.rows)
 
     def gradients(self, problem: Problem, parameters: Array) -> BlockGradients:
-        """See `RecordsInBlocks`."""
+        """The gradients at the parameters, computed block by block where they are stored."""
         if isinstance(problem, LinearScoreProblem):
             return BlockGradients(self.shape, self.records, _clipped_scores, (self.rows, problem.slope, parameters))
         return BlockGradients(self.shape, self.records, _clipped_rows, (problem.gradient, parameters))

@@ -30,7 +30,7 @@ from lethe.run.run import Neighbours
 _FEW = 25.0  # n mu of a column: with 20, a third of generated ranges was missed, with 30, one in a hundred
 _QUANTILE = 0.75  # of the norms: longer rows keep their direction, and a smaller bound lets less noise do
 # Of the total squared mu for a norm: as much as makes n mu 30, within these bounds.
-_NORM_SHARE = {"units": 30.0, "least": 0.05, "most": 0.15}
+_NORM_SHARE = {"units": 30.0, "smallest": 0.05, "largest": 0.15}
 _FAR = 256.0  # times the longest row of columns in [-1, 1]; pixels from 0 to 255, which have one unit, stay below
 
 

@@ -35,12 +35,12 @@ from lethe.partitions.block import Values
 
 # Of the total squared mu: as much as makes n mu 50, within these bounds. A larger part is worth its price where records are few: a range
 # that is twice too wide doubles all noise.
-_RANGE_SHARE = {"units": 50.0, "least": 0.05, "most": 0.3}
+_RANGE_SHARE = {"units": 50.0, "smallest": 0.05, "largest": 0.3}
 _TAIL = 0.05
 _WIDER = 1.5  # than the range of the middle nine tenths: of normal targets a hundredth is truncated, of even ones none
 # Of counts and costs: of an exponential law one in two thousand is truncated. Most may be 0, so that few tell of the others' size.
 _TAIL_OF_COSTS, _WIDER_OF_COSTS = 0.02, 2.0
-_RANGE_SHARE_OF_COSTS = {"units": 150.0, "least": 0.05, "most": 0.3}
+_RANGE_SHARE_OF_COSTS = {"units": 150.0, "smallest": 0.05, "largest": 0.3}
 _ENOUGH_FOR_COSTS = 1000.0  # n mu of all, for a range that was given: of less the quantile may be missed
 _NAME_OF_COSTS = "upper end of the targets (twice their 0.98 quantile)"
 _NAME = "range of the targets (their 0.05 and 0.95 quantiles)"

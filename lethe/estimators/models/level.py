@@ -22,7 +22,7 @@ from lethe.mechanisms.bounded_sums import sums_sensitivity, with_noise
 from lethe.run.losses import Tweedie
 
 # Of the total squared mu: as much as makes n mu 800, within these bounds; of less than 80 nothing is released.
-_SHARE, _LEAST_UNITS = {"units": 800.0, "least": 0.01, "most": 0.15}, 80.0
+_SHARE, _LEAST_UNITS = {"units": 800.0, "smallest": 0.01, "largest": 0.15}, 80.0
 _NAME = "level (sums of the targets and of the means)"
 _FAR, _NOTHING = 2000.0, 1e-100  # a score whose mean is 0; a bound on targets that leaves nothing of them
 _LARGEST = 4.0  # of the logarithm

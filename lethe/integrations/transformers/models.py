@@ -59,7 +59,8 @@ def refuse_prepared(trainer: Any, dataset: Any) -> None:
     row_count, record_count = (len(rows) if hasattr(rows, "__len__") else None for rows in (dataset, trainer.train_dataset))
     if row_count and record_count is not None and row_count != record_count:
         raise InputError(
-            f"train_dataset: the trainer made {record_count} records of {row_count} rows; how many it drops or joins tells of what they hold.",
+            f"train_dataset: the trainer made {record_count} records of {row_count} rows; "
+            "how many it drops or joins tells of what they hold.",
             source="rows of which truncation leaves nothing, packed rows, or pairs where each answer becomes a record",
             remedy="do it yourself, before the trainer, by a rule that may be public; or a larger max_length.",
         )

@@ -80,7 +80,7 @@ class ColumnsInMemory:
         return self.table.shape[0], self.table.shape[1]
 
     def counts(self, edges: Array) -> Array:
-        """See `CountedColumns`."""
+        """How many values of each column lie between its edges, shape (d, bins)."""
         return np.stack([counts_between(column, column_edges) for column, column_edges in zip(self.table.T, edges, strict=True)])
 
 

@@ -119,8 +119,8 @@ def provenance(subject: Subject) -> Section:
         verify_commands = [command for command in subject.commands if command.startswith("lethe verify ") and "--weights" in command]
         blocks.append(
             "Of the weights, compare the digest of the numbers: it is the one that the seal names. "
-            f"“{[*verify_commands, 'lethe verify CERTIFICATE --weights FILE'][0]}” computes it from the file and compares. The digest of a file "
-            "(sha256sum) tells only whether it is the very same file: the same weights, saved again, may have another."
+            f"“{[*verify_commands, 'lethe verify CERTIFICATE --weights FILE'][0]}” computes it from the file and compares. "
+            "The digest of a file (sha256sum) tells only whether it is the very same file: the same weights, saved again, may have another."
         )
     blocks += [Heading("Sources"), Items(tuple(f"[{key}] {text}" for key, text in _sources(subject)))]
     data = {

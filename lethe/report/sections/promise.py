@@ -43,19 +43,19 @@ def guarantee(subject: Subject, rates: AttackRates) -> Section:
     words, glance, stated = _sentence(subject, rates), _glance(subject, rates), subject.stated
     blocks: list[Block] = [words]
     if subject.private:
-        epsilon, delta, likelihood_factor = shown(subject.epsilon), f"{subject.delta:g}", factor(subject.epsilon)
+        epsilon, delta, times_as_likely = shown(subject.epsilon), f"{subject.delta:g}", factor(subject.epsilon)
         field = (
             f"In the terms of the field this is ({epsilon}, {delta})-differential privacy: this change of one record makes nothing that "
-            f"may come out more than {likelihood_factor} times as likely, but for a probability of delta = {delta}, by which that factor may be "
-            f"exceeded. It holds against every attack on {SEEN[subject.release]}, except what section 2 leaves out, with any knowledge "
-            "about the other records and any amount of computing."
+            f"may come out more than {times_as_likely} times as likely, but for a probability of delta = {delta}, by which that factor "
+            f"may be exceeded. It holds against every attack on {SEEN[subject.release]}, except what section 2 leaves out, with any "
+            "knowledge about the other records and any amount of computing."
         )
         blocks += [
             of_unit(field, stated.unit),
             f"Which number to judge by: {percent(rates.best_guess)} is the most that an attacker gets right who holds both cases to be "
             "equally likely, on average over all that may come out; it needs no delta. Judge the protection by it, and by the table of "
-            f"section 4. The factor {likelihood_factor} is about the single outcome that tells most (up to delta), which may be very rare. Both are "
-            "true, of the same proof. Epsilon and delta are for comparing with other trainings.",
+            f"section 4. The factor {times_as_likely} is about the single outcome that tells most (up to delta), which may be very rare. "
+            "Both are true, of the same proof. Epsilon and delta are for comparing with other trainings.",
         ]
     blocks.append(Facts(tuple(glance.items())))
     if isinstance(subject.proof, Total):

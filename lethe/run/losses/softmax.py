@@ -64,7 +64,7 @@ class Softmax(SoftmaxLoss):
         return True
 
     def envelope_slopes(self, scores: FloatArray, targets: FloatArray, bounds: FloatArray) -> FloatArray:
-        """See `LinearLoss`; by a search for each record that is too steep."""
+        """Slopes in the scores, shape (n, K), of the largest loss whose slopes stay within the bounds; a search for each steeper record."""
         return envelope_slopes(scores, targets, bounds)
 
     def envelope_smoothness(self, clip_norm: float) -> float:

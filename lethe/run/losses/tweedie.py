@@ -46,7 +46,8 @@ class Tweedie(NumericLoss):
     def _above_rounding(self) -> Tweedie:
         smallest_cut = 1e-3 * self.target_bound ** (2.0 - self.power)
         if self.cut < smallest_cut:
-            what = f"cut: got {self.cut:g}; of targets up to {self.target_bound:g} it needs at least {smallest_cut:.3g}, a thousandth of the slopes."
+            needed = f"it needs at least {smallest_cut:.3g}, a thousandth of the slopes"
+            what = f"cut: got {self.cut:g}; of targets up to {self.target_bound:g} {needed}."
             raise InputError(what, remedy="take a larger cut: beside longer exponentials the rounding of its slopes would not be small.")
         return self
 

@@ -135,8 +135,8 @@ class Training:
         if saved_shapes != current_shapes:
             name = next(name for name in [*current_shapes, *saved_shapes] if current_shapes.get(name) != saved_shapes.get(name))
             raise InputError(
-                f"model: its trained parameters are not those of the checkpoint: {name} is {saved_shapes.get(name, 'not among them')} there, "
-                f"and {current_shapes.get(name, 'not trained')} here.",
+                f"model: its trained parameters are not those of the checkpoint: {name} is "
+                f"{saved_shapes.get(name, 'not among them')} there, and {current_shapes.get(name, 'not trained')} here.",
                 source="checkpoints.folder",
                 remedy=AGAIN,
             )

@@ -39,7 +39,7 @@ class SameDraws(TorchFunctionMode):
         self.records, self.side_by_side, self.dropping, self.calls = records, side_by_side, dropping, 0
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """See TorchFunctionMode."""
+        """Call the function; where it draws random numbers, every record gets those of one record."""
         kwargs = dict(kwargs or {})
         if func is functional.scaled_dot_product_attention:  # it has no mask to share
             arguments = dict(zip(_ATTENTION, args, strict=False)) | kwargs

@@ -91,7 +91,7 @@ class Shared(TorchFunctionMode):
             self._ruled.subtract(layer.parameters.values())
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """See TorchFunctionMode."""
+        """Call the function; where a shared tensor meets a batch, give it a copy for each record."""
         kwargs = kwargs or {}
         if self._recording.computing or func in _SAYING:
             return func(*args, **kwargs)

@@ -42,7 +42,7 @@ def changed_parameters() -> InputError:
 
 
 class Placement:
-    """See the head of this file; where nothing lies in shards, `add_up` alone exchanges anything.
+    """Exchanges sums and parameters between processes; where nothing lies in shards, `add_up` alone exchanges anything.
 
     What exchanges something raises a StoppedElsewhere where another process had an error, or is gone; shards of a kind that is not known
     raise an InputError.

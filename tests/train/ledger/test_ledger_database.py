@@ -111,7 +111,7 @@ def test_a_postgresql_url_without_a_driver_names_the_extra(monkeypatch) -> None:
 @pytest.mark.parametrize("url", ["postgresql://user:secret@host/name", "postgresql://user@host/name?password=secret&sslpassword=secret"])
 def test_a_password_is_not_sent_along(url: str) -> None:
     database = Database(url)
-    assert database.url == "postgresql+psycopg://user@host/name"
+    assert database.address == "postgresql+psycopg://user@host/name"
     sent = pickle.dumps(Spending(Ledger(database), "patients"))
     assert b"user@host" in sent
     assert b"secret" not in sent

@@ -18,7 +18,7 @@ from lethe.heavy_tailed.localisation.descent import localised, regularised_desce
 from lethe.heavy_tailed.localisation.plans import LocalPhase, descent_distance, localised_bound, localised_practical, localised_theory
 from lethe.heavy_tailed.problem import clipping_bias, printed_clipping_bias
 from lethe.heavy_tailed.sets import Array, BoxDomain
-from lethe.heavy_tailed.solution import Phase, Release, parallel, composed, gaussian_release
+from lethe.heavy_tailed.solution import Phase, Release, composed, gaussian_release, parallel
 
 MOMENTS = Moments(order=4, bound=6.0, half=4.0, second=3.0, kind="uniform")
 

@@ -83,7 +83,7 @@ class OuterProducts(ParameterGradients):
         self.formed_for_sum = positions > 1 and (self.forming[1] or not few_positions)
 
     def squares(self) -> Tensor:
-        """See ParameterGradients."""
+        """The squared norm of each record's gradient, shape (B,), float64."""
         if self._measured is not None:
             return self._measured
         x, g = self.inputs, self.gradients
@@ -102,7 +102,7 @@ class OuterProducts(ParameterGradients):
         return at_least(products, lengths, self.terms)
 
     def settled(self) -> ParameterGradients:
-        """See ParameterGradients."""
+        """These gradients in the form in which they are summed: formed rows where those are cheaper."""
         x, g = self.inputs, self.gradients
         numbers = x.shape[2] * g.shape[2]
         if not self.forming[0] or not self.memory.take_for(len(x) * numbers * x.element_size(), x.nbytes + g.nbytes):
@@ -117,7 +117,7 @@ class OuterProducts(ParameterGradients):
 
     @property
     def terms(self) -> int:
-        """See `products`: the longest way of one product through the sums."""
+        """The number of terms of the longest sum, for the bound of its rounding."""
         return self.inputs.shape[2] + self.gradients.shape[2] + 2 * self.inputs.shape[1]
 
     def lengths(self) -> Tensor:
@@ -125,7 +125,7 @@ class OuterProducts(ParameterGradients):
         return (norms_of(self.inputs) * norms_of(self.gradients)).sum(1)
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See ParameterGradients."""
+        """The sum of the records' gradients times `weights`, of the parameter's shape."""
         if not self.formed_for_sum:
             return products_added(weights, self.gradients, self.inputs)
         numbers = self.inputs.shape[2] * self.gradients.shape[2]
@@ -138,11 +138,11 @@ class OuterProducts(ParameterGradients):
         return total
 
     def rows(self) -> Tensor:
-        """See ParameterGradients."""
+        """The gradient of each record, shape (B, *parameter)."""
         return torch.bmm(self.gradients.mT, self.inputs)
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """See ParameterGradients."""
+        """The gradients of units, each the sum or mean of its rows."""
         return OuterProducts(grouping(self.inputs).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.memory)
 
     def _pieces(self, numbers: int, *, pairs: bool = False) -> Sequence[tuple[Tensor, Tensor]]:
@@ -171,7 +171,7 @@ class Several(ParameterGradients):
         self.parts, self.dtype = parts, parts[0].dtype
 
     def squares(self) -> Tensor:
-        """See ParameterGradients."""
+        """The squared norm of each record's gradient, shape (B,), float64."""
         total = torch.stack([part.products() for part in self.parts]).sum(0)
         for index, one in enumerate(self.parts):
             for earlier in self.parts[:index]:
@@ -180,7 +180,7 @@ class Several(ParameterGradients):
         return at_least(total.clamp(min=0), lengths, 2 * max(part.terms for part in self.parts) + len(self.parts) ** 2)
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See ParameterGradients."""
+        """The sum of the records' gradients times `weights`, of the parameter's shape."""
         sums = [
             products_added(weights, part.gradients, part.inputs) if isinstance(part, OuterProducts) else part.weighted(weights)
             for part in self.parts
@@ -188,7 +188,7 @@ class Several(ParameterGradients):
         return reduce(added, sums)
 
     def rows(self) -> Tensor:
-        """See ParameterGradients."""
+        """The gradient of each record, shape (B, *parameter)."""
         formed, *later_parts = sorted(self.parts, key=lambda part: isinstance(part, TokenRows))
         total = formed.rows()
         for part in later_parts:
@@ -196,19 +196,19 @@ class Several(ParameterGradients):
         return total
 
     def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
-        """See ParameterGradients."""
+        """Replace the tensors of these gradients in place."""
         self.parts = [copy(part) for part in self.parts]
         for part in self.parts:
             part.replace(replaced)
 
     def scaled(self, factors: Tensor) -> Self:
-        """See ParameterGradients."""
+        """These gradients, each record's times its factor."""
         part = copy(self)
         part.parts = [part_of_call.scaled(factors) for part_of_call in self.parts]
         return part
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """See ParameterGradients."""
+        """The gradients of units, each the sum or mean of its rows."""
         return Several([part.grouped(grouping) for part in self.parts])  # pyright: ignore[reportArgumentType]
 
 

@@ -107,19 +107,19 @@ class MaterialisedGradients(ParameterGradients):
         self.gradients, self.dtype = wide if wide.dim() > 1 else wide[:, None], wide.dtype
 
     def squares(self) -> Tensor:
-        """See ParameterGradients."""
+        """The squared norm of each record's gradient, shape (B,), float64."""
         return squares_of(self.gradients) if self._measured is None else self._measured
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See ParameterGradients."""
+        """The sum of the records' gradients times `weights`, of the parameter's shape."""
         return weighed(weights, self.gradients)
 
     def rows(self) -> Tensor:
-        """See ParameterGradients."""
+        """The gradient of each record, shape (B, *parameter)."""
         return self.gradients
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """See ParameterGradients."""
+        """The gradients of units, each the sum or mean of its rows."""
         return MaterialisedGradients(grouping(self.gradients).sum(1))
 
 
@@ -133,7 +133,7 @@ class UnitRows:
         self._full = all(len(row_list) == longest for row_list in rows)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """See Grouping."""
+        """The sum or mean over the rows of each unit, shape (units, ...)."""
         gathered = rows[self._table]
         return gathered if self._full else gathered.masked_fill_(self._empty.view(*self._empty.shape, *[1] * (rows.dim() - 1)), 0)
 
@@ -189,7 +189,7 @@ class TokenRows(ParameterGradients):
         self.gradients = added.index_add_(0, slot_indices, gradients.flatten(0, 1)).view_as(gradients)
 
     def squares(self) -> Tensor:
-        """See ParameterGradients."""
+        """The squared norm of each record's gradient, shape (B,), float64."""
         return squares_of(self.gradients)
 
     def products(self) -> Tensor:
@@ -198,7 +198,7 @@ class TokenRows(ParameterGradients):
 
     @property
     def terms(self) -> int:
-        """See OuterProducts."""
+        """The number of terms of the longest sum, for the bound of its rounding."""
         return self.gradients.shape[2] + 2 * self.gradients.shape[1]
 
     def lengths(self) -> Tensor:
@@ -206,7 +206,7 @@ class TokenRows(ParameterGradients):
         return norms_of(self.gradients).sum(1)
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See ParameterGradients."""
+        """The sum of the records' gradients times `weights`, of the parameter's shape."""
         width, arguments = self.gradients.shape[2], (weights, self.tokens, self.gradients, self.table)
         few_rows = self.table * width >= _LARGE and self.tokens.numel() * _FEW_ROWS <= self.table and width <= NARROW
         return row_sum(*arguments) if few_rows else looked_up_added(*arguments)
@@ -223,7 +223,7 @@ class TokenRows(ParameterGradients):
         return torch.sparse_coo_tensor(tokens, self.gradients[record], shape, check_invariants=False)
 
     def rows(self) -> Tensor:
-        """See ParameterGradients."""
+        """The gradient of each record, shape (B, *parameter)."""
         return self.added_to(self.gradients.new_zeros(len(self.tokens), self.table, self.gradients.shape[2]))
 
     def added_to(self, formed: Tensor) -> Tensor:
@@ -231,11 +231,11 @@ class TokenRows(ParameterGradients):
         return formed.scatter_add_(1, self.tokens[..., None].expand_as(self.gradients), self.gradients)
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """See ParameterGradients."""
+        """The gradients of units, each the sum or mean of its rows."""
         return TokenRows(grouping(self.tokens).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.table)
 
     def joined(self, later_calls: Sequence[ParameterGradients]) -> ParameterGradients | None:
-        """See ParameterGradients."""
+        """The gradients of several calls of one layer as one, or None where they cannot be joined."""
         parts = [self, *(part for part in later_calls if isinstance(part, TokenRows))]
         if len(parts) <= len(later_calls):
             return None

@@ -94,7 +94,7 @@ class Correlations(ParameterGradients):
         self._of_none = OuterProducts(source.new_empty(0, positions, width), source.new_empty(0, positions, outputs), Memory(0))
 
     def squares(self) -> Tensor:
-        """See ParameterGradients."""
+        """The squared norm of each record's gradient, shape (B,), float64."""
         self._measured = torch.cat([part._squares() for _, part in self._pieces()])
         return self._measured
 
@@ -110,7 +110,7 @@ class Correlations(ParameterGradients):
         return self._products(not formed).squares()
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See ParameterGradients."""
+        """The sum of the records' gradients times `weights`, of the parameter's shape."""
         total: Tensor | None = None
         for rows, part in self._pieces():
             if self.groups == 1:
@@ -122,19 +122,19 @@ class Correlations(ParameterGradients):
         return total
 
     def rows(self) -> Tensor:
-        """See ParameterGradients."""
+        """The gradient of each record, shape (B, *parameter)."""
         formed = self.uses[0].gradient.new_empty(len(self.uses[0].source), *self.shape)
         for rows, part in self._pieces():
             formed[rows] = part._formed()
         return formed
 
     def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
-        """See ParameterGradients."""
+        """Replace the tensors of these gradients in place."""
         self.uses = [use._replace(source=replaced(use.source), gradient=replaced(use.gradient)) for use in self.uses]
         self._measured = None if self._measured is None else replaced(self._measured)
 
     def scaled(self, factors: Tensor) -> Self:
-        """See ParameterGradients."""
+        """These gradients, each record's times its factor."""
         part = copy(self)
         typed_factors = factors.to(self.dtype)
         part.uses = [use._replace(gradient=use.gradient * typed_factors.view(-1, *[1] * (use.gradient.dim() - 1))) for use in self.uses]
@@ -142,7 +142,7 @@ class Correlations(ParameterGradients):
         return part
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """See ParameterGradients."""
+        """The gradients of units, each the sum or mean of its rows."""
         uses: list[Use] = []
         for use in self.uses:
             columns = zip(grouping(use.source).unbind(1), grouping(use.gradient).unbind(1), strict=True)
@@ -150,7 +150,7 @@ class Correlations(ParameterGradients):
         return Correlations(uses)
 
     def joined(self, later_calls: Sequence[ParameterGradients]) -> ParameterGradients | None:
-        """See ParameterGradients."""
+        """The gradients of several calls of one layer as one, or None where they cannot be joined."""
         alike = [part for part in (self, *later_calls) if isinstance(part, Correlations) and part.groups == self.groups]
         return Correlations([use for part in alike for use in part.uses]) if len(alike) == 1 + len(later_calls) else None
 

@@ -26,7 +26,7 @@ class RoutedProducts(ParameterGradients):
         self._measured: Tensor | None = None
 
     def squares(self) -> Tensor:
-        """See ParameterGradients."""
+        """The squared norm of each record's gradient, shape (B,), float64."""
         if self._measured is None:
             tensors, positions = (self.inputs, self.gradients, self.experts), self.inputs.shape[1]
             size = max(1, (PAIRED if self.inputs.is_cpu else PAIRED_ON_GPU) // max(1, positions * positions))
@@ -37,7 +37,7 @@ class RoutedProducts(ParameterGradients):
         return self._measured
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See ParameterGradients."""
+        """The sum of the records' gradients times `weights`, of the parameter's shape."""
         x, g, e = self.inputs.flatten(0, 1), self.gradients.flatten(0, 1), self.experts.flatten()
         each = weights.repeat_interleave(self.inputs.shape[1])
         total = each.new_zeros(self.count, g.shape[1], x.shape[1])
@@ -47,12 +47,12 @@ class RoutedProducts(ParameterGradients):
         return total
 
     def rows(self) -> Tensor:
-        """See ParameterGradients."""
+        """The gradient of each record, shape (B, *parameter)."""
         chosen = (self.gradients.masked_fill((self.experts != expert)[..., None], 0) for expert in range(self.count))
         return torch.stack([torch.bmm(expert_gradients.mT, self.inputs) for expert_gradients in chosen], 1)
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """See ParameterGradients."""
+        """The gradients of units, each the sum or mean of its rows."""
         inputs, gradients, experts = (grouping(tensor).flatten(1, 2) for tensor in (self.inputs, self.gradients, self.experts))
         return RoutedProducts(inputs, gradients, experts, self.count)
 
