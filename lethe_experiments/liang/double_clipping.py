@@ -1,7 +1,8 @@
 r"""Double clipping: each record's gradient is clipped, and so is something else. What else decides what can be certified.
 
 In the paper it is the iterate, projected on a bounded set: $x_t = \Pi_K(x_{t-1} - \lambda(g_t + \zeta_t))$ with $g_t$ the mean of the
-clipped gradients. That is the proximal step of the indicator of K, which `fit` takes of a run with a ball, box or simplex, of the start too.
+clipped gradients. That is the proximal step of the indicator of K, which `fit` takes of a run with a ball, box or simplex; it projects the
+start as well.
 """
 
 from __future__ import annotations
