@@ -306,7 +306,7 @@ def _composed(
     unit: Unit | None = None,
     allow_large_delta: bool,
 ) -> Total:
-    """The total of parts, at the delta or epsilon `wanted`, about the relation and unit asked for (None: those of the parts)."""
+    """The total of parts, at the delta or epsilon `target`, about the relation and unit asked for (None: those of the parts)."""
     parts = [part for part, _ in listed]
     relations, units = dict[Neighbours, list[str]](), dict[Unit, list[str]]()
     for part, about in listed:

@@ -73,7 +73,7 @@ def exp_above(logarithms: ArrayLike, relative: float = 0.0) -> FloatArray:
 
 
 def count_above(values: ArrayLike, largest: int) -> Counts:
-    """The smallest whole numbers not below `values`, at most `most`; what is larger, negative, or no number, counts as `most`."""
+    """The smallest whole numbers not below `values`, at most `largest`; what is larger, negative, or no number, counts as `largest`."""
     if not 0 <= largest <= MOST_COUNT:
         raise outside("largest", largest, "a whole number from 0 to 2^61")
     array = np.asarray(values, dtype=np.float64)

@@ -53,7 +53,7 @@ def page_in_few_lines(lines: Sequence[str], *, head: int) -> str:
 
 
 def thinned(count: int, limit: int) -> list[int]:
-    """Places of at most `most` >= 2 of `count` entries, evenly, the first and the last among them."""
+    """Indices of at most `limit` >= 2 of `count` entries, evenly, the first and the last among them."""
     if count <= limit:
         return list(range(count))
     return sorted({round(index * (count - 1) / (limit - 1)) for index in range(limit)})

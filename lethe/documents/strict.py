@@ -170,7 +170,7 @@ def _require_document(file: Path) -> None:
 
 
 def refuse_other_kind(content: Mapping[str, Any], expected: str, source: str | None) -> None:
-    """Refuse a document that is clearly not of the `wanted` kind, such as "run", and say what it is for; what is of no kind passes."""
+    """Refuse a document that is clearly not of the `expected` kind, such as "run", and say what it is for; what is of no kind passes."""
     if content.get("kind") in ("statement", "total"):
         name, use = content["kind"], _PROVED
     else:

@@ -161,7 +161,7 @@ def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Call
             remedy="leave seed_noise out, or the ledger, and release nothing of it.",
         )
     release = planned()
-    return spender.begin_release(release, most=release.target_delta).settle
+    return spender.begin_release(release, max_slack=release.target_delta).settle
 
 
 def planned_statement(

@@ -171,7 +171,7 @@ def table_in_blocks(
 ) -> PartitionedTable | None:
     """The table, where X is one in blocks; None: it is in memory.
 
-    y is the name of a column, or of Dask's collections one in the same partitions; `beside` are columns with what records weigh and whose
+    y is the name of a column, or of Dask's collections one in the same partitions; `weights_and_users` are columns with what records weigh and whose
     they are, each None where none is named, or None: whoever asks takes neither.
     """
     if is_dask(X):

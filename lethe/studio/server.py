@@ -77,7 +77,7 @@ def listen(port: int | None) -> socket.socket:
 
 
 def serve(first: State, *, port: int | None, browser: bool, report_address: Callable[[str], None]) -> None:
-    """Serve the planner, `first` at first, until it is interrupted; `told` is told the address."""
+    """Serve the planner, `first` at first, until it is interrupted; `report_address` is called with the address."""
     with listen(port) as listening:
         bound_port = listening.getsockname()[1]
         address = f"http://{LOOPBACK}:{bound_port}/"

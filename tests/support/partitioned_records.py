@@ -74,7 +74,7 @@ class Payments:
 
         return asked
 
-    def begin_release(self, planned: Any, *, most: float | None = None) -> Any:
+    def begin_release(self, planned: Any, *, max_slack: float | None = None) -> Any:
         del planned, most
         self.events += ["reserve", "start"]
         return SimpleNamespace(settle=lambda stated: self.events.append("settle"))

@@ -126,7 +126,7 @@ class _Probe(NamedTuple):
         return self.values[np.arange(columns.size), np.maximum(columns - 1, 0)]
 
     def tilt(self, threshold: float, largest: float) -> float:
-        """The tilt under which the sum is at the threshold on average; where that is small, up to `wanted`, if it costs a factor of 20."""
+        """The tilt under which the sum is at the threshold on average; where that is small, up to `largest`, if it costs a factor of 20."""
         low, high = math.log(largest) - _SMALLEST, math.log(largest)
         step = 1.0
         for _ in range(_MOST_DOUBLINGS):

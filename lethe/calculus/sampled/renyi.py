@@ -142,7 +142,7 @@ def distance(relation: Relation) -> float:
 
 
 def round_levels_down(noise: FloatArray, counts: FloatArray, max_levels: int) -> tuple[FloatArray, FloatArray]:
-    """At most `most` noise levels: equal bins of the logarithm, each bin at its smallest level. Less noise is sound.
+    """At most `max_levels` noise levels: equal bins of the logarithm, each bin at its smallest level. Less noise is sound.
 
     Noise and counts have shape (levels,).
     """

@@ -126,7 +126,7 @@ def released_range(
 ) -> TargetRange:
     """1.5 times the range between the 0.05 and 0.95 quantiles, for 5 to 30 % of the budget (in squared mu); targets have shape (n,).
 
-    Of costs up to twice the 0.98 quantile, or to `most`, which is also the end where none was found.
+    Of costs up to twice the 0.98 quantile, or to `largest`, which is also the end where none was found.
     """
     ranges = private_ranges(
         targets,

@@ -69,7 +69,7 @@ def _occupied(counts: Array, noise_std: float) -> Flags:
 
 
 def _runs(counts: Array, threshold: float, further: float) -> Flags:
-    r"""The run with the largest $\sum\hat c/\sqrt{\text{bins}}$ if it is above `least`; beside it those above `further`."""
+    r"""The run with the largest $\sum\hat c/\sqrt{\text{bins}}$ if it is above `threshold`; beside it those above `further`."""
     if counts.size == 0:
         return np.zeros(0, dtype=np.bool_)
     sums = np.concatenate([[0.0], np.cumsum(counts)])

@@ -170,7 +170,7 @@ class Look:
     ) -> str | None:
         """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves.
 
-        Losses are of shape (B,), or one number, a mean over `items` or records, whose sums are compared; `again` computes those of the
+        Losses are of shape (B,), or one number, a mean over `items` or records, whose sums are compared; `recompute` computes those of the
         halves, and `precision` is the coarsest type that layers computed in.
         """
         order, sums = sample(self._usable, len(self._usable)), list[Tensor]()

@@ -143,7 +143,7 @@ class ReopenedError(RuntimeError):
 class Arriving:
     """One batch whose groups are measured, clipped and added one by one, as they are complete: nothing of their parts is kept.
 
-    `places` says the group of each parameter; `squares` and `sums` are of the groups that are complete.
+    `group_indices` says the group of each parameter; `squares` and `sums` are of the groups that are complete.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ def clip_weights(
 
     The norm enters as an upper bound of the true norm: enlarged by what rounding may have taken from it, and by what may have vanished
     below the smallest number of the arithmetic. Where the norm is not finite the weight has no meaning. Squares have shape (B,); `numbers`:
-    how many v has; `dtype`: of their sum; `whole`: the squared norm in all groups. Lengths below `least`, an
+    how many v has; `dtype`: of their sum; `whole`: the squared norm in all groups. Lengths below `smallest_norm`, an
     adaptive norm, count as it: $v_i$ clipped to it then has norm C. Where a method enlarges, a group's share
     of it that rounding could have made counts as longer than it is: rounding changes with the batch, so with other records.
     """

@@ -187,7 +187,7 @@ class ApartCheck:
         self._batches: Counter[bool] = Counter()  # of records of one size, and of several
 
     def __call__(self, make: Callable[[int], Tensors], records: Sequence[Any], batch: Tensors) -> dict[int, Tensors]:
-        """Some records that were padded, by their place, as `made` makes of that a batch of one record."""
+        """Some records that were padded, by their row, as `make` makes of that a batch of one record."""
         sizes = [_size(record) for record in records]
         uneven = len(set(sizes)) > 1
         self._batches[uneven] += len(records) > 1

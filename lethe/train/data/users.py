@@ -81,12 +81,12 @@ def ids_of(users: Any, data: Any) -> Any:
 class Members:
     """Which records each unit is made of.
 
-    At most `most` records of a unit take part in a step, chosen anew and uniformly each time, each read `views` times. Whatever is chosen,
+    At most `records_per_user` records of a unit take part in a step, chosen anew and uniformly each time, each read `views` times. Whatever is chosen,
     the unit's contribution is clipped: the guarantee does not rest on the choice being secret.
     """
 
     def __init__(self, owners: torch.Tensor, *, records_per_user: int | None = None, views: int = 1, seed: int | None = None) -> None:
-        self.most = None if records_per_user is None else require_count("records_per_user", records_per_user)
+        self.records_per_user = None if records_per_user is None else require_count("records_per_user", records_per_user)
         self.views, self._owners, self._order = views, owners, owners.argsort(stable=True)
         self._ends = owners.bincount().cumsum(0)
         self.units = len(self._ends)
@@ -100,7 +100,9 @@ class Members:
 
     def digest(self) -> str:
         """A hash of what belongs together and of how it is read; as private as the ids."""
-        return hashlib.blake2b(repr((self.most, self.views, self.units)).encode() + contents(self._owners), digest_size=32).hexdigest()
+        return hashlib.blake2b(
+            repr((self.records_per_user, self.views, self.units)).encode() + contents(self._owners), digest_size=32
+        ).hexdigest()
 
     def rows_of(self, batch: Batch, step: int) -> tuple[Batch, torch.Tensor | None]:
         """The records of a batch of units at a step, counted from 1, and the unit of each, counted from 0; None: each is one by itself.
@@ -118,10 +120,10 @@ class Members:
     def _rows(self, unit: int, step: int) -> torch.Tensor:
         """Which of a unit's records take part in a step."""
         unit_rows = self._order[int(self._ends[unit - 1]) if unit else 0 : int(self._ends[unit])]
-        if self.most is None or len(unit_rows) <= self.most:
+        if self.records_per_user is None or len(unit_rows) <= self.records_per_user:
             return unit_rows
         chance = np.random.Generator(np.random.Philox(key=self._key, counter=np.array([0, 0, step, unit], dtype=np.uint64)))
-        return unit_rows[torch.from_numpy(chance.choice(len(unit_rows), self.most, replace=False)).sort().values]
+        return unit_rows[torch.from_numpy(chance.choice(len(unit_rows), self.records_per_user, replace=False)).sort().values]
 
 
 def members_of(

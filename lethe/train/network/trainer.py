@@ -155,7 +155,7 @@ class Trainer:
                 recorder=self.recorder,
                 held=self.held,
                 also={name: part for name, part in parts.items() if part is not None},
-                **self.noise.correlated_states(),
+                **self.noise.kept(),
             )
         )
         if update is not None:

@@ -130,7 +130,7 @@ TABLE: list[tuple[Callable[..., object], tuple[object, ...], str]] = [
         r"n = .*a whole number from 1 to 10\^12",
     ),
     (lambda x: require_count("seed", x, low=0, high=9), (10, -1), "from 0 to 9"),
-    (lambda x: rounding.count_above(1.0, x), (-1, rounding.MOST_COUNT + 1), "most"),
+    (lambda x: rounding.count_above(1.0, x), (-1, rounding.MOST_COUNT + 1), "largest"),
 ]
 
 

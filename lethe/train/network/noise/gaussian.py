@@ -40,7 +40,7 @@ class NetworkNoise:
     Attributes:
         device: where the noise is drawn, and where the tensors must be.
 
-    `most` numbers are asked for at the most, if it is told.
+    `largest_piece` numbers are asked for at the most, if it is stated.
 
     It cannot be copied or pickled, nor used in a forked process: both would give the same numbers again.
     """

@@ -213,7 +213,7 @@ def _members(**options: Any) -> Members:
 def test_records_of_a_user_are_read_in_their_order_and_at_most_so_many_each_as_often_as_any_other() -> None:
     records, places = _members().rows_of(torch.tensor([2, 1]), 1)
     assert (listed(records), listed(places)) == ([4, 0, 2, 3, 5], [0, 1, 1, 1, 1])
-    members, seen, steps = _members(most=2), np.zeros(6), 2000 if by_night() else 500
+    members, seen, steps = _members(records_per_user=2), np.zeros(6), 2000 if by_night() else 500
     for step in range(1, steps + 1):
         records, places = members.rows_of(slice(0, 3), step)
         assert listed(places) == [0, 1, 1, 2]
@@ -227,7 +227,7 @@ def test_records_of_a_user_are_read_in_their_order_and_at_most_so_many_each_as_o
 
 def test_a_choice_depends_on_seed_step_and_user_alone() -> None:
     def chosen(seed: int | None, batch: Any, step: int) -> list[int]:
-        return listed(_members(most=2, seed=seed).rows_of(batch, step)[0])
+        return listed(_members(records_per_user=2, seed=seed).rows_of(batch, step)[0])
 
     steps = range(1, 60)
     assert [chosen(5, slice(1, 2), step) for step in steps] == [chosen(5, torch.tensor([0, 1, 2]), step)[1:3] for step in steps]
