@@ -79,6 +79,12 @@ def test_the_page_of_theorems_is_made_of_the_registry(capsys: pytest.CaptureFixt
         assert all(f"\n- {citation.text}\n" in page for citation in theorem.citations)
 
 
+def test_every_file_that_the_theory_names_exists() -> None:
+    files = set(re.findall(r"`((?:lethe|tests)/[\w/.]+)`", (ROOT / "docs" / "theory.md").read_text()))
+    assert len(files) > 60
+    assert [file for file in sorted(files) if not (ROOT / file).exists()] == []
+
+
 def test_every_word_of_a_run_is_documented() -> None:
     page = (ROOT / "docs" / "certify.md").read_text()
     for name in (*lethe.Run.model_fields, *DESIGNS, *LOSSES, *REGULARISERS):
