@@ -137,7 +137,7 @@ class Spending:
 
         Args:
             planned: its statement, or its guarantee.
-            most: of delta that it may take where it has no exact price, and this spender has no slack; None: what the data set allows.
+            max_slack: of delta that it may take where it has no exact price, and this spender has no slack; None: what the data set allows.
         """
         if self.reservation is not None:
             raise InputError(

@@ -119,7 +119,7 @@ def score_of(metric: str, means: Array, noise_std: float, level: float, records:
         return mean * unit, (low * unit, high * unit)
     z, unit = z_of(0.5 + 0.5 * level), unit / (bounds.ends[1] - bounds.ends[0]) ** 2
     low, high = mean_interval(mean, noise_std, z, records)
-    # The variance is a mean of (t - c)^2, at most `largest_square`, less the square by which c misses the mean: by noise, and by who was drawn.
+    # The variance is a mean of (t - c)^2, at most `largest_square`, less the square of c minus the mean, which noise and sampling move.
     middle = min(max(float(means[1]), 0.0), 1.0)
     largest_square, variance = max(middle, 1.0 - middle) ** 2, float(means[2]) - middle**2
     spread = noise_std * math.sqrt(1.0 + 4.0 * middle**2) / largest_square

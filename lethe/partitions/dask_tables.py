@@ -171,8 +171,8 @@ def table_in_blocks(
 ) -> PartitionedTable | None:
     """The table, where X is one in blocks; None: it is in memory.
 
-    y is the name of a column, or of Dask's collections one in the same partitions; `weights_and_users` are columns with what records weigh and whose
-    they are, each None where none is named, or None: whoever asks takes neither.
+    y is the name of a column, or of Dask's collections one in the same partitions; `weights_and_users` are the columns with the
+    weights of records and with their users, each None where none is named, or None: the caller takes neither.
     """
     if is_dask(X):
         table = dask_table(X) if y is None or isinstance(y, str) else dask_table(X, y)

@@ -75,7 +75,7 @@ class Payments:
         return asked
 
     def begin_release(self, planned: Any, *, max_slack: float | None = None) -> Any:
-        del planned, most
+        del planned, max_slack
         self.events += ["reserve", "start"]
         return SimpleNamespace(settle=lambda stated: self.events.append("settle"))
 

@@ -151,7 +151,7 @@ class SampledGaussian(Built):
 def summed_curve(
     step_curve: Callable[[FloatArray], FloatArray], noise: Sequence[float], counts: Sequence[int], more: FloatArray | float = 0.0
 ) -> RDPCurve:
-    """The curve of steps from `step_curve`, which has the divergences of a step at `ORDERS` for some noise levels, rounded up, and of `more`."""
+    """The curve of steps from `step_curve` (the divergences of a step at `ORDERS` for some noise levels, rounded up) and of `more`."""
     levels, steps = np.array(noise), np.array(counts, dtype=np.float64)
     values = np.zeros(len(ORDERS))
     with np.errstate(over="ignore"):

@@ -74,8 +74,8 @@ class Recording:
 
     Each group of parameters is handed to `arriving` as soon as its gradients are complete; None: all are kept until the end. `ambiguous`
     says whether another layout would have made a difference, `precision` the coarsest type of number that a layer gave. `choices` are those
-    of this batch: where a call can be taken as in `choices`, of a batch that was checked, it is. How many records a batch has is chance, and
-    may be any other size of it as well.
+    of this batch: where a call can be taken as in `choices`, of a batch that was checked, it is. How many records a batch has is
+    chance, and may be any other size of it as well.
     """
 
     def __init__(

@@ -81,8 +81,8 @@ def ids_of(users: Any, data: Any) -> Any:
 class Members:
     """Which records each unit is made of.
 
-    At most `records_per_user` records of a unit take part in a step, chosen anew and uniformly each time, each read `views` times. Whatever is chosen,
-    the unit's contribution is clipped: the guarantee does not rest on the choice being secret.
+    At most `records_per_user` records of a unit take part in a step, chosen anew and uniformly each time, each read `views` times.
+    Whatever is chosen, the unit's contribution is clipped: the guarantee does not rest on the choice being secret.
     """
 
     def __init__(self, owners: torch.Tensor, *, records_per_user: int | None = None, views: int = 1, seed: int | None = None) -> None:

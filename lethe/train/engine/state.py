@@ -96,7 +96,7 @@ class LoopState:
 
     @property
     def left_of_epoch(self) -> int:
-        """Of `remaining`, those of the present epoch; all where the loop knows no epochs."""
+        """Of `left`, those of the present epoch; all where the loop knows no epochs."""
         return self.left if self._epoch_end is None else max(0, self._epoch_end - self.drawn)
 
     def deliver(self) -> Iterator[Any]:
