@@ -112,8 +112,8 @@ def gradient_of(
     """The gradient of the sum of the losses of a batch, such as of one record, and the losses.
 
     By `backward`: what a layer computes in a backward pass of its own, as reversible ones do, escapes `torch.autograd.grad`. With
-    `accumulate`, losses that are made of parameters of other modules are refused, by an InputError. Those that the losses are made of go to `reached`.
-    Of layers that are `sparse` a gradient is COO, not coalesced.
+    `accumulate`, losses that are made of parameters of other modules are refused, by an InputError. Those that the losses are made of
+    go to `reached`. Of layers that are `sparse` a gradient is COO, not coalesced.
     """
     before = [parameter.grad for parameter in trained]
     for parameter in trained:
