@@ -105,6 +105,12 @@ STORED = {
             cell={"kind": "cyclic, correlated noise", "step_size": 1.0, "judged_on": "held out"}, needs_mnist=True,
         ),
         Stored(
+            name="heavy_tailed_rivals", script="heavy_tailed_rivals.py", page="solvers.md",
+            sources=("benchmarks/heavy_tailed_rivals.py", "benchmarks/heavy_tailed_data.py", "lethe/calculus", "lethe/heavy_tailed"),
+            numbers=("score",), tolerance=_ROUNDING,
+            cell={"problem": "linear-student", "columns": 10, "records": 10_000, "seed": 0, "method": "sampled_localised"},
+        ),
+        Stored(
             name="partitioned_tables", script="partitioned_tables.py", arguments="--full", page="partitions.md",
             sources=("benchmarks/partitioned_tables.py", "lethe/partitions", "lethe/estimators", "lethe/mechanisms"),
             numbers=("memory",), tolerance=_MEASURED, cell={"records": 2_000_000, "which": "adassp"},
