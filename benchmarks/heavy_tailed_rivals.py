@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 import time
 from collections.abc import Callable
 from functools import lru_cache
@@ -21,8 +22,6 @@ from typing import Any
 import numpy as np
 from heavy_tailed_data import Array, Problem, made
 from resumable import read_lines
-from rich.console import Console
-from rich.table import Table
 from scipy.special import expit
 from stored_results import RESULTS, append
 
@@ -39,7 +38,8 @@ from lethe.heavy_tailed.pure_mean import PureClippedMean
 
 EPSILON, DELTA = 1.0, 1e-5
 RHO = 0.5 * gdp_mu(EPSILON, DELTA) ** 2
-CELLS = {(10, 1_000): 20, (10, 10_000): 20, (10, 100_000): 4, (100, 10_000): 4}
+FILE = RESULTS / "heavy_tailed_rivals.jsonl"
+CELLS = {(10, 1_000): 10, (10, 10_000): 5, (30, 10_000): 3, (10, 40_000): 3}
 """Columns and records, and how many seeds."""
 PROBLEMS = ("linear-student", "linear-pareto", "linear-contaminated", "absolute-student", "logistic-student")
 Solver = Callable[[ht.Problem, Any, float, np.random.Generator], Array]
@@ -156,7 +156,7 @@ def train(name: str, method: str, columns: int, records: int, seed: int) -> floa
 def main() -> None:
     """Train what is missing and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=RESULTS / "heavy_tailed_rivals.jsonl")
+    parser.add_argument("--results", type=Path, default=FILE)
     file = parser.parse_args().results
     names = ("problem", "columns", "records", "seed", "method")
     scores = {tuple(row[name] for name in names): row["score"] for row in read_lines(file)}
@@ -171,13 +171,29 @@ def main() -> None:
                     scores[work] = train(problem, method, columns, records, seed)
                     seconds = round(time.perf_counter() - started, 2)
                     append(file, dict(zip(names, work, strict=True)) | {"score": scores[work], "seconds": seconds})
-    console = Console(width=150)
-    for (columns, records), seeds in CELLS.items():
-        page = Table("", *PROBLEMS, title=f"d = {columns}, n = {records}: mean excess risk and its standard error, {seeds} seeds")
-        for method in METHODS:
-            found = [np.array([scores[problem, columns, records, seed, method] for seed in range(seeds)]) for problem in PROBLEMS]
-            page.add_row(method, *(f"{gaps.mean():.2g} ± {gaps.std(ddof=1) / math.sqrt(seeds):.1g}" for gaps in found))
-        console.print(page)
+    for columns, records in CELLS:
+        print(f"d = {columns}, n = {records}, {CELLS[columns, records]} seeds", table(columns, records, file), "", sep="\n\n")
+
+
+def table(columns: int, records: int, file: Path = FILE) -> str:
+    """A row for each solver: mean excess risk on every problem of this size, and its standard error; the best private solver's is bold."""
+    scores = {(method, problem): list[float]() for method in METHODS for problem in PROBLEMS}
+    for row in read_lines(file):
+        if (row["columns"], row["records"]) == (columns, records):
+            scores[row["method"], row["problem"]].append(row["score"])
+    private = [method for method in METHODS if method != "no privacy"]
+    best = {problem: min(private, key=lambda method: statistics.fmean(scores[method, problem])) for problem in PROBLEMS}
+    lines = [f"| | {' | '.join(PROBLEMS)} |", f"|---|{'---:|' * len(PROBLEMS)}"]
+    for method in METHODS:
+        cells = []
+        for problem in PROBLEMS:
+            gaps = scores[method, problem]
+            cell = f"{statistics.fmean(gaps):.2g}"
+            if method != "zero vector":
+                cell += f" ± {statistics.stdev(gaps) / math.sqrt(len(gaps)):.1g}"
+            cells.append(f"**{cell}**" if best[problem] == method else cell)
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

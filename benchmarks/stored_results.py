@@ -157,7 +157,7 @@ TYPED = {
     "recipes/index.md": ("gpu_check.py",),
     "reproduce.md": tuple(f"lethe reproduce {name}" for name in ("hong-figure-1", "liang-figure-1", "liang-figure-2", "matrix-mechanisms")),
     "schedules.md": ("noise_schedules.py",),
-    "solvers.md": ("heavy_tailed_models.py", "heavy_tailed_speed.py"),
+    "solvers.md": ("heavy_tailed_speed.py",),
     "speed.md": ("finetune_speed.py", "training_speed.py"),
     "studio.md": ("studio_speed.py",),
     "tutorials/noise_placement.md": ("noise_schedules.py",),
