@@ -78,6 +78,7 @@ def _clipped(clip: float) -> ClippedMean:
 
 METHODS: dict[str, Solver] = {
     "multi_pass": _many(lambda problem, records, clip: _clipped(clip)),
+    "multi_pass, 5 passes": _many(lambda problem, records, clip: _clipped(clip), passes=5),
     "accelerated": _one_pass,
     "localised": lambda problem, records, clip, noise: (
         localised(problem, records, schedule=localised_practical(problem, len(records[0]), RHO), rho=RHO, generator=noise).parameters
@@ -105,8 +106,8 @@ METHODS: dict[str, Solver] = {
     ),
     "Asi et al., 3 parts": _phases(_clipped, 30, 3),
     "Asi et al., 1 part": _phases(_clipped, 30, 1),
-    "pure, localised": _phases(_pure, 5, 1),
-    "pure, multi_pass": _many(lambda problem, records, clip: _pure(clip), passes=5),
+    "pure, localised, 5 steps": _phases(_pure, 5, 1),
+    "pure, multi_pass, 5 passes": _many(lambda problem, records, clip: _pure(clip), passes=5),
     "zero vector": lambda problem, records, clip, noise: np.zeros(problem.dimension),
     "no privacy": _many(lambda problem, records, clip: ExactMean(), passes=300),
 }
