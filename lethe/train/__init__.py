@@ -24,6 +24,7 @@ from lethe.train.fit import fit
 from lethe.train.fitted import Fitted
 from lethe.train.linear.convex_head import Head
 from lethe.train.linear.models import Linear
+from lethe.train.network.module_problem import module_problem
 from lethe.train.options import TrainOptions
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "TrainOptions",
     "fit",
     "fix_batch_norm",
+    "module_problem",
     "register_rule",
 ]
 
