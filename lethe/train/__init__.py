@@ -24,7 +24,7 @@ from lethe.train.fit import fit
 from lethe.train.fitted import Fitted
 from lethe.train.linear.convex_head import Head
 from lethe.train.linear.models import Linear
-from lethe.train.network.module_problem import module_problem
+from lethe.train.network.module_gradients import ModuleGradients
 from lethe.train.options import TrainOptions
 
 __all__ = [
@@ -34,13 +34,13 @@ __all__ = [
     "Group",
     "Head",
     "Linear",
+    "ModuleGradients",
     "PrivacyEngine",
     "ProximalGroup",
     "SparseSelection",
     "TrainOptions",
     "fit",
     "fix_batch_norm",
-    "module_problem",
     "register_rule",
 ]
 

@@ -16,9 +16,10 @@ from lethe.heavy_tailed.localisation.descent import localised, strongly_convex
 from lethe.heavy_tailed.localisation.plans import localised_practical
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.oracles import ClippedMean
 from lethe.heavy_tailed.proximal import proximal
 from lethe.heavy_tailed.solution import Solution
-from lethe.train import module_problem
+from lethe.train import ModuleGradients
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.standard_t(5, size=(256, 3))
@@ -58,7 +59,8 @@ def _squared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def test_a_linear_module_trains_as_least_squares_in_numpy_does(name: str) -> None:
     model = nn.Linear(3, 1, bias=False).double()
     before = model.weight.detach().clone()
-    by_module = module_problem(model, _squared, **FACTS)
+    module = ModuleGradients(model, _squared)
+    by_module = Problem(gradient=module, dimension=module.dimension, **FACTS)
     by_hand = Problem(gradient=lambda w, xy: (xy[0] @ w - xy[1])[:, None] * xy[0], dimension=3, **FACTS)  # pyright: ignore
     solutions = [SOLVERS[name](problem, np.random.default_rng(1)) for problem in (by_module, by_hand)]
     assert solutions[0].parameters == pytest.approx(solutions[1].parameters, rel=1e-9, abs=1e-12)
@@ -67,7 +69,7 @@ def test_a_linear_module_trains_as_least_squares_in_numpy_does(name: str) -> Non
     assert certificates[0] == certificates[1]
     assert solutions[0].fresh.guarantee == solutions[1].fresh.guarantee
     assert torch.equal(model.weight, before)  # as it was, until it is loaded
-    by_module.load(solutions[0])
+    module.load(solutions[0].parameters)
     assert model.weight.detach().numpy()[0] == pytest.approx(solutions[0].parameters, abs=0.0)
 
 
@@ -77,14 +79,14 @@ def test_a_network_in_single_precision_and_only_its_head() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     model[0].weight.requires_grad_(False)
     labels = (TARGETS > 0.0).astype(np.int64)
-    problem = module_problem(model, nn.functional.cross_entropy)
-    assert problem.dimension == 4 + 8 + 2
-    rows = problem.gradients(problem.start, (ROWS[:5], labels[:5]))
+    module = ModuleGradients(model, nn.functional.cross_entropy)
+    assert module.dimension == 4 + 8 + 2
+    rows = module(module.start, (ROWS[:5], labels[:5]))
     for place in range(5):
         loss = nn.functional.cross_entropy(model(torch.tensor(ROWS[[place]]).float()), torch.tensor(labels[[place]]))
-        alone = torch.autograd.grad(loss, problem.trained)
+        alone = torch.autograd.grad(loss, [model[0].bias, *model[2].parameters()])
         assert rows[place] == pytest.approx(torch.cat([one.flatten() for one in alone]).numpy(), rel=1e-5, abs=1e-7)
-    others = problem.gradients(problem.start, (np.vstack([ROWS[:1], 1e6 * ROWS[5:9]]), labels[[0, 5, 6, 7, 8]]))
+    others = module(module.start, (np.vstack([ROWS[:1], 1e6 * ROWS[5:9]]), labels[[0, 5, 6, 7, 8]]))
     assert others[0] == pytest.approx(rows[0], rel=1e-5, abs=1e-7)
     frozen = model[0].weight.clone()
 
@@ -93,9 +95,10 @@ def test_a_network_in_single_precision_and_only_its_head() -> None:
         return float(nn.functional.cross_entropy(model(torch.tensor(ROWS).float()), torch.tensor(labels)))
 
     before = value()
-    oracle = practical_oracle(module_problem(model, nn.functional.cross_entropy, moments=Moments(order=2, bound=1.0)), rho=50.0)
-    solution = multi_pass(problem, (ROWS, labels), oracle=oracle, step_size=0.5, start=problem.start)
-    problem.load(solution)
+    problem = Problem(gradient=module, dimension=module.dimension)
+    oracle = ClippedMean(clip_norm=1.0, rho=50.0)
+    solution = multi_pass(problem, (ROWS, labels), oracle=oracle, step_size=0.5, start=module.start)
+    module.load(solution.parameters)
     assert value() < before - 0.05
     assert torch.equal(model[0].weight, frozen)
     assert solution.guarantee.epsilon(1e-4) == pytest.approx(certify_solution(solution, 1e-4).epsilon)
@@ -103,9 +106,9 @@ def test_a_network_in_single_precision_and_only_its_head() -> None:
 
 def test_layers_that_mix_or_remember_records_are_refused() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
-    problem = module_problem(model, _squared)
+    module = ModuleGradients(model, _squared)
     with pytest.raises((RuntimeError, ValueError)):
-        problem.gradients(problem.start, (ROWS[:5], TARGETS[:5]))
+        module(module.start, (ROWS[:5], TARGETS[:5]))
     assert torch.equal(model[1].running_mean, torch.zeros(2))
     with pytest.raises(InputError, match="none of its parameters"):
-        module_problem(nn.Tanh(), _squared)
+        ModuleGradients(nn.Tanh(), _squared)
