@@ -35,8 +35,8 @@ def liang_table_1(progress: Progress | None = None) -> Reproduction:
             "at less noise, with the theorems' own, larger constants: the standing of their lines says refuted.",
             "epsilon is at delta = 1e-5: what the named theorem claims or proves of the run; ours, the smallest that Lethe proves of it.",
             "The line of Kong & Ribero leaves the step size out, D/sigma for D/(eta sigma): less than the last touch costs, so false.",
-            f"n = {RECORDS}, b = {SIZE}, T = {STEPS}, C = M = 1, eta = {STEP:g}, L = {SMOOTHNESS:g}, D = {DIAMETER:g}, sigma = {NOISE:g}, of "
-            "a mean gradient.",
+            f"n = {RECORDS}, b = {SIZE}, T = {STEPS}, C = M = 1, eta = {STEP:g}, L = {SMOOTHNESS:g}, D = {DIAMETER:g}, sigma = {NOISE:g}, "
+            "of a mean gradient.",
         ),
     )
 

@@ -20,8 +20,8 @@ class ModuleGradients:
 
     Records are arrays (inputs, targets), parameters one vector in the order of `parameters()`. Each record's gradient is computed alone, as
     that of a batch of one under `torch.func.vmap`, so no layer can mix records; one that would change a buffer by them, such as a batch
-    norm in training mode, is an error of PyTorch's. The module is not changed before `load`. Of a network nobody knows moments or smoothness:
-    state a clip norm in the oracle, and `step_size` to `multi_pass`.
+    norm in training mode, is an error of PyTorch's. The module is not changed before `load`. Of a network nobody knows moments or
+    smoothness: state a clip norm in the oracle, and `step_size` to `multi_pass`.
 
     Args:
         model: all parameters that require gradients are trained; in the mode, and on the device, that it is in.
