@@ -8,6 +8,7 @@ from typing import Any
 from lethe.report.drawing import Axes, End, Figure, LogLocator, NullFormatter, clear, label_ends, png
 from lethe_experiments.pages.epoch_plots import epoch_plot
 from lethe_experiments.pages.error_pages import error_plot
+from lethe_experiments.pages.rate_pages import rate_plot
 
 # Colours of Okabe and Ito, which colour-blind readers can tell apart; dashes and markers say the same once more.
 _SETTINGS = ("#0072B2", "#009E73", "#D55E00")
@@ -28,7 +29,7 @@ _REACHED = (("training_loss", 1.0, "training loss (nats)"), ("test_accuracy", 10
 def reproduction_plot(content: dict[str, Any]) -> bytes:
     """A reproduction as a plot of its shape."""
     shapes = {"panels": _panels, "curves": _curves, "rows": _dots, "sizes": _sizes, "epochs": epoch_plot, "errors": error_plot}
-    return (shapes | {"bounds": _bounds})[content["shape"]](content)
+    return (shapes | {"bounds": _bounds, "rates": rate_plot})[content["shape"]](content)
 
 
 def _panels(content: dict[str, Any]) -> bytes:

@@ -11,6 +11,7 @@ from rich.table import Table
 from lethe.calculus.upward_formatting import shown
 from lethe_experiments.pages.epoch_tables import epoch_tables
 from lethe_experiments.pages.error_pages import error_tables
+from lethe_experiments.pages.rate_pages import rate_table
 
 _MOST_POINTS = 5
 _NUMBER, _GAP = 8, 2  # characters of "(2.6e+04" and between columns
@@ -35,6 +36,8 @@ def reproduction_tables(content: dict[str, Any], width: int = 140) -> list[Table
         return epoch_tables(content)
     if content["shape"] == "errors":
         return error_tables(content)
+    if content["shape"] == "rates":
+        return [rate_table(content)]
     return _curves(content, width) if content["shape"] == "panels" else [_pairs(content, width)]
 
 

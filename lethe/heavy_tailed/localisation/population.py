@@ -1,5 +1,6 @@
 """Population-level localisation: in each phase several candidates on records of their own, of which one near most of them goes on."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from lethe.heavy_tailed.problem import Problem, Records, some_records
 from lethe.heavy_tailed.pure_mean import PureClippedMean
 from lethe.heavy_tailed.sets import Array, near_projection
 from lethe.heavy_tailed.solution import Phase, Solution
+from lethe.run.progress import Progress
 
 
 def population_localised(
@@ -27,6 +29,7 @@ def population_localised(
     start: ArrayLike | None = None,
     most_gradients: int = MOST_GRADIENTS,
     generator: np.random.Generator | None = None,
+    progress: bool | Progress = True,
 ) -> Solution:
     r"""Phase i cuts its fresh records into J parts, solves $F + \frac{\lambda_i}2\|w - w_{i-1}\|^2$ on each, and takes `central_candidate`.
 
@@ -48,14 +51,14 @@ def population_localised(
         schedule: of `noise_led_phases` with the same `parts`; its clip norms count.
         oracle: `ClippedMean` or `PureClippedMean`: the cost of the whole run.
         parts: J >= 1.
-        start, most_gradients, generator: as `localised`.
+        start, most_gradients, generator, progress: as `localised`.
     Reference: after Asi, Liu & Tian 2024, arXiv:2406.02789.
     """
     if not isinstance(oracle, ClippedMean | PureClippedMean):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise outside("oracle", oracle, "a ClippedMean or a PureClippedMean")
     count = require_count("parts", parts)
 
-    def solve(block: Records, local: LocalPhase, point: Array) -> tuple[Array, Phase]:
+    def solve(block: Records, local: LocalPhase, point: Array, step_done: Callable[[], None]) -> tuple[Array, Phase]:
         size = local.records // count
         if size == 0:
             raise outside("parts", parts, f"at most {local.records}, the records of the smallest phase")
@@ -63,7 +66,8 @@ def population_localised(
         for part in range(count):
             mine = some_records(block, slice(part * size, (part + 1) * size))
             noisy = NoisyBatches(problem, mine, clipped, point, generator, batches=1, passes=local.steps)
-            candidates.append(_averaged_descent(problem, noisy, local))
+            # A step is counted when all parts have taken it.
+            candidates.append(_averaged_descent(problem, noisy, local, step_done if part == count - 1 else None))
         release = clipped.shared(local.steps).release(size, problem.dimension)
         phase = Phase(
             first=0,
@@ -76,14 +80,14 @@ def population_localised(
         )
         return central_candidate(np.array(candidates)), phase
 
-    point, phases, facts = phase_by_phase(problem, records, schedule, start, most_gradients, lambda local: local.records, solve)
+    point, phases, facts = phase_by_phase(problem, records, schedule, start, most_gradients, lambda local: local.records, solve, progress)
     method = "population-level localisation"
     return Solution(
         parameters=point, phases=tuple(phases), method=method, diagnostics=facts | {"parts": count}, seeded=generator is not None
     )
 
 
-def _averaged_descent(problem: Problem, noisy: NoisyBatches, local: LocalPhase) -> Array:
+def _averaged_descent(problem: Problem, noisy: NoisyBatches, local: LocalPhase, step_done: Callable[[], None] | None) -> Array:
     start = point = noisy.start
     project = near_projection(problem.domain, start, local.radius)
     steps, weights = step_weights(local.steps - 1, local.strength, 1.0 / local.step_size)
@@ -91,6 +95,8 @@ def _averaged_descent(problem: Problem, noisy: NoisyBatches, local: LocalPhase) 
     for step, (length, weight) in enumerate(zip(steps.tolist(), weights.tolist(), strict=True)):
         point = project(point - length * (noisy.gradient(point, step) + local.strength * (point - start)))
         total += weight * (point - start)
+        if step_done is not None:
+            step_done()
     return start + total / weights.sum()
 
 

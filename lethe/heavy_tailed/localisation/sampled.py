@@ -1,6 +1,7 @@
 """The localised solver on small batches drawn in secret: far fewer gradients, for an (epsilon, delta) guarantee."""
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -20,6 +21,7 @@ from lethe.heavy_tailed.oracles import clip_rows
 from lethe.heavy_tailed.problem import Problem, Records, count_records, some_records
 from lethe.heavy_tailed.sets import Array, near_projection
 from lethe.heavy_tailed.solution import Phase, Release, Solution, composed
+from lethe.run.progress import Progress
 
 _LEAST_NOISE = 0.4  # of one record's part of a sum: accounting for less takes many seconds, and no target worth the name asks for it
 _TOLERANCE = 1e-3
@@ -38,6 +40,7 @@ def sampled_localised(
     start: ArrayLike | None = None,
     most_gradients: int = MOST_GRADIENTS,
     generator: np.random.Generator | None = None,
+    progress: bool | Progress = True,
 ) -> Solution:
     r"""`localised`, with batches of $m_i = \lceil\sqrt{n_i}\rceil$ records on average, each with probability $m_i/n_i$.
 
@@ -55,7 +58,7 @@ def sampled_localised(
     record, small $\epsilon$) short phases do not meet.
 
     Args:
-        problem, records, schedule, start, most_gradients: as `localised`.
+        problem, records, schedule, start, most_gradients, progress: as `localised`.
         epsilon: $\epsilon > 0$, finite.
         delta: $\delta \in (0, 1)$, and below 1/records.
         allow_large_delta: whether a delta >= 1/records is meant.
@@ -67,13 +70,13 @@ def sampled_localised(
     mu = round_down(gdp_mu(target, slack), 1e-12)
     rho = round_down(0.5 * mu * mu, 1e-12)
 
-    def solve(part: Records, local: LocalPhase, point: Array) -> tuple[Array, Phase]:
+    def solve(part: Records, local: LocalPhase, point: Array, step_done: Callable[[], None]) -> tuple[Array, Phase]:
         if local.records < FEWEST_RECORDS:
-            end = regularised_descent(problem, part, local, rho, centre=point, generator=generator)
+            end = regularised_descent(problem, part, local, rho, centre=point, generator=generator, step_done=step_done)
             return end.parameters, end.phases[0]
-        return _sampled_phase(problem, part, local, point, target, slack, source)
+        return _sampled_phase(problem, part, local, point, target, slack, source, step_done)
 
-    point, phases, facts = phase_by_phase(problem, records, schedule, start, most_gradients, nominal_batch, solve)
+    point, phases, facts = phase_by_phase(problem, records, schedule, start, most_gradients, nominal_batch, solve, progress)
     whole = composed(phases)
     return Solution(
         parameters=point,
@@ -91,7 +94,14 @@ def nominal_batch(phase: LocalPhase) -> int:
 
 
 def _sampled_phase(
-    problem: Problem, records: Records, local: LocalPhase, start: Array, epsilon: float, delta: float, generator: np.random.Generator
+    problem: Problem,
+    records: Records,
+    local: LocalPhase,
+    start: Array,
+    epsilon: float,
+    delta: float,
+    generator: np.random.Generator,
+    step_done: Callable[[], None],
 ) -> tuple[Array, Phase]:
     batch, count = nominal_batch(local), local.records
     rate = batch / count
@@ -105,6 +115,7 @@ def _sampled_phase(
             rows = problem.gradients(point, some_records(records, drawn))
             gradient += clip_rows(rows, local.clip_norm).sum(axis=0) / batch
         point = project(point - local.step_size * (gradient + local.strength * (point - start)))
+        step_done()
     single = SampledGaussian(sampling_probability=rate, noise=(multiplier,), counts=(1,), relation="replace_one", design="poisson")
     return point, Phase(
         first=0,

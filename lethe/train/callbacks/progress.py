@@ -1,8 +1,7 @@
-"""Progress of a training: a function that is told of each step, or a bar on a terminal, with the loss and epsilon so far."""
+"""Progress of a training: a bar on a terminal, with the loss and epsilon so far."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from rich.console import Console
 from rich.errors import LiveError
@@ -10,38 +9,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from lethe.accounting.certify import certify, stopped
-from lethe.errors import InputError, LetheError
+from lethe.errors import LetheError
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import Callback, StepEnd, TrainingEnd
-
-Progress = Callable[[int, int], None]
-"""Is given the number of each finished step, from 1, and that of all."""
-
-
-@contextmanager
-def reporting(progress: bool | Progress, steps: int) -> Iterator[Progress]:
-    """A function to call with the number of each finished step (from 1), and that of all.
-
-    `progress` is True: a bar on standard error if that is a terminal; False: nothing; or a function of (step, steps); others are refused.
-    It is told how far training is and never sees an iterate, which the certificate says is not released.
-    """
-    finished = progress_of(progress)
-    if progress is True and sys.stderr.isatty():
-        with Bar(console=Console(stderr=True)) as bar:
-            task = bar.add_task("training", total=steps)
-            yield lambda step, steps: bar.update(task, completed=step)
-    else:
-        yield finished
-
-
-def progress_of(progress: bool | Progress) -> Progress:
-    """The function that was given, or one that does nothing."""
-    if callable(progress):
-        return progress
-    if not isinstance(progress, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"progress: got {progress!r}; it needs True, False or a function of (step, steps).")
-    return lambda step, steps: None
-
 
 _COUNTS = 20  # how often epsilon is computed: once may take a tenth of a second
 
