@@ -24,12 +24,14 @@ from lethe.train.fit import fit
 from lethe.train.fitted import Fitted
 from lethe.train.linear.convex_head import Head
 from lethe.train.linear.models import Linear
+from lethe.train.network.debiased_momentum import DebiasedMomentum
 from lethe.train.network.module_gradients import ModuleGradients
 from lethe.train.options import TrainOptions
 
 __all__ = [
     "Callback",
     "Checkpoints",
+    "DebiasedMomentum",
     "Fitted",
     "Group",
     "Head",

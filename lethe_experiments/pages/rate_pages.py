@@ -13,7 +13,7 @@ from lethe.report.drawing import Figure, clear, png
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # of Okabe and Ito
 
 
-def rate_table(content: dict[str, Any]) -> Table:
+def rate_tables(content: dict[str, Any]) -> list[Table]:
     """A line a rate: its order at each number of records and, below it, what is proved, rounded to the nearest."""
     table = Table(title=escape(content["title"]), box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in ("losses", "bound", "order"):
@@ -25,7 +25,7 @@ def rate_table(content: dict[str, Any]) -> Table:
         cells = [f"{row['order']:.3g}" + ("" if row["proved"] is None else f"\n{row['proved']:.3g}") for row in line]
         table.add_row(*map(escape, (first["losses"], f"{first['bound']},\nfrom {first['direction']}", first["formula"], *cells)))
     table.caption = "above: the order as printed, constants left out; below it: as proved, with every constant"
-    return table
+    return [table]
 
 
 def rate_plot(content: dict[str, Any]) -> bytes:
