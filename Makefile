@@ -67,6 +67,11 @@ docs-serve: theorems
 pictures: $(STAMP)
 	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/train/studio/test_studio_in_browser.py
 
+# The tutorials as notebooks, from their pages.
+.PHONY: notebooks
+notebooks: $(STAMP)
+	PYTHONPATH=tools $(BIN)/python tools/notebooks.py
+
 # The page of theorems, from the registry.
 theorems: $(STAMP)
 	$(BIN)/python tools/theorems_page.py > docs/theorems.md
