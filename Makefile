@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check coverage docs docs-serve theorems bench release lowest clean
+.PHONY: demo test check coverage docs docs-serve bench release lowest clean
 .DELETE_ON_ERROR:
 
 # The main job on real embedded data. Your own: make demo DEMO="--data table.csv --target label"
@@ -56,10 +56,10 @@ lint: $(STAMP)
 
 # The site, in site/; fails on a broken link, and on an example that does not run.
 MKDOCS := NO_MKDOCS_2_WARNING=1 PYTHONPATH=tools $(BIN)/mkdocs
-docs: theorems
+docs: $(STAMP)
 	$(MKDOCS) build
 
-docs-serve: theorems
+docs-serve: $(STAMP)
 	$(MKDOCS) serve
 
 # The screenshot that a page shows, made by a test in a browser.
@@ -71,10 +71,6 @@ pictures: $(STAMP)
 .PHONY: notebooks
 notebooks: $(STAMP)
 	PYTHONPATH=tools $(BIN)/python tools/notebooks.py
-
-# The page of theorems, from the registry.
-theorems: $(STAMP)
-	$(BIN)/python tools/theorems_page.py > docs/theorems.md
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/certificate_speed.py

@@ -94,13 +94,13 @@ STORED = {
             cell={"task": "digits, 64-32-10", "epsilon": 3.0, "design": "random allocation", "seed": 0, "judged_on": "test"},
         ),
         Stored(
-            name="correlated_estimators", script="correlated_estimators.py", arguments=_MNIST, page="correlated_noise.md",
+            name="correlated_estimators", script="correlated_estimators.py", arguments=_MNIST, page="measurements/correlated_noise.md",
             sources=("benchmarks/correlated_estimators.py", "benchmarks/correlated_noise.py", *_LINEAR, *_NETWORKS),
             numbers=("accuracy", "passes", "batches", "step_size"), tolerance=_ROUNDING,
             cell={"data": "digits", "method": "`auto`, every iterate", "epsilon": 1.0, "seed": 0},
         ),
         Stored(
-            name="correlated_mnist", script="correlated_mnist.py", arguments=_MNIST, page="correlated_noise.md",
+            name="correlated_mnist", script="correlated_mnist.py", arguments=_MNIST, page="measurements/correlated_noise.md",
             sources=("benchmarks/correlated_mnist.py", *_NETWORKS), numbers=("noise_multiplier", "accuracies"), tolerance=_DRAWS,
             cell={"kind": "cyclic, correlated noise", "step_size": 1.0, "judged_on": "held out"}, needs_mnist=True,
         ),
@@ -133,9 +133,6 @@ STORED = {
 """Every file of results, by its name."""
 
 TYPED = {
-    "audit.md": ("audit_certificates.py", "self_test_power.py"),
-    "compare.md": ("published_bounds.py",),
-    "correlated_noise.md": ("correlated_cost.py", "correlated_noise.py"),
     "estimators.md": (
         "counts_and_costs.py",
         "heavy_tailed_models.py",
@@ -144,6 +141,9 @@ TYPED = {
         "released_ranges.py",
     ),
     "features.md": ("features_speed.py",),
+    "measurements/audit.md": ("audit_certificates.py", "self_test_power.py"),
+    "measurements/compare.md": ("published_bounds.py",),
+    "measurements/correlated_noise.md": ("correlated_cost.py", "correlated_noise.py"),
     "partitions.md": ("head_memory.py", "partitioned_cluster.py"),
     "recipes/index.md": ("gpu_check.py",),
     "reproduce.md": tuple(f"lethe reproduce {name}" for name in ("hong-figure-1", "liang-figure-1", "liang-figure-2", "matrix-mechanisms")),

@@ -9,7 +9,7 @@ import numpy as np
 from api_pages import api_pages
 from jinja2 import Environment
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 from sklearn.datasets import load_breast_cancer
 
@@ -30,6 +30,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=text))
     files.append(File.generated(config, "changelog.md", content=(ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")))
     files.append(File.generated(config, "example_report.html", content=example_report()))
+    for path in sorted((ROOT / "benchmarks" / "measurements").glob("*.md")):
+        name = f"measurements/{path.name}"  # linked from the pages, in no menu
+        files.append(File.generated(config, name, content=path.read_text(), inclusion=InclusionLevel.NOT_IN_NAV))
     for script, source in _MATHJAX.items():
         path = distribution("django-static-mathjax").locate_file(f"mathjax/static/mathjax/es5/{source}")
         files.append(File.generated(config, f"javascripts/{script}", abs_src_path=str(path)))

@@ -1,4 +1,4 @@
-"""The page docs/theorems.md, written from the registry: `make theorems`."""
+"""The tables and sections of the page docs/theorems.md, written from the registry while the site is built."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from lethe.theorems.base import Theorem
 from lethe.theorems.registry import LITERATURE, OURS
 
 _RELEASES = {"last": "the last iterate", "all": "every iterate"}
-_HEAD = r"""# Theorems
-
-<!-- Written by `make theorems`; a test compares it with the registry. -->
-
-`certify` and `plan` try the first group and keep the smallest epsilon. `certify --all` and `compare` try both. The epsilon of a Gaussian
-guarantee is exact (Balle & Wang 2018, Theorem 8), not a detour through Rényi divergence.
+_HEAD = r"""`certify` and `plan` try the first group and keep the smallest epsilon. `certify --all` and `compare` try both. The epsilon of a
+Gaussian guarantee is exact (Balle & Wang 2018, Theorem 8), not a detour through Rényi divergence.
 
 In the formulas $T$ is the number of steps, $\ell$ the steps of a pass, $E$ the passes, $n$ the records, $b$ the batch size, $q =
 b/n$; $\lambda$ or $\eta$ the step size, $C$ the clip norm or the bound on one record's gradient, also written $G$, $L$ or $Q$; $\tau$
@@ -37,7 +33,7 @@ it depends on the run, such as on whether clipping acts: `compare` says which it
 
 
 def theorems_page() -> str:
-    """The whole page, as Markdown."""
+    """All that stands below the page's title, as Markdown."""
     parts = [
         _HEAD,
         "\n## Lethe's own\n",
@@ -65,7 +61,3 @@ def _section(theorem: Theorem) -> str:
     why = f" Standing: {_standing(theorem)}: {theorem.standing.why}." if theorem.standing.why else ""
     sources = "".join(f"- {citation.text}\n" for citation in theorem.citations)
     return f"\n### `{theorem.name}`\n\n{theorem.statement}{why}\n\n$${theorem.formula}$$\n\n{sources}"
-
-
-if __name__ == "__main__":
-    print(theorems_page(), end="")

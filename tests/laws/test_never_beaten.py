@@ -1,4 +1,4 @@
-"""On 200 random runs no sound published bound says less than Lethe; how much more they say is printed, and stands in docs/compare.md."""
+"""On 200 random runs no sound published bound says less than Lethe; how much more they say is printed, and in benchmarks/measurements."""
 
 import re
 
@@ -26,7 +26,7 @@ def test_the_table_of_the_guide_is_that_of_all_runs(capsys: pytest.CaptureFixtur
     with capsys.disabled():
         print(f"\n{table(matches)}")
     # Ratios may differ in their last digits between machines; which runs are better may not.
-    page = (ROOT / "docs" / "compare.md").read_text()
+    page = (ROOT / "benchmarks" / "measurements" / "compare.md").read_text()
     for line in table(matches).splitlines()[2:]:
         counts = " | ".join(line.split(" | ")[:3])
         assert re.search(re.escape(counts), page), counts

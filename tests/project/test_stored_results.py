@@ -13,6 +13,11 @@ from stored_results import RESULTS, STORED, TYPED, Stored, append, cell_of, chan
 from lethe_experiments import REPRODUCTIONS
 
 WITH_CELL = [stored for stored in STORED.values() if stored.cell]
+PAGES = {  # of the site, by their places there
+    path.relative_to(folder).as_posix(): path
+    for folder, pages in ((ROOT / "docs", "**/*.md"), (ROOT / "benchmarks", "measurements/*.md"))
+    for path in folder.glob(pages)
+}
 _NO_NUMBERS = {("records.md", "idx_files.py")}
 
 
@@ -24,18 +29,13 @@ def test_every_file_of_results_is_registered_and_its_sources_exist() -> None:
         assert f"benchmarks/{stored.script}" in stored.sources
         assert all((ROOT / source).exists() for source in stored.sources)
         assert codes[stored.name].keys() == set(stored.sources)
-        assert f'made_by("{stored.name}")' in (ROOT / "docs" / stored.page).read_text()
+        assert f'made_by("{stored.name}")' in PAGES[stored.page].read_text()
         assert stored.command in made_by(stored.name)
 
 
 def test_every_script_whose_numbers_a_page_shows_is_registered() -> None:
     """Mend with a row in STORED, or, if the numbers are typed into the page, in TYPED."""
-    docs = ROOT / "docs"
-    named = {
-        (page.relative_to(docs).as_posix(), script)
-        for page in docs.rglob("*.md")
-        for script in re.findall(r"benchmarks/(\w+\.py)", page.read_text())
-    }
+    named = {(name, script) for name, page in PAGES.items() for script in re.findall(r"benchmarks/(\w+\.py)", page.read_text())}
     stored = {(one.page, one.script) for one in STORED.values()}
     typed = {(page, command) for page, commands in TYPED.items() for command in commands}
     reproduced = {(page, command) for page, command in typed if command.startswith("lethe reproduce ")}
@@ -43,7 +43,7 @@ def test_every_script_whose_numbers_a_page_shows_is_registered() -> None:
     for page, command in reproduced:
         name = command.removeprefix("lethe reproduce ")
         assert name in REPRODUCTIONS
-        assert f"| `{name}`" in (docs / page).read_text()
+        assert f"| `{name}`" in PAGES[page].read_text()
 
 
 @pytest.mark.parametrize("stored", WITH_CELL, ids=lambda stored: stored.name)
