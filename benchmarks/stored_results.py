@@ -79,7 +79,7 @@ STORED = {
     stored.name: stored
     for stored in (
         Stored(
-            name="calibration", script="calibration.py", page="estimators.md",
+            name="calibration", script="calibration.py", page="probabilities.md",
             sources=("benchmarks/calibration.py", *_LINEAR), numbers=("log_loss", "ratio", "auc"), tolerance=_SEARCHED,
             cell={"data": "normal, 50 %", "mechanism": "pass_ends", "epsilon": 1.0, "seed": 0},
         ),
@@ -133,25 +133,27 @@ STORED = {
 """Every file of results, by its name."""
 
 TYPED = {
-    "estimators.md": (
+    "distributed.md": ("gpu_check.py",),
+    "features.md": ("features_speed.py",),
+    "measurements/audit.md": ("audit_certificates.py", "self_test_power.py"),
+    "measurements/compare.md": ("published_bounds.py",),
+    "measurements/correlated_noise.md": ("correlated_cost.py", "correlated_noise.py"),
+    "measurements/estimators.md": (
         "counts_and_costs.py",
         "heavy_tailed_models.py",
         "narrowed_ranges.py",
         "private_linear_models.py",
         "released_ranges.py",
     ),
-    "features.md": ("features_speed.py",),
-    "measurements/audit.md": ("audit_certificates.py", "self_test_power.py"),
-    "measurements/compare.md": ("published_bounds.py",),
-    "measurements/correlated_noise.md": ("correlated_cost.py", "correlated_noise.py"),
+    "measurements/speed.md": ("finetune_models.py", "finetune_speed.py", "step_cost.py", "training_speed.py"),
+    "measurements/training.md": ("embedding_speed.py", "gpu_check.py", "shard_memory.py", "zeroth_order.py"),
     "partitions.md": ("head_memory.py", "partitioned_cluster.py"),
     "recipes/index.md": ("gpu_check.py",),
     "reproduce.md": tuple(f"lethe reproduce {name}" for name in ("hong-figure-1", "liang-figure-1", "liang-figure-2", "matrix-mechanisms")),
     "schedules.md": ("noise_schedules.py",),
     "solvers.md": ("heavy_tailed_models.py", "heavy_tailed_speed.py"),
-    "speed.md": ("finetune_models.py", "finetune_speed.py", "step_cost.py", "training_speed.py"),
+    "speed.md": ("finetune_speed.py", "training_speed.py"),
     "studio.md": ("studio_speed.py",),
-    "train.md": ("embedding_speed.py", "gpu_check.py", "shard_memory.py", "zeroth_order.py"),
     "tutorials/noise_placement.md": ("noise_schedules.py",),
 }
 """By page, the scripts and commands whose numbers are typed into it: no digest is kept of those."""

@@ -15,7 +15,7 @@ from lethe.errors import InputError
 
 
 def train(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="What to train on what: .yaml or .json (see docs/train.md).")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="What to train on what: .yaml or .json (see docs/train_file.md).")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write; it must not exist yet.")] = Path("lethe-run"),
     as_json: AsJson = False,
     quiet: Quiet = False,

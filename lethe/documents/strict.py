@@ -40,7 +40,7 @@ _KINDS = (
         "run",
         {"batches"},
         "`lethe certify {file} --delta D -o certificate.json` certifies it. To train by it, put its fields under run:, and add data: and "
-        "privacy: (docs/train.md); to audit it: a file with subject: {{kind: run, run: {file}}} (docs/audit.md).",
+        "privacy: (docs/train_file.md); to audit it: a file with subject: {{kind: run, run: {file}}} (docs/audit.md).",
     ),
     (
         "configuration of `lethe train`",

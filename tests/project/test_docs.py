@@ -157,11 +157,10 @@ def test_the_training_configuration_on_the_page_is_one() -> None:
 
     from lethe.jobs.training import Job
 
-    page = (ROOT / "docs" / "train.md").read_text()
-    content = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[0].replace("1e-5", "1.0e-5"))
-    assert Job(**content).data.classes == ("cat", "dog", "fish")
-    own = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[1].replace("1e-5", "1.0e-5"))
-    columns = Job(**own).columns
+    page = (ROOT / "docs" / "train_file.md").read_text()
+    table, run = (yaml.safe_load(block.replace("1e-5", "1.0e-5")) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.S))
+    assert Job(**run).data.classes == ("cat", "dog", "fish")
+    columns = Job(**table).columns
     assert columns is not None
     assert columns.feature_names[:6] == ["age", "hours", "savings", "admitted", "retired", "work=Private"]
     assert columns.feature_names[-1] == "work=Self-employed, alone"
@@ -172,7 +171,7 @@ def test_every_word_of_a_training_is_documented() -> None:
     from lethe.train import TrainOptions, fit
 
     page = (ROOT / "docs" / "train.md").read_text()
-    words = page[page.index("| word |") : page.index("## In a loop of your own")]
+    words = page[page.index("| word |") : page.index("## What an epoch is")]
     for name in (*inspect.signature(fit).parameters, *(field.name for field in fields(TrainOptions))):
         assert re.search(rf"^\| .*`{name}`.* \|", words, flags=re.M), name
 

@@ -14,7 +14,7 @@ import lethe
 DOCS = ROOT / "docs"
 Names = dict[str, Any]
 # These pages have tests of their own, which look at what the examples print.
-TESTED_ELSEWHERE = {"certify", "estimators", "influence", "interop", "schedules", "solvers", "utility"}
+TESTED_ELSEWHERE = {"certify", "estimators", "influence", "interop", "private_search", "regression", "schedules", "solvers", "utility"}
 
 
 def blocks(page: str) -> list[str]:
@@ -150,7 +150,10 @@ PAGES: dict[str, tuple[Callable[[], Names], dict[str, str]]] = {
     "logging": (_logging, {"steps % 10": "steps % 2"}),
     "seals": (_seals, {}),
     # As many records as there are, and few steps.
-    "train": (_train, {"records=60000": "records=1400", "size=1024": "size=128", "passes=20": "passes=2"}),
+    "linear": (_train, {"records=60000": "records=1400", "Shuffled(1024)": "Shuffled(128)", "passes=20": "passes=2"}),
+    "loop": (_train, {}),
+    "train": (_train, {}),
+    "train_file": (_train, {}),
 }
 
 # What they import is dear, and what they show is tested in tests/unit/integrations and tests/unit/ledger.

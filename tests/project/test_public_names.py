@@ -24,6 +24,7 @@ ON_NO_PAGE = frozenset(
         "NuclearNorm",
         "Simplex",
         "Ball",
+        "Box",
         "Constant",
         "Polynomial",
         "TimeDecay",

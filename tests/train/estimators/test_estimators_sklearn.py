@@ -92,7 +92,8 @@ def test_what_takes_long_is_an_estimator(estimator: Any, check: Callable[[Any], 
     check(estimator)
 
 
-NAMES, PAGE = ["a", "b", "c"], (ROOT / "docs" / "estimators.md").read_text()
+NAMES = ["a", "b", "c"]
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("estimators", "regression", "private_search")}
 KINDS = {type(model).__name__: name for name, (model, _) in reversed(CASES.items())}  # one case of each
 X = np.round(64.0 * np.random.default_rng(0).standard_normal((200, 3))) / 64.0  # which float32 and six decimal places hold exactly
 Y = (X @ [1.0, -2.0, 0.5] > 0.0).astype(np.int64)
@@ -142,11 +143,12 @@ def test_trusting_the_data_lets_no_missing_value_in() -> None:
 
 
 def test_the_blocks_run_and_the_private_models_are_worth_having(capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.S):
-        if not by_night():  # fewer records than a reader has
-            block = block.replace("40_000", "12_000").replace("size=10_000", "size=4_000").replace("20_000", "6_000")
-        exec(compile(block, "estimators.md", "exec"), names)
+    for name, page in PAGES.items():
+        names: dict[str, object] = {}
+        for block in re.findall(r"```python\n(.*?)```", page, flags=re.S):
+            if not by_night():  # fewer records than a reader has
+                block = block.replace("40_000", "12_000").replace("size=10_000", "size=4_000").replace("20_000", "6_000")
+            exec(compile(block, f"{name}.md", "exec"), names)
     printed = capsys.readouterr().out
     reached = [float(number) for number in re.findall(r"accuracy (\d\.\d+)", printed)]
     (without,) = (float(number) for number in re.findall(r"without privacy (\d\.\d+)", printed))
@@ -158,8 +160,8 @@ def test_the_blocks_run_and_the_private_models_are_worth_having(capsys: pytest.C
 
 
 def test_every_mechanism_is_in_the_table_and_what_a_try_may_spend_is_as_stated() -> None:
-    assert all(name in PAGE for name in MECHANISMS)
+    assert all(f"| `{name}` |" in PAGES["estimators"] for name in MECHANISMS)
     budget, law = PrivacyBudget(epsilon=1.0, delta=1e-5), law_of_tries(10.0)
     gaussian, point = (one_try(budget, law, gaussian=kind).target for kind in (True, False))
-    assert f"epsilon = {gaussian.epsilon_bound:.2f} where" in PAGE
-    assert f"and {point.epsilon_bound:.2f} (at delta = {point.delta_bound:.0e}".replace("e-0", "e-") in PAGE
+    assert f"epsilon = {gaussian.epsilon_bound:.2f} where" in PAGES["private_search"]
+    assert f"and {point.epsilon_bound:.2f} (at delta = {point.delta_bound:.0e}".replace("e-0", "e-") in PAGES["private_search"]

@@ -88,7 +88,7 @@ def test_one_record_of_any_length_moves_the_fit_no_further_than_one_at_the_bound
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6, atol=1e-9)
 
 
-REACH = 1.2  # as docs/estimators.md says
+REACH = 1.2  # as benchmarks/measurements/estimators.md says
 
 
 def narrow_targets(records: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

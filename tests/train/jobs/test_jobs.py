@@ -132,7 +132,7 @@ def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path, monkeypat
 
 
 def test_the_weights_file_is_enough_to_predict(tmp_path: Path) -> None:
-    """The recipe of docs/train.md, with numpy alone."""
+    """The recipe of docs/train_file.md, with numpy alone."""
     outcome = Job(**_config()).train(tmp_path / "out")
     table = centred_digits()
     with np.load(tmp_path / "out" / "weights.npz") as model:

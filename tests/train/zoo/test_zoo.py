@@ -107,24 +107,22 @@ def test_architectures_of_transformers_and_peft(name: str) -> None:
 
 
 def table() -> str:
-    """The tables of the page, as the tests above find them."""
-    parts: list[str] = []
-    for title, members in GROUPS.items():
-        rows = [
-            f"| {name} | {'no' if member.how == 'refused' else 'yes'} | {member.how} | {member.why} |" for name, member in members.items()
-        ]
-        parts += [f"### {title}", "", "| architecture | trains | how | why |", "|---|---|---|---|", *rows, ""]
-    return "\n".join(parts)
+    """The table of the page, as the tests above find it: by kind and way, the architectures, with the reason of those that are not fast."""
+    rows = []
+    for kind, members in GROUPS.items():
+        for how in WAYS:
+            names = [f"{name} ({member.why})" if member.why else name for name, member in members.items() if member.how == how]
+            rows += [f"| {kind} | {how} | {'; '.join(names)} |"] if names else []
+    return "\n".join(["| kind | how | architectures |", "|---|---|---|", *rows, ""])
 
 
 def summary() -> str:
-    """The short table of docs/train.md: which architectures train in which way; of those that do not, why."""
-    rows = []
-    for how in WAYS:
-        members = {name: member for name, member in ZOO.items() if member.how == how}
-        names = [f"{name} ({member.why})" if how == "refused" else name for name, member in members.items()]
-        rows.append(f"| {how} | {len(members)} | {' · '.join(names)} |")
-    return "\n".join([f"| how | of {len(ZOO)} | which |", "|---|---|---|", *rows, ""])
+    """The sentence of docs/train.md: how many architectures train in which way."""
+    fast, vmap, alone, refused = (sum(member.how == how for member in ZOO.values()) for how in WAYS)
+    return (
+        f"Of {len(ZOO)} tested architectures {fast} train in one backward pass a batch, {vmap} under `torch.func.vmap`, "
+        f"{alone} record by record; {refused} are refused.\n"
+    )
 
 
 # The page, and what stands in it between two comments.

@@ -180,7 +180,7 @@ _REFUSALS: tuple[tuple[Callable[[nn.Module], bool], str, str, str], ...] = (
         "takes a step of power iteration in each forward pass: it writes into the model, and makes something else of the same record each "
         "time.",
         "spectral_norm, in training mode",
-        "put it in eval mode, and take the step in a hook of the optimiser, register_step_post_hook, with release: all; docs/train.md "
+        "put it in eval mode, and take the step in a hook of the optimiser, register_step_post_hook, with release: all; docs/loop.md "
         "shows it (Spectral normalisation).",
     ),
     (
