@@ -99,17 +99,20 @@ def projected_rows(values: Any, *, feature_norm: float, intercept: bool = False)
     Each record is treated by itself, so neighbours stay neighbours. The projection is rounded inward by $(d+16)$ eps: the true norm of
     a row is at most R, rounding included. Shape (m, d), m = 0 allowed: every record may be zeroed out.
     """
-    radius = require_positive("feature_norm", feature_norm)
-    table = _finite("features", _numbers("features", values).astype(np.float64), 0)
-    # Through the largest entry, so that squares of 1e200 do not overflow and squares of 1e-200 do not vanish.
-    largest = np.abs(table).max(axis=1, keepdims=True)
-    unit = table / np.where(largest > 0.0, largest, 1.0)
-    length = np.sqrt(np.square(unit).sum(axis=1, keepdims=True))
-    limit = radius * (1.0 - (table.shape[1] + 16) * _EPS)
-    with np.errstate(over="ignore"):
-        inside = largest * length <= limit
-    rows = np.where(inside, table, unit * (limit / np.where(length > 0.0, length, 1.0)))
-    return np.hstack([rows, np.ones((len(rows), 1))]) if intercept else rows
+    radius, table = require_positive("feature_norm", feature_norm), _numbers("features", values)
+    columns = table.shape[1]
+    limit, size = radius * (1.0 - (columns + 16) * _EPS), max(1, _BLOCK // (8 * columns))  # five are held at a time
+    result = np.ones((len(table), columns + intercept))
+    for start in range(0, len(table), size):
+        rows = _finite("features", table[start : start + size].astype(np.float64), start)
+        # Through the largest entry, so that squares of 1e200 do not overflow and squares of 1e-200 do not vanish.
+        largest = np.abs(rows).max(axis=1, keepdims=True)
+        unit = rows / np.where(largest > 0.0, largest, 1.0)
+        length = np.sqrt(np.square(unit).sum(axis=1, keepdims=True))
+        with np.errstate(over="ignore"):
+            inside = largest * length <= limit
+        result[start : start + size, :columns] = np.where(inside, rows, unit * (limit / np.where(length > 0.0, length, 1.0)))
+    return result
 
 
 def targets_within(values: Any, *, count: int, bound: float) -> Array:

@@ -1,34 +1,19 @@
 r"""Double clipping: each record's gradient is clipped, and so is something else. What else decides what can be certified.
 
 In the paper it is the iterate, projected on a bounded set: $x_t = \Pi_K(x_{t-1} - \lambda(g_t + \zeta_t))$ with $g_t$ the mean of the
-clipped gradients. That is the proximal step of the indicator of K, so the recursion of a `Run` with a ball, box or simplex.
+clipped gradients. That is the proximal step of the indicator of K, which `fit` takes of a run with a ball, box or simplex; it projects the
+start as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from torch import Tensor
 
 from lethe.calculus.domains import require_positive
 from lethe.run.regularisers import Ball
 from lethe.train.core.proximal import NetworkProximal, ProximalGroup
-
-
-def projected_iterate(parameters: Mapping[str, Tensor], diameter: float) -> NetworkProximal:
-    r"""DPSGD-DC's second clipping: after the noise, $x \leftarrow \arg\min_u\{\|u - x\| : \|u\| \le D/2\}$ over all parameters.
-
-    Args:
-        parameters: name -> tensor.
-        diameter: $D > 0$, of the domain.
-    Returns:
-        A proximal step; record the run with `regulariser=Ball(radius=D/2)`.
-    Raises:
-        InputError: an argument is outside its range.
-    Reference: Liang, Zhang, He, Wu, Xing, "An improved privacy and utility analysis of DPSGD with bounded domain and smooth losses",
-        Algorithm 1.
-    """
-    return NetworkProximal(parameters, [ProximalGroup(regularisers=(Ball(radius=require_positive("diameter", diameter) / 2),))])
 
 
 def clip_mean(gradients: Iterable[Tensor], bound: float) -> None:

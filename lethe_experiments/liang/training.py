@@ -14,7 +14,6 @@ from lethe.audit.games.shadow_models import Candidates, Integers
 from lethe.calculus.domains import FloatArray
 from lethe.run.run import Run
 from lethe.train import TrainOptions, fit
-from lethe_experiments.liang.double_clipping import projected_iterate
 from lethe_experiments.liang.image_networks import image_network
 from lethe_experiments.liang.plans import Plan, Setting
 
@@ -52,8 +51,6 @@ class NetworkTrainer:
         ends = {epoch * plan.steps_per_epoch(setting) for epoch in plan.epochs}
         device = torch.device("cuda" if plan.network != "small" and torch.cuda.is_available() else "cpu")
         model = image_network(plan.network, self.pictures.shape[1:], int(self.labels.max()) + 1, seed=seed).to(device)
-        if setting.diameter is not None:
-            projected_iterate(dict(model.named_parameters()), setting.diameter).step(1.0)  # the start lies in the domain
         seen = torch.from_numpy(self.pictures[candidates.rows])
         targets = torch.from_numpy(np.where(candidates.included, self.labels[candidates.rows], LEFT_OUT))
         answers: list[FloatArray] = []

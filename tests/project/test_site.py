@@ -21,7 +21,7 @@ DOCS = ROOT / "docs"
 LONG = [
     *(path.relative_to(DOCS).as_posix() for path in sorted((DOCS / "tutorials").glob("*.md"))),
     *(f"{name}.md" for name in ("correlated_noise", "gallery", "logging", "partitions", "records", "users")),
-    "measurements/correlated_noise.md",
+    *(f"measurements/{name}.md" for name in ("correlated_noise", "partitions")),
     *("choose/batches.md", "choose/epsilon.md"),
 ]
 """Tutorials, and pages whose code takes over a second: by day, what they show runs in the tests of what they show."""

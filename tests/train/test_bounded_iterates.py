@@ -66,6 +66,18 @@ def test_a_linear_model_s_ball_knows_its_start_and_all_its_parameters() -> None:
     assert precision.gradient_error == pytest.approx(rounding, rel=1e-5, abs=0.0)
 
 
+def test_a_linear_model_starts_in_its_domain() -> None:
+    run = make_run(batches=lethe.batches.Full(), passes=1, noise_multiplier=0.0, regulariser=lethe.regularisers.Ball(0.5))
+    start = np.array([[3.0], [-4.0], [0.0]])
+    far, near = (fit_linear(run, *DATA, seed=0, initial=start * factor) for factor in (1.0, 0.1))
+    assert far.model.weights == pytest.approx(near.model.weights, rel=1e-12)
+    assert far.run.precision is not None
+    assert near.run.precision is not None
+    assert far.run.precision.parameter_norm == pytest.approx(near.run.precision.parameter_norm, rel=1e-12)
+    other = fit_linear(run, *DATA, seed=0, initial=-start).model.weights
+    assert np.abs(other - near.model.weights).max() > 0.1
+
+
 def test_a_planned_precision_is_carried_out_or_refused() -> None:
     recorded = fit_linear(make_run(), *DATA, seed=0).run
     assert recorded.precision is not None

@@ -16,6 +16,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from lethe.errors import BatchShapeWarning
+from lethe.run.losses import Smooth
 from lethe.run.regularisers import L1, L2, Ball, GroupL1
 from lethe.run.run import Run
 from lethe.train import ProximalGroup
@@ -189,11 +190,39 @@ def proximal_by_hand(model: nn.Module, step_size: float) -> None:
             parameter.copy_(torch.from_numpy(named[name]))
 
 
+@torch.no_grad()
+def scale(model: nn.Module, names: list[str], radius: float) -> None:
+    """Project these parameters on the ball."""
+    parts = [dict(model.named_parameters())[name] for name in names]
+    norm = float(torch.cat([part.reshape(-1) for part in parts]).norm())
+    for part in parts:
+        part.mul_(min(1.0, radius / norm))
+
+
+@pytest.mark.parametrize("release", ["all", "last"])
+def test_the_start_is_projected_on_the_domain(release: str) -> None:
+    """Nothing else shows in one step without noise: ridge shrinks after it alone."""
+    run = make_network_run("full", steps=1, release=release, loss=Smooth(smoothness=1.0), regulariser=[L2(0.2), Ball(0.6)])
+    expected = {}
+    for projected in (True, False):
+        model = make_network()
+        everything = [name for name, _ in model.named_parameters()]
+        if projected:
+            scale(model, everything, 0.6)
+        by_hand(model, make_data(), run.replace(release="all", regulariser=L2(0.2)), torch.Generator())
+        scale(model, everything, 0.6)
+        expected[projected] = flat(model)
+    got = fitted(run)
+    assert float((got - expected[True]).abs().max()) < 1e-8  # records are clipped by some 1e-9 less
+    assert float((got - expected[False]).abs().max()) > 0.01
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("physical_size", [None, 7])
 def test_each_step_ends_with_each_groups_proximal_step(physical_size: int | None) -> None:
     run = make_network_run("full", step_size=FALLING, steps=6)
     model = make_network()
+    scale(model, ["0.weight", "0.bias"], 0.8)
     for step_size in run.step_sizes.tolist():
         by_hand(model, make_data(), run.replace(steps=1, step_size=step_size), torch.Generator())
         proximal_by_hand(model, step_size)

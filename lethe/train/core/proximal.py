@@ -85,6 +85,11 @@ class NetworkProximal:
                 tensor.copy_(moved)
 
 
+def bounded(regularisers: Sequence[Regulariser]) -> tuple[Regulariser, ...]:
+    """Those with a bounded domain: their proximal step is the projection on it, whatever the step size."""
+    return tuple(part for part in regularisers if part.diameter < math.inf)
+
+
 def _members(parameters: Mapping[str, Tensor], group: ProximalGroup, seen: set[str]) -> tuple[str, ...]:
     """The names of a group, added to those of the groups before it."""
     if group.blocks not in ("rows", "tensors"):

@@ -21,7 +21,7 @@ from lethe.train.callbacks.progress import progress_of
 from lethe.train.callbacks.telling import Telling
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
 from lethe.train.core.iterates import PassAverage, keep_within, precision_of, radius_of, refuse_overflow
-from lethe.train.core.proximal import Proximal, proximal_step
+from lethe.train.core.proximal import Proximal, bounded, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
 from lethe.train.core.training_records import PRIVATE, WORKERS, linear_record
@@ -89,7 +89,7 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
         column = prepare_targets(data[1], classes=loss.target_classes, records=run.records, device=device)
         model = LinearModel(loss, table.rows, column, clip_norm=run.clip_norm, method=gradients_by(run))
         projected, columns = table.projected, table.rows.shape[1]
-    start = starting_point(described.initial, (columns, loss.outputs), device)
+    start = proximal_step(bounded(run.regularisers))(starting_point(described.initial, (columns, loss.outputs), device), 1.0)
     return Prepared(loss, model, start, projected, dtype, declared)
 
 

@@ -8,6 +8,7 @@ plain step, is a function of noisy sums. Only where passes end at an average is 
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from itertools import groupby
 from typing import Any
@@ -27,7 +28,7 @@ from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.budgeted_noise import BudgetedNoise
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates import PassAverage, joint_norm, keep_within, most_records, precision_of, radius_of
-from lethe.train.core.proximal import NetworkProximal, ProximalGroup
+from lethe.train.core.proximal import NetworkProximal, ProximalGroup, bounded
 from lethe.train.core.tensors import as_part_of, dimension, is_shard, local
 from lethe.train.network.noise.gaussian import ROUNDINGS
 from lethe.train.network.noise.secure import grid_noise_std, least_move
@@ -116,7 +117,7 @@ class Descent:
 
     Where only the last iterate is released, x is kept in float64 and within a ball (`core.iterates`), since the rounding of what nobody
     sees is counted; the model has it rounded to its own type, where it computes the gradients (`shown_rounding`). With pass averages the
-    noise is added to the average.
+    noise is added to the average. The start is projected on the domains among the regularisers, where there are any.
 
     With an optimiser $x_t = \mathrm{prox}_{\lambda_t h}(\mathrm{opt}(x_{t-1}, \tilde g_t))$, in the Euclidean metric, whatever the
     optimiser's own metric: its step and the proximal one are post-processing of the noisy mean gradient.
@@ -143,15 +144,20 @@ class Descent:
         self._averages = None if run.pass_averages is None else [PassAverage(run.pass_averages) for _ in named]
         self.iterate: Mapping[str, Tensor] = named
         self.precision: Precision | None = None
-        if run.release == "last" and noise.correlated is None:  # correlated noise releases all iterates
+        hidden = run.release == "last" and noise.correlated is None  # correlated noise releases all iterates
+        if hidden:
             self.iterate = {name: parameter.detach().to(torch.float64, copy=True) for name, parameter in named.items()}
+        groups = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups
+        self._proximal = NetworkProximal(self.iterate, groups) if groups else None
+        domains = [replace(group, regularisers=bounded(group.regularisers)) for group in groups if bounded(group.regularisers)]
+        NetworkProximal(self.iterate, domains).step(1.0)  # the start
+        if hidden:
             shown = reduce(coarser, (parameter.dtype for parameter in named.values()), arithmetic(next(iter(named.values())).device))
             self._error = partial(shown_rounding, run, shown)
             start = list(self.iterate.values())
             self.precision = precision_of(run, float(joint_norm(start)), dimension(start), self._error)
             warn_of_rounding(run, self.precision)
-        groups = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups
-        self._proximal = NetworkProximal(self.iterate, groups) if groups else None
+            self.show()
         self._sharded = any(map(is_shard, named.values()))
         if optimizer is not None:  # what lies there already is no noisy gradient, on frozen parameters neither
             optimizer.zero_grad(set_to_none=True)

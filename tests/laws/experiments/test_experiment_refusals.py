@@ -15,7 +15,7 @@ from lethe.run.losses import LeastSquares, Logistic, Softmax, Unknown
 from lethe_experiments.adaptive import AdaptiveDescent, ValidationDecay, train_adaptively
 from lethe_experiments.adaptive.queries import noisy_min
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
-from lethe_experiments.liang.double_clipping import clip_mean, projected_iterate
+from lethe_experiments.liang.double_clipping import clip_mean
 from lethe_experiments.lower_bounds.bounds import convex_lower_bound, strongly_convex_lower_bound
 from lethe_experiments.rates.liang_rates import ClippedDescent, gradient_norm_rate, private_gradient_norm_rate, root_gap_rate
 from lethe_experiments.rates.tables import Setting, row
@@ -107,7 +107,6 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: DebiasedMomentum(POINT, lr=0.1, beta=1.0), "beta"),
     (lambda: DebiasedMomentum(POINT, lr=0.1).step(lambda: 1.0), "closure"),
     (lambda: clip_mean([torch.ones(2)], math.inf), "bound|norm"),
-    (lambda: projected_iterate({"a": torch.ones(2)}, -1.0), "diameter"),
     (lambda: decaying(loss=LeastSquares(feature_norm=1.0, residual_bound=1.0)), "least_squares"),
     (lambda: decaying(classes=None), "classes"),
     (lambda: decaying(factor=1.5), "factor"),

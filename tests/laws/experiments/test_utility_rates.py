@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lethe.theorems.lipschitz import clipped_step
-from lethe_experiments.liang.double_clipping import clip_mean, projected_iterate
+from lethe_experiments.liang.double_clipping import clip_mean
 from lethe_experiments.rates.hong_orders import dynamic_order, momentum_dynamic_order, momentum_uniform_order, uniform_order
 from lethe_experiments.rates.liang_rates import (
     ClippedDescent,
@@ -126,15 +126,6 @@ def test_corollaries_3_11_and_3_12_insert_the_noise(restricted: bool, divisor: i
     assert claim.value == pytest.approx(free + printed, rel=1e-12)
     assert claim.standing is ORDER
     assert "not a guarantee" in str(claim)
-
-
-def test_the_projected_iterate_is_the_papers_second_clipping() -> None:
-    generator = torch.Generator().manual_seed(0)
-    given = {str(size): torch.nn.Parameter(torch.randn(size, generator=generator, dtype=torch.float64)) for size in (12, 3)}
-    before = {name: parameter.detach().clone() for name, parameter in given.items()}
-    projected_iterate(given, float(torch.cat(list(before.values())).norm()) / 2).step(0.1)
-    for name, parameter in given.items():
-        np.testing.assert_allclose(parameter.detach().numpy(), before[name].numpy() / 4, rtol=1e-12)
 
 
 def test_a_clipped_mean_moves_no_more_than_stated() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from audited_callables import place, written
 from helpers import make_run
 from repository import ROOT
@@ -37,7 +38,18 @@ def test_every_verb_shows_an_example_of_itself(verb: str) -> None:
     shown = " ".join(CliRunner().invoke(app, [verb, "--help"], env={"COLUMNS": "300"}).stdout.split())
     assert _example(verb) in shown
     assert verb in ("key", "studio") or "--quiet" in shown
-    assert f"lethe {verb}" in (ROOT / "docs" / "cli.md").read_text()
+
+
+def test_the_page_of_the_command_shows_every_verb_its_example_and_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r'```python exec="on"\n(.*?)```', (ROOT / "docs" / "cli.md").read_text(), flags=re.S)
+    exec(compile(block, "cli.md", "exec"), {})
+    sections = dict(part.split("\n", 1) for part in capsys.readouterr().out.split("### ")[1:])
+    command = typer.main.get_command(app)
+    for verb in VERBS:
+        section = sections[f"lethe {verb}"]
+        assert _example(verb) in section
+        assert all(parameter.opts[-1] in section for parameter in command.commands[verb].params if parameter.param_type_name == "option")  # pyright: ignore[reportAttributeAccessIssue]
+    assert {"lethe ledger reserve", "lethe ledger settle", "lethe ledger verify"} <= sections.keys()
 
 
 def _table(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Statements and the Gaussian release: what they compose to, and noise that just meets its target; rows that are projected inward."""
 
 import math
+import tracemalloc
 from fractions import Fraction
 from typing import Any
 
@@ -101,6 +102,21 @@ def test_each_row_is_treated_by_itself_and_short_ones_stay(table: np.ndarray) ->
             assert np.linalg.norm(rows[index, :2]) == pytest.approx(min(2.0, np.linalg.norm(table[index])))
     assert (rows[:, 2] == 1.0).all()
     assert np.linalg.norm(rows, axis=1).max() <= row_norm(2.0, intercept=True)
+
+
+def test_a_long_table_is_projected_in_parts_and_copied_once() -> None:
+    table = np.random.default_rng(0).standard_normal((40_000, 64))
+    tracemalloc.start()
+    rows = projected_rows(table, feature_norm=8.0, intercept=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * rows.nbytes
+    parts = [projected_rows(table[start : start + 777], feature_norm=8.0, intercept=True) for start in range(0, len(table), 777)]
+    assert np.array_equal(rows, np.concatenate(parts))
+    assert 0.4 < (np.linalg.norm(rows[:, :-1], axis=1) > 7.999).mean() < 0.6
+    table[-1, 3] = math.nan
+    with pytest.raises(InputError, match=r"features\[39999, 3\]"):
+        projected_rows(table, feature_norm=8.0)
 
 
 def test_norms_and_targets() -> None:
