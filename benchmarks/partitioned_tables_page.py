@@ -1,4 +1,4 @@
-"""The table and the picture of the page "When data outgrow a machine", from the file of results."""
+"""The table and the picture of the page "My table is larger than memory", from the file of results."""
 
 from __future__ import annotations
 
