@@ -8,6 +8,8 @@ from lethe.errors import InputError
 from lethe_experiments.base import Options, Progress, Reproduction
 from lethe_experiments.bok_tables import bok_figure_1, bok_table_1, bok_table_3, bok_table_4, bok_table_7
 from lethe_experiments.hong.figure_1 import hong_figure_1
+from lethe_experiments.hong.figure_1_left import hong_figure_1_left
+from lethe_experiments.hong.tables import hong_tables
 from lethe_experiments.kong_ribero_figure_1 import kong_ribero_figure_1
 from lethe_experiments.kong_ribero_tables import kong_ribero_tables
 from lethe_experiments.liang.figures import liang_figure_1, liang_figure_2
@@ -27,6 +29,7 @@ __all__ = [
 
 EXPERIMENTS: dict[str, Callable[[Progress | None, Options], Reproduction]] = {
     "hong-figure-1": hong_figure_1,
+    "hong-figure-1-left": hong_figure_1_left,
     "liang-figure-1": liang_figure_1,
     "liang-figure-2": liang_figure_2,
 }
@@ -41,6 +44,8 @@ REPRODUCTIONS: dict[str, Callable[[Progress | None], Reproduction]] = {
     "bok-table-7": bok_table_7,
     "bok-figure-1": bok_figure_1,
     "hong-figure-1": hong_figure_1,
+    "hong-figure-1-left": hong_figure_1_left,
+    "hong-tables": hong_tables,
     "liang-figure-1": liang_figure_1,
     "liang-figure-2": liang_figure_2,
     "matrix-mechanisms": matrix_mechanisms,

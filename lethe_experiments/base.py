@@ -30,7 +30,8 @@ class Reproduction:
         source: where it is published.
         shape: how a person should be shown it: "panels" of curves over the number of steps, "curves" in one panel, "rows" of pairs,
             "bounds" as printed and as proved, "sizes": what each method reached at each number of records, "epochs": bounds from below
-            and above as epochs pass, or "errors" of mechanisms against steps and passes.
+            and above as epochs pass, "errors" of mechanisms against steps and passes, "orders" as printed beside what is proved, or the
+            "influence" of each step's noise.
         columns: the names of the entries of a row.
         rows: one tuple a row, in the order of `columns`; None where there is nothing to say.
         notes: what was chosen, what could not be read, what the numbers rest on; a sentence each.
@@ -39,7 +40,7 @@ class Reproduction:
     name: str
     title: str
     source: str
-    shape: Literal["panels", "curves", "rows", "bounds", "sizes", "epochs", "errors"]
+    shape: Literal["panels", "curves", "rows", "bounds", "sizes", "epochs", "errors", "orders", "influence"]
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...]

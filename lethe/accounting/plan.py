@@ -1,5 +1,8 @@
 """plan: fill in the smallest noise that meets a privacy target."""
 
+from typing import Literal
+
+from lethe.accounting.best_steps import run_with_best_steps
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems
 from lethe.calculus.any_guarantee import drawn_afresh, noise_scaled
 from lethe.calculus.composition import overshoot, require_target
@@ -28,6 +31,9 @@ def plan(
     *,
     target: Guarantee | None = None,
     allow_large_delta: bool = False,
+    steps: Literal["best"] | None = None,
+    dimension: int | None = None,
+    initial_gap: float | None = None,
 ) -> Run:
     """The same run with the smallest noise whose certificate meets (epsilon, delta), or a target of another kind.
 
@@ -39,13 +45,20 @@ def plan(
         delta: in (0, 1), and below 1/records.
         target: instead of epsilon and delta: a GDP, ZCDP, RDPCurve or ApproxDP to be met.
         allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
+        steps: "best": of 1 to the run's own number of steps the one whose `excess_risk_bound` is least at this target, where it applies.
+        dimension: of that bound, with steps="best": the number of parameters.
+        initial_gap: of that bound, with steps="best", loss units: how far the start is above the minimum at most; public.
     Returns:
         The run with its noise filled in. That some theorem's guarantee meets the target has been evaluated of this run, not assumed.
     Raises:
         InputError: a target out of range, or two or none, a noise schedule that is zero everywhere, or a seeded run.
-        CalibrationError: no amount of noise of this shape meets the target.
+        CalibrationError: no amount of noise of this shape meets the target, or no number of steps has a bound below the initial gap.
+        HypothesisError: steps="best", and there is no bound of the excess risk of such runs; the error says why.
     """
-    return planned(run, as_target(run, epsilon, delta, target, allow_large_delta=allow_large_delta))[0]
+    goal = as_target(run, epsilon, delta, target, allow_large_delta=allow_large_delta)
+    if any(one is not None for one in (steps, dimension, initial_gap)):
+        run = run_with_best_steps(run, lambda one: planned(one, goal)[0], steps=steps, dimension=dimension, initial_gap=initial_gap)
+    return planned(run, goal)[0]
 
 
 def plan_with_certificate(run: Run, epsilon: float, delta: float, *, allow_large_delta: bool = False) -> tuple[Run, Certificate]:

@@ -7,6 +7,11 @@ where the noisy counts of its level say that it holds pairs. Of the children of 
 $$\sum_c p^R_c q^L_c \le U \le PQ - \sum_c p^L_c q^R_c.$$
 
 Each record is in at most one counted cell a level: L levels of noise $\tau$ cost $\Delta\sqrt L/\tau$-GDP (docs/theory.md, section 16).
+
+At the true a, $\sum p^Rq^L - aPQ \le 0$, a form M bilinear in counts with independent noise: its estimate has no bias, and a variance of at
+most $\tau^2(\|M\hat q\|^2 + \|M^\top\hat p\|^2)$ on average (the cross term is counted twice). The interval holds the a at which neither
+sum is beyond z of its deviations (Fieller). Of drawn records U/(PQ) is the mean over matchings of means of $\min(P, Q)$ independent numbers
+in [0, 1], so its variance is at most $a(1-a)/\min(P, Q)$.
 """
 
 from dataclasses import dataclass

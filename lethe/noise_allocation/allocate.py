@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from lethe.accounting.best_steps import influence_of_risk, run_with_best_steps
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems
 from lethe.accounting.plan import as_target, planned, refuse_seeded
 from lethe.calculus.composition import overshoot
@@ -42,6 +43,9 @@ def allocate(
     floor: float = 0.0,
     allow_large_delta: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    steps: Literal["best"] | None = None,
+    dimension: int | None = None,
+    initial_gap: float | None = None,
 ) -> Allocation:
     r"""Choose the shape of a run's noise, and the smallest scale at which its certificate meets the target.
 
@@ -61,11 +65,13 @@ def allocate(
         floor: a least noise multiplier at every step that may have noise, as a protection of what may leak besides.
         allow_large_delta: whether a delta >= 1/records is meant; it is then shown with the number.
         progress: told (shapes tried, shapes in all).
+        steps, dimension, initial_gap: as of `plan`, for one schedule, not "auto"; influence None is then that of the risk's bound.
     Returns:
         The Allocation; its run's certificate was evaluated against the target.
     Raises:
         InputError: an argument out of range, or a shape that this run cannot have.
-        CalibrationError: no amount of noise meets the target.
+        CalibrationError: no amount of noise meets the target, or no number of steps has a bound below the initial gap.
+        HypothesisError: steps="best", and there is no bound of the excess risk of such runs; the error says why.
     """
     records = require_run(refuse_seeded(run)).records
     if schedule not in SCHEDULES:
@@ -76,6 +82,24 @@ def allocate(
     else:
         shown_delta = usual_delta(records) if delta is None else delta_for(records, delta, allow_large_delta=allow_large_delta)
     least = require_finite("floor", floor, low=0.0)
+    if any(one is not None for one in (steps, dimension, initial_gap)):
+        if schedule == "auto":
+            raise InputError("steps: 'best' needs one schedule; got auto.", remedy="write schedule='influence'.")
+
+        def weighed(one: Run) -> Influence:
+            if influence is not None:
+                return _as_influence(one, influence)
+            assert dimension is not None
+            assert initial_gap is not None
+            return influence_of_risk(one, dimension=dimension, initial_gap=initial_gap)
+
+        def scaled(one: Run) -> Run:
+            start = shaped(one, schedule, weighed(one), mu=_gaussian(goal), floor=least)
+            return (planned(start, goal) if least == 0 else _planned_above(start, goal, least))[0]
+
+        bare = run.replace(noise_multiplier=None)
+        run = run_with_best_steps(bare, scaled, steps=steps, dimension=dimension, initial_gap=initial_gap)
+        influence = weighed(run)
     weights = _as_influence(run, influence)
     if run.noise_budget is not None:
         planned(run, goal)  # says why it cannot be planned

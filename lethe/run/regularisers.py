@@ -1,6 +1,26 @@
-"""Regularisers: a convex h that the proximal step adds to the loss, taken exactly, after the noise.
+r"""Regularisers: a convex h that the proximal step adds to the loss, taken exactly, after the noise.
 
 Three facts matter to a certificate: how strongly convex h is (it contracts), the diameter of its domain, and how much its step rounds.
+
+Lemma (docs/theory.md, section 14). A computed step of a point of norm at most N is within `roundings` uN of the exact one, and several, one
+after the other, within the sum of theirs. Proof. Exact steps are nonexpansive, so that errors before them come through no larger.
+$\lambda\kappa$ and $1 + \lambda\kappa$ are rounded once each, and each coordinate of a ridge or an l1 part once more; where a threshold is
+off by u of itself, a coordinate is by no more. A clamp is exact. A sum of squares is off by at most 49 roundings, its root by 25.5. For a
+ball there are besides the largest entry, which is taken out first, the quotient, the product, and a comparison that decides otherwise:
+below 32. (A radius that is rounded inward is that of a fixed smaller ball.) For a group, $\max(0, 1 - \lambda\kappa/\|x_g\|)$ is off by
+27.5 of $\lambda\kappa/\|x_g\| \le 1$ and 2 of itself.
+
+On a simplex of total t let $p_i = \max(x_i - \theta, 0)$, m of them positive. Newton's method looks for the $\theta$ with $\sum_ip_i = t$.
+It adds up differences $\ge 0$, each rounded once, so that it is off by $E = 49ut$ at most. Let it stop at $\hat\theta$, let $\sigma$ be the
+distance to the next number above, and $\delta = |\hat\theta - \theta|$. If $\hat\theta \le \theta$, the m coordinates and a others have
+positive differences, of at least $\sigma$ each for the others, and they sum to at most $(m + a)\sigma/2 + E$ more than t. So $m\delta +
+a\sigma \le (m + a)\sigma/2 + E$: $\delta \le \sigma/2 + E/m$, the excess is at most $m\sigma + 2E$, and the distance, at most the root of
+$\delta$ times the excess, is at most $(m\sigma + 2E)/\sqrt{2m}$. If $\hat\theta > \theta$, the last step went too far, by E over the number
+m' of positive differences before it: for $m' \ge m$ that is a distance of $E/\sqrt m$; else the coordinates that were not among these m'
+sum to at most E, and the distance is at most $\sqrt2E/\sqrt{m'}$, where $t - E \le \sqrt{m'}\|p\|$. So it is at most $\sqrt2\cdot49u\|p\|$,
+as $t \le \sqrt m\|p\|$, and 3 more for differences and results. What $\sigma$ and the rounding of steps add is of second order (up to
+$2^{26}$ positive $p_i$), because the threshold is taken off all entries, which changes no $p_i$, and looked for again, next to 0. Results
+are multiplied by a constant below 1, which keeps their true sum at most t.
 """
 
 import math
@@ -14,7 +34,7 @@ from lethe.errors import InputError
 
 __all__ = ["L1", "L1L2", "L2", "Ball", "Box", "GroupL1", "NuclearNorm", "Simplex"]
 
-# docs/theory.md, section 14: of norms and sums whose numbers go through 48 additions at most, as pairwise ones of 2^48 numbers do.
+# Of norms and sums whose numbers go through 48 additions at most, as pairwise ones of 2^48 numbers do.
 _OF_A_NORM, _OF_A_SUM = 32.0, 80.0
 
 

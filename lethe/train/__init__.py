@@ -24,11 +24,13 @@ from lethe.train.fit import fit
 from lethe.train.fitted import Fitted
 from lethe.train.linear.convex_head import Head
 from lethe.train.linear.models import Linear
+from lethe.train.network.debiased_momentum import DebiasedMomentum
 from lethe.train.options import TrainOptions
 
 __all__ = [
     "Callback",
     "Checkpoints",
+    "DebiasedMomentum",
     "Fitted",
     "Group",
     "Head",

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from lethe.calculus.domains import require_count, require_positive
 from lethe.calculus.rounding import round_up
 from lethe.calculus.upward_formatting import shown, shown_down
@@ -11,6 +13,7 @@ from lethe.certificates.findings import Evidence, Finding, fails, holds, holds_b
 from lethe.run.known_fields import require_run
 from lethe.run.regularisers import L2
 from lethe.run.run import Run
+from lethe.run.schedules import Influence
 
 _EPS = 2.0**-52
 
@@ -25,6 +28,7 @@ class RiskBound:
     unlearned: float  # what is left of the initial gap
     noise: float  # what the noise adds
     findings: tuple[Finding, ...]  # the hypotheses, which all hold
+    influence: Influence  # of each step's noise in the bound
 
     @property
     def worthwhile(self) -> bool:
@@ -77,34 +81,35 @@ def excess_risk_bound(
     steep = require_positive("pl_constant", pl_constant) if pl_constant is not None else convexity if convexity > 0.0 else None
     smooth = require_positive("smoothness", smoothness) if smoothness is not None else None if known is None else known[1]
     smooth_by = evidence if smoothness is None else "declared"
-    findings = [
-        *_hypotheses(run, smooth, smooth_by),
-        *([] if smooth is None else _of_curvature(run, steep, smooth, pl_constant is not None)),
-    ]
+    findings = _hypotheses(run, smooth, smooth_by)
+    findings += [] if smooth is None else _of_curvature(run, steep, smooth, pl_constant is not None)
     findings.append(holds("dimension", f"noise in {size} parameters", evidence="declared"))
     findings.append(holds("initial gap", f"the start is at most {gap:g} above the minimum", evidence="declared"))
     require_all(findings, f"no bound of the excess risk for run {run.run_id}")
     assert smooth is not None
     assert steep is not None
-    left, noise = _parts(run, smooth=smooth, steep=steep, dimension=size, gap=gap)
-    return RiskBound(run=run, value=round_up(left + noise), initial_gap=gap, unlearned=left, noise=noise, findings=tuple(findings))
+    left, noise, weights = _parts(run, smooth=smooth, steep=steep, dimension=size, gap=gap)
+    parts = {"initial_gap": gap, "unlearned": left, "noise": noise, "influence": Influence(weights=weights, basis="curvature")}
+    return RiskBound(run=run, value=round_up(left + noise), findings=tuple(findings), **parts)
 
 
-def _parts(run: Run, *, smooth: float, steep: float, dimension: int, gap: float) -> tuple[float, float]:
-    """What is left of the gap and what the noise adds, each rounded up; a plain recursion of nonnegative numbers loses no digits."""
+def _parts(run: Run, *, smooth: float, steep: float, dimension: int, gap: float) -> tuple[float, float, tuple[float, ...]]:
+    """What is left of the gap and what the noise adds, each rounded up, and what each step weighs: sums of numbers >= 0."""
     ridge = run.strong_convexity
     smooth, steep = (smooth + ridge) * (1.0 + _EPS), steep * (1.0 - _EPS)
-    left, noise = gap, 0.0
+    left, noise, rests, lengths = gap, 0.0, [], 1.0 + run.step_sizes * ridge
     for step, std in zip(run.step_sizes.tolist(), run.noise_stds.tolist(), strict=True):
         length = 1.0 + step * ridge
         step, std = step / length, std / length
         # Rounding in 1 - u(2 - v), u <= v <= 2: a dozen units of 2^-53 at most.
         rest = max(1.0 - steep * step * (2.0 - smooth * step), 0.0) + 16.0 * _EPS
+        rests.append(rest)
         left, noise = left * rest, noise * rest + 0.5 * dimension * smooth * std * std
     allowance = 4.0 * (run.total_steps + 8) * _EPS
     # Below the range of doubles a product is 0, which it is not.
     left, noise = (round_up(math.inf if math.isnan(part) else max(part, 1e-300), allowance) for part in (left, noise))
-    return left, noise
+    weights = np.maximum(np.append(np.cumprod(rests[:0:-1])[::-1], 1.0), 1e-24) / lengths**2  # no noise a million times another
+    return left, noise, tuple(weights.tolist())
 
 
 def _hypotheses(run: Run, smooth: float | None, smooth_by: Evidence) -> list[Finding]:

@@ -8,6 +8,7 @@ from typing import Any
 from lethe.report.drawing import Axes, End, Figure, LogLocator, NullFormatter, clear, label_ends, png
 from lethe_experiments.pages.epoch_plots import epoch_plot
 from lethe_experiments.pages.error_pages import error_plot
+from lethe_experiments.pages.hong_pages import influence_plot, order_plot
 
 # Colours of Okabe and Ito, which colour-blind readers can tell apart; dashes and markers say the same once more.
 _SETTINGS = ("#0072B2", "#009E73", "#D55E00")
@@ -28,7 +29,7 @@ _REACHED = (("training_loss", 1.0, "training loss (nats)"), ("test_accuracy", 10
 def reproduction_plot(content: dict[str, Any]) -> bytes:
     """A reproduction as a plot of its shape."""
     shapes = {"panels": _panels, "curves": _curves, "rows": _dots, "sizes": _sizes, "epochs": epoch_plot, "errors": error_plot}
-    return (shapes | {"bounds": _bounds})[content["shape"]](content)
+    return (shapes | {"bounds": _bounds, "orders": order_plot, "influence": influence_plot})[content["shape"]](content)
 
 
 def _panels(content: dict[str, Any]) -> bytes:
@@ -181,15 +182,15 @@ def _row_name(row: dict[str, Any]) -> str:
 
 
 def _sizes(content: dict[str, Any]) -> bytes:
-    """A row of panels a task: what each method reached against the number of records, with its confidence intervals."""
-    tasks = list(dict.fromkeys(row["task"] for row in content["rows"]))
+    """A row of panels a task and reading: what each method reached against the number of records, with its confidence intervals."""
+    tasks = list(dict.fromkeys((row["task"], row["reading"]) for row in content["rows"]))
     figure = Figure(figsize=(9.5, 3.2 * len(tasks) + 1.0), layout="constrained")
     for line, task in zip(figure.subplots(len(tasks), len(_REACHED), squeeze=False), tasks, strict=True):
-        rows = [row for row in content["rows"] if row["task"] == task]
+        rows = [row for row in content["rows"] if (row["task"], row["reading"]) == task]
         for axes, (key, unit, label) in zip(line, _REACHED, strict=True):
             _reached(axes, rows, key, unit)
             axes.set_ylabel(label)
-            axes.set_title(task, fontsize="medium")
+            axes.set_title(", ".join(task), fontsize="medium")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     title = content["title"].replace(": ", ":\n", 1)
     figure.suptitle(f"{title}; bars: 95% confidence", fontsize="medium")

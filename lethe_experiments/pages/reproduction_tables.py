@@ -11,6 +11,7 @@ from rich.table import Table
 from lethe.calculus.upward_formatting import shown
 from lethe_experiments.pages.epoch_tables import epoch_tables
 from lethe_experiments.pages.error_pages import error_tables
+from lethe_experiments.pages.hong_pages import influence_tables, order_tables
 
 _MOST_POINTS = 5
 _NUMBER, _GAP = 8, 2  # characters of "(2.6e+04" and between columns
@@ -33,8 +34,9 @@ def reproduction_tables(content: dict[str, Any], width: int = 140) -> list[Table
         return [_sizes(content)]
     if content["shape"] == "epochs":
         return epoch_tables(content)
-    if content["shape"] == "errors":
-        return error_tables(content)
+    others = {"errors": error_tables, "orders": order_tables, "influence": influence_tables}
+    if content["shape"] in others:
+        return others[content["shape"]](content)
     return _curves(content, width) if content["shape"] == "panels" else [_pairs(content, width)]
 
 
@@ -127,6 +129,7 @@ def _sizes(content: dict[str, Any]) -> Table:
     table = _table(content["title"])
     table.add_column("task", no_wrap=True, overflow="ignore")
     table.add_column("records", justify="right", no_wrap=True)
+    table.add_column("reading", no_wrap=True, overflow="ignore")
     table.add_column("method", no_wrap=True, overflow="ignore")
     for name in ("T", "gamma", "training\nloss", "test\naccuracy %"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -135,8 +138,8 @@ def _sizes(content: dict[str, Any]) -> Table:
         loss = _measured(row["training_loss"], row["training_loss_margin"], 1.0, f"{sign}.4f")
         accuracy = _measured(row["test_accuracy"], row["test_accuracy_margin"], 100.0, f"{sign}.2f")
         gamma = "" if row["gamma"] is None else f"{row['gamma']:g}"
-        last = place + 1 == len(rows) or (rows[place + 1]["task"], rows[place + 1]["records"]) != (row["task"], row["records"])
-        words = [row["task"], str(row["records"]), row["method"], str(row["steps"] or ""), gamma, loss, accuracy]
+        last = place + 1 == len(rows) or (rows[place + 1]["records"], rows[place + 1]["reading"]) != (row["records"], row["reading"])
+        words = [row["task"], str(row["records"]), row["reading"], row["method"], str(row["steps"] or ""), gamma, loss, accuracy]
         table.add_row(*map(escape, words), end_section=last)
     return table
 

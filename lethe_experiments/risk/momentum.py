@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_count, require_vector
 from lethe.errors import InputError
+from lethe.run.schedules.momentum import momentum_weights
 from lethe_experiments.ranges import require_inside
-from lethe_experiments.risk.momentum_weights import mom_weights, turning_step
+from lethe_experiments.risk.momentum_weights import turning_step
 
 
 def u3(*, gamma: float, beta: float, variances: ArrayLike) -> float:
@@ -37,7 +38,7 @@ def u3(*, gamma: float, beta: float, variances: ArrayLike) -> float:
     require_inside("beta", beta)
     sigma2 = require_vector("variances", variances, low=0.0)
     with np.errstate(over="ignore"):
-        return float(np.sum(mom_weights(gamma, beta, sigma2.size) * sigma2))
+        return float(np.sum(momentum_weights(gamma, beta, sigma2.size) * sigma2))
 
 
 def u3_uniform(*, gamma: float, beta: float, steps: int) -> float:
@@ -113,4 +114,4 @@ def best_u3(*, gamma: float, beta: float, steps: int) -> float:
     """
     require_inside("gamma", gamma)
     require_inside("beta", beta)
-    return float(np.sum(np.sqrt(mom_weights(gamma, beta, require_count("steps", steps))))) ** 2
+    return float(np.sum(np.sqrt(momentum_weights(gamma, beta, require_count("steps", steps))))) ** 2

@@ -102,7 +102,7 @@ def erub_momentum(*, kappa: float, beta: float, relative_step: float, alpha: flo
         HypothesisError: the step is too long for this momentum.
     Reference: Hong et al. 2022, Theorem 4.6, corrected.
     """
-    gamma = _allowed(kappa, beta, relative_step)
+    gamma = require_momentum_rate(kappa=kappa, beta=beta, relative_step=relative_step)
     scale = relative_step * require_nonnegative("alpha", alpha, allow_infinity=False) * require_positive("budget", budget)
     sigma2 = require_vector("variances", variances, low=0.0)
     return gamma**sigma2.size + scale * u3(gamma=gamma, beta=beta, variances=sigma2)
@@ -218,11 +218,12 @@ def printed_momentum_bound(
 
 
 def _closed_form(steps: int, kappa: float, beta: float, relative_step: float, alpha: float) -> tuple[float, int, float]:
-    gamma = _allowed(kappa, beta, relative_step)
+    gamma = require_momentum_rate(kappa=kappa, beta=beta, relative_step=relative_step)
     return gamma, require_count("steps", steps, low=0), relative_step * require_nonnegative("alpha", alpha, allow_infinity=False)
 
 
-def _allowed(kappa: float, beta: float, relative_step: float) -> float:
+def require_momentum_rate(*, kappa: float, beta: float, relative_step: float) -> float:
+    r"""$\gamma_c$, where $\zeta_c \ge 0$; HypothesisError where the step is too long for this momentum."""
     if momentum_slack(kappa=kappa, beta=beta, relative_step=relative_step) < 0.0:
         largest = largest_relative_step(kappa=kappa, beta=beta)
         raise HypothesisError(

@@ -6,13 +6,13 @@ $v_{t+1} = \beta v_t + (1-\beta) g_t$ from $v_1 = 0$, and the step is taken alon
 from __future__ import annotations
 
 import math
-from typing import Literal, SupportsIndex, cast
+from typing import Literal, SupportsIndex
 
 import numpy as np
 
-from lethe.calculus.domains import as_number, outside
-from lethe.errors import InputError
-from lethe.run.schedules.allocation import SMALLEST, checked_steps
+from lethe.calculus.domains import outside
+from lethe.run.schedules.allocation import checked_steps
+from lethe.run.schedules.momentum import carried_back, momentum_of, newest_weights, rate_of_risk, representable
 from lethe.run.schedules.shapes import Array
 
 Form = Literal["corrected", "printed"]
@@ -32,8 +32,8 @@ def debiased_weights(beta: float, step: SupportsIndex) -> Array:
         InputError: an argument is outside its range.
     Reference: Hong, Wang, Zhou 2022 (FAccT), Algorithm 1.
     """
-    decay, count = _beta(beta), checked_steps(step, "step")
-    return _newest(decay, count)[-1] * np.power(decay, np.arange(count - 1, -1, -1, dtype=np.float64))
+    decay, count = momentum_of(beta), checked_steps(step, "step")
+    return newest_weights(decay, count)[-1] * np.power(decay, np.arange(count - 1, -1, -1, dtype=np.float64))
 
 
 def coherent_weights(beta: float, steps: SupportsIndex) -> Array:
@@ -43,7 +43,7 @@ def coherent_weights(beta: float, steps: SupportsIndex) -> Array:
 
     The noise of one step enters every later average, each time with the same sign, so these weights add before they are squared.
     For $\beta = .9$ the first noise weighs 3.01 and the second 2.23, a noise in the middle of a long run 1, and the last
-    $(1-\beta)/(1-\beta^T)$: debiasing makes early noise matter most when contraction is weak. `mom_weights` adds squares instead.
+    $(1-\beta)/(1-\beta^T)$: debiasing makes early noise matter most when contraction is weak. `momentum_weights` adds squares instead.
 
     Args:
         beta: $\beta \in [0, 1)$.
@@ -53,31 +53,8 @@ def coherent_weights(beta: float, steps: SupportsIndex) -> Array:
     Raises:
         InputError: an argument is outside its range.
     """
-    decay, count = _beta(beta), checked_steps(steps)
-    return _carried_back(_newest(decay, count), decay)
-
-
-def mom_weights(gamma: float, beta: float, steps: SupportsIndex) -> Array:
-    r"""Influence of each step's noise in the risk bound of momentum, exactly.
-
-    $$U_3 = \sum_{t=1}^T \gamma^{T-t}\Big(\frac{1-\beta}{1-\beta^t}\Big)^2 \sum_{i=1}^t \beta^{2(t-i)}\sigma_i^2 = \sum_i u_i \sigma_i^2,
-    \qquad u_T = f_T,\quad u_i = f_i + \beta^2 u_{i+1}$$
-
-    with $f_t = \gamma^{T-t}((1-\beta)/(1-\beta^t))^2$. Give these to `optimal_schedule` for the best noise under the bound.
-
-    Args:
-        gamma: $\gamma \in (0, 1]$, what is left of the risk after one step without noise.
-        beta: $\beta \in [0, 1)$.
-        steps: $T \ge 1$.
-    Returns:
-        $u_i$, shape (T,), > 0.
-    Raises:
-        InputError: an argument is outside its range, or the first weight would fall below what doubles hold.
-    Reference: Hong, Wang, Zhou 2022 (FAccT), Theorem 4.6; it replaces the upper bounds of their Theorem 4.8.
-    """
-    rate, decay, count = _gamma(gamma, below_one=False), _beta(beta), checked_steps(steps)
-    terms = _powers(rate, count) * np.square(_newest(decay, count))
-    return _positive(_carried_back(terms, decay * decay))
+    decay, count = momentum_of(beta), checked_steps(steps)
+    return carried_back(newest_weights(decay, count), decay)
 
 
 def turning_step(gamma: float, beta: float) -> int:
@@ -97,7 +74,7 @@ def turning_step(gamma: float, beta: float) -> int:
         InputError: an argument is outside its range.
     Reference: Hong, Wang, Zhou 2022 (FAccT), Theorem 4.7 and Lemma C.8, which calls h concave; it is only unimodal.
     """
-    rate, decay = math.log(_gamma(gamma, below_one=True)), _beta(beta)
+    rate, decay = math.log(rate_of_risk(gamma, below_one=True)), momentum_of(beta)
     if decay == 0.0:
         return 1
     log_decay, target = math.log(decay), math.log1p(-decay)
@@ -116,7 +93,7 @@ def turning_step(gamma: float, beta: float) -> int:
 
 
 def theorem_4_8_weights(gamma: float, beta: float, steps: SupportsIndex, *, form: Form = "corrected") -> Array:
-    r"""The weights of Theorem 4.8, meant to lie above `mom_weights`; use those instead.
+    r"""The weights of Theorem 4.8, meant to lie above `momentum_weights`; use those instead.
 
     form="corrected", for $\beta < \gamma$, an upper bound on the exact weights at every step, up to 150 times above them:
 
@@ -140,16 +117,16 @@ def theorem_4_8_weights(gamma: float, beta: float, steps: SupportsIndex, *, form
         InputError: an argument is outside its range, or a weight would fall below what doubles hold.
     Reference: Hong, Wang, Zhou 2022 (FAccT), Theorem 4.8 and its proof in Appendix D.2.
     """
-    rate, decay, count = _gamma(gamma, below_one=True), _beta(beta), checked_steps(steps)
+    rate, decay, count = rate_of_risk(gamma, below_one=True), momentum_of(beta), checked_steps(steps)
     if decay >= rate:
         raise outside("beta", beta, f"a number in [0, gamma) = [0, {rate:g})")
     if form not in ("corrected", "printed"):
         raise outside("form", form, "corrected or printed")
-    turn, left = turning_step(rate, decay), _powers(rate, count)
+    turn, left = turning_step(rate, decay), np.power(rate, np.arange(count - 1, -1, -1, dtype=np.float64))
     early = 2.0 / (rate * (rate - decay * decay)) * np.power(rate, count + np.arange(1.0, count + 1.0))
     if form == "printed":
         late = rate ** (turn - 1) * rate ** (2 * turn) / (rate - decay * decay) * left
-        return _positive(early if count <= turn else late)
+        return representable(early if count <= turn else late)
     # The difference quotient is a geometric sum, without cancellation where gamma is near beta^2.
     quotient = np.empty(count)
     total, power = 0.0, 1.0
@@ -158,51 +135,4 @@ def theorem_4_8_weights(gamma: float, beta: float, steps: SupportsIndex, *, form
         quotient[t] = total
         power *= decay * decay
     late = rate ** (2 * (turn - 1)) * quotient
-    return _positive(np.where(np.arange(1, count + 1) <= turn, early, late))
-
-
-def _newest(beta: float, steps: int) -> Array:
-    r"""$(1-\beta)/(1-\beta^t)$, the weight of the newest gradient in $m_t$, t = 1..T."""
-    if beta == 0.0:
-        return np.ones(steps)
-    return (1.0 - beta) / -np.expm1(np.arange(1.0, steps + 1.0) * math.log(beta))
-
-
-def _powers(gamma: float, steps: int) -> Array:
-    r"""$\gamma^{T-t}$, t = 1..T."""
-    return np.power(gamma, np.arange(steps - 1, -1, -1, dtype=np.float64))
-
-
-def _carried_back(terms: Array, factor: float) -> Array:
-    """$y_T = x_T$, $y_i = x_i + $ factor $y_{i+1}$."""
-    result = np.empty(terms.size)
-    total = 0.0
-    for i, term in zip(range(terms.size - 1, -1, -1), reversed(cast("list[float]", terms.tolist())), strict=True):
-        total = term + factor * total
-        result[i] = total
-    return result
-
-
-def _positive(weights: Array) -> Array:
-    if weights.min() < SMALLEST:
-        raise InputError(
-            f"the weight of step {int(weights.argmin()) + 1} would be below {SMALLEST:.3g}, which doubles do not hold.",
-            source="the arguments gamma, beta and steps",
-            remedy="take fewer steps, or gamma nearer to 1.",
-        )
-    return weights
-
-
-def _beta(beta: float) -> float:
-    number = as_number("beta", beta, "a number in [0, 1)")
-    if not 0.0 <= number < 1.0:
-        raise outside("beta", beta, "a number in [0, 1)")
-    return number
-
-
-def _gamma(gamma: float, *, below_one: bool) -> float:
-    needed = f"a number in (0, 1{')' if below_one else ']'}"
-    number = as_number("gamma", gamma, needed)
-    if not 0.0 < number <= 1.0 or (below_one and number == 1.0):
-        raise outside("gamma", gamma, needed)
-    return number
+    return representable(np.where(np.arange(1, count + 1) <= turn, early, late))

@@ -112,6 +112,12 @@ def test_the_page_of_theorems_is_made_of_the_registry(capsys: pytest.CaptureFixt
         assert all(f"\n- {citation.text}\n" in page for citation in theorem.citations)
 
 
+def test_every_file_that_the_theory_names_exists() -> None:
+    files = set(re.findall(r"`((?:lethe|tests)/[\w/.]+)`", (ROOT / "docs" / "theory.md").read_text()))
+    assert len(files) > 60
+    assert [file for file in sorted(files) if not (ROOT / file).exists()] == []
+
+
 def test_every_word_of_a_run_is_documented() -> None:
     page = (ROOT / "docs" / "certify.md").read_text()
     for name in (*lethe.Run.model_fields, *DESIGNS, *LOSSES, *REGULARISERS):
@@ -176,14 +182,14 @@ def test_every_word_of_a_training_is_documented() -> None:
         assert re.search(rf"^\| .*`{name}`.* \|", words, flags=re.M), name
 
 
-def test_the_noise_policy_on_the_page_trains_within_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_on_schedules_runs_and_its_policy_stays_within_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "schedules.md").read_text(), flags=re.S)
-    assert len(examples) == 2
+    assert len(examples) == 3
     names: dict[str, object] = {}
     for example in examples:
         exec(compile(example, "schedules.md", "exec"), names)
-    _, spent, epsilon, steps = map(float, capsys.readouterr().out.split())
+    uniform, spread, epsilon, spent = map(float, capsys.readouterr().out.split())
+    assert 1 < uniform < spread < 1000
     assert 0 < spent <= 0.2
-    assert 0 < epsilon <= 1.0
-    assert steps > 0
+    assert epsilon == pytest.approx(lethe.guarantees.ZCDP(0.2).epsilon(1e-5), rel=1e-6)

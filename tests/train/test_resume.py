@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_leaves
 
 from lethe.errors import InputError
 from lethe.run.run import Run
+from lethe.train import DebiasedMomentum
 from lethe.train.checkpoints.file import read_checkpoint
-from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
 
 
 def until_finished(folder: Path, run: Run, kills: list[tuple[int, bool]], every: int, **options: Any) -> tuple[Spy, Any]:

@@ -2,12 +2,11 @@ r"""Expected excess of a sum of independent lognormal terms over a threshold, ro
 
 $$E\Big[\Big(\sum_j V_j - D\Big)_+\Big], \qquad V = aX - bX', \qquad X = e^{\mu g - \mu^2/2},\ X' = e^{-\mu g - \mu^2/2},\ g \sim N(0, 1)$$
 
-By laws that are larger in the increasing convex order, and a tilted Fourier transform (docs/theory.md, section 7, "The bound on it"). Every
-grid gives a bound. For a tight one the law of each term is looked at in some thousand points: the tilt is the one under which the sum lies
-at the threshold on average, as in Chernoff's bound, and the grid reaches as far as the tilted sum does.
-
-Reference: Shaked & Shanthikumar 2007, Stochastic orders, chapters 3 and 4; Higham 2002, Accuracy and stability of numerical algorithms,
-Theorem 24.2 (transforms).
+By laws that are larger in the increasing convex order, and a Fourier transform: (i) of a term above a ceiling $(x + y)_+ \le (x)_+ + y$;
+(ii) between two points of a grid a term is split with its mean kept: the chance of $k + h$ or above is $(C(k) - C(k+h))/h$, $C(k) =
+E(V-k)_+$; (iii) tilted by $e^{\theta v}$, what wraps around is nonnegative and only adds, and above the grid $xe^{-\theta x}$ is at its end
+at most; (iv) rounding (Higham 2002, Theorem 24.2) is added by Cauchy and Schwarz. Every grid gives a bound; for a tight one the tilt puts
+the sum at the threshold on average. Reference: Shaked & Shanthikumar 2007, Stochastic orders, chapters 3 and 4.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""The best strategy for a pattern of participation: banded Toeplitz, buffered linear Toeplitz, or any lower-triangular matrix."""
+r"""The best strategy for a pattern of participation: banded Toeplitz, buffered linear Toeplitz, or any lower-triangular matrix.
+
+The iterates of SGD are $x_t = x_0 - \sum_sA_{ts}\hat g_s$ with A from step sizes and momentum: along given gradients a coordinate has the
+mean squared error $\frac1T\|AC^{-1}\|_F^2\sigma^2$, and at a given $\mu$ $\sigma$ is proportional to $\mathrm{sens}(C)$. So
+$\frac1T\|AC^{-1}\|_F^2\mathrm{sens}(C)^2$ is minimised; for one participation it is convex in $X = C^\top C$, and $\min_X\mathrm{tr}(A^\top
+AX^{-1}) \ge 2\,\mathrm{tr}(V^{1/2}A^\top AV^{1/2})^{1/2} - \sum_sv_s$ for any weights $v \ge 0$, $V = \mathrm{diag}(v)$.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple

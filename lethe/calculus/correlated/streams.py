@@ -1,7 +1,8 @@
 r"""Noise correlated step by step: $w = C^{-1} z$ solved forward, for NumPy arrays and for tensors alike; and $y = Cg$, the other way.
 
-The result that rounding leaves solves $C w = z + e$ with $e$ as small as the rounding of the products in its row, however badly
-conditioned C is: what is released is as private as with the noise $z + e$.
+The result that rounding leaves solves $C w = z + e$ with $|e_t|$ at most a few units of rounding of $\sum_s|C_{ts}||w_s|$, however badly
+conditioned C is (Higham 2002, Theorem 8.5): what is released is as private as with the noise $z + e$. Of a banded inverse $w = C^{-1}z + e$
+with $|e_t|$ at most p + 1 units of $\sum_k|d_k||z_{t-k}|$, and $Cw = z + Ce$, at most $T/d_0$ times as much.
 
 What is kept is a memory of a few rows, each as long as the noise, of which every step takes one weighted sum. A step that is forgotten has
 0 in the memory: the rows of later steps then act as rows of a C whose entries in that column are 0. With $C \ge 0$ that C is no larger,

@@ -1,8 +1,13 @@
 r"""Sums of independent discrete laws by Fourier transform, tilted exponentially so that their tails keep their digits.
 
 A transform is off by some units of rounding of the whole, which is more than a tail of $10^{-12}$ is after a thousand terms. So each law is
-multiplied by $e^{sx}$ and divided by $M(s) = \sum_x p_xe^{sx}$: the sum of the tilted laws is the tilted sum, and with
-$sK'(s) - K(s) = t$, $K = \log M$ of the sum, it lies where the sum has mass about $e^{-t}$. Reference: Esscher 1932.
+multiplied by $e^{sx}$ and divided by $M(s) = \sum_x p_xe^{sx}$: the sum of the tilted laws is the tilted sum, and with $sK'(s) - K(s) = t$,
+$K = \log M$ of the sum, it lies where the sum has mass about $e^{-t}$. Of privacy losses, with tilted masses $\tilde p_l$,
+
+$$\delta(\epsilon) = \delta_\infty + e^{K-s\epsilon}\sum_{l>\epsilon}\tilde p_l\,e^{-s(l-\epsilon)}(1-e^{\epsilon-l}).$$
+
+Each $\tilde p_l$ is multiplied by at most 1, so what the transform loses, what lies beside its grid and what wraps around cost
+$e^{K-s\epsilon}$ times as much as they weigh: a share of Chernoff's bound of $\delta$. Every s gives a bound. Reference: Esscher 1932.
 """
 
 import math

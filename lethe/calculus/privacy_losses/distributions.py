@@ -1,7 +1,7 @@
 """Privacy losses on a grid, rounded upwards, and their composition by convolution.
 
 The one place that chooses the grid, composes, and allows for the floating point of Fourier transforms: of tilted losses (`convolution`)
-that allowance is as small as delta is (docs/theory.md, section 7, "Small deltas").
+that allowance is as small as delta is.
 """
 
 import math

@@ -7,8 +7,13 @@ any knots, connected, bound it everywhere. If pairs dominate the mechanisms, the
 The chords between upper bounds $d_i$ of the hockey-stick divergence at $s_i = e^{ih}$ are the divergence of one discrete pair, with mass
 $s_i(g_{i-1} - g_i)$ at $ih > 0$, $g_i = (d_i - d_{i+1})/(s_{i+1} - s_i)$; what is left at the last place is at infinity. With the falls
 $f_i$ of the other direction the mass at $-ih$ is $f_{i-1} - f_i$, and that at 0 is $1 - d_0 - g_0 - f_0$. No number close to 1 is
-subtracted from another, so every error of rounding is relative to the divergence itself, and is added to the masses (docs/theory.md,
-section 7).
+subtracted from another, so every error of rounding is relative to the divergence itself, and is added to the masses.
+
+*Rounding.* Masses are made from stored falls, whose differences are off by half a unit of themselves, and the sum of $p_i/s_i$ from i on
+telescopes to $g_{i-1}$: errors do not add up. A chord is off by what its own fall is, $\epsilon/2 + 4$ units, and by what the $s_i$ beyond
+are, $\epsilon/2 + 2$; for each $6 + \epsilon$ are allowed. At order 1 both divergences are one number, which the two sums of chords meet
+only up to twice that: all masses but the one at 0 are raised by as much. Each mass is at least that of a discrete pair that dominates
+exactly.
 
 Reference: Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1; Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10.
 """

@@ -12,7 +12,9 @@ Proofs are in docs/theory.md, section 7. In units of the noise, $\mu = 1/z$, at 
 - Poisson, replace one ($x = \{\epsilon/2 + \mathrm{arsinh}[\tfrac{1-q}q e^{\mu^2/2}\sinh(\epsilon/2)]\}/\mu$):
   $\delta = q\{\Phi(\mu - x) - e^\epsilon\Phi(-\mu-x) - \tfrac{1-q}q(e^\epsilon-1)\Phi(-x)\}$.
 
-Each is a supremum over half-lines which x attains, so that an x that is off costs in second order only.
+Each is a supremum over half-lines which x attains, so that an x that is off costs in second order only. Terms are off by a few units, and
+by as many as the square of the argument of $\Phi$; differences get that much on top. Rounding of $\epsilon$ to a float is in it: it costs
+$e^\epsilon\epsilon$ times a tail, and $\epsilon e^\epsilon \le (1 + \epsilon)(e^\epsilon - 1)$.
 
 Reference: Dong, Roth, Su 2022, arXiv:1905.02383, Theorem 4.2; Zhu, Dong, Wang 2022, arXiv:2106.08567; Doroshenko et al. 2022,
 arXiv:2207.04380.

@@ -7,8 +7,15 @@ In units of the noise, $\mu = 1/z$, the pair is $P = (1-q)N_0 + qN_{b\mu}$ again
 - **in front**, $b = 2$, $b' = 1$: a record of a fixed-size batch is zeroed out, another one standing in its place where it is not drawn.
 
 With p and r the two densities over that of $N_0$, $x = p/r$, $A_\alpha - 1 = \int f$, $f = \varphi r\,[x^\alpha - 1 - \alpha(x - 1)] \ge
-0$. What the rule of step h and the ends can have missed is added to the sum (docs/theory.md, section 7), so the result is an upper bound
-whatever step and ends were chosen; they are chosen so that it is a relative $e^{-30}$.
+0$. What the rule of step h and the ends can have missed is added to the sum, so the result is an upper bound whatever step and ends were
+chosen; they are chosen so that it is a relative $e^{-30}$.
+
+*The rule.* With $t = \mu u$, f is analytic where p and r have no zero, for $|\mathrm{Im}\,u| < \pi z/\max(|b|, |b'|)$. There, y off the
+line, $|\varphi|$ grows by $e^{y^2/2}$, $|p|$ and $|r|$ do not grow, and $|r|$ shrinks at most by $c = \cos(b'\mu y/2)$. So it errs by at
+most $2e^{y^2/2}(c^{1-\alpha} + 2\alpha)A_\alpha/(e^{2\pi y/h} - 1)$ for every such y (Trefethen & Weideman 2014, Theorem 5.1). *The ends.*
+Right of the last node, where $x > 1$, $f \le \varphi rx^\alpha$, whose logarithm falls at least by $u - \alpha b\mu + (\alpha-1)b'\mu w$, w
+the share of the second component in r; left of the first, $x < 1$ and $f \le (\alpha-1)\varphi r$, falling at least by $|u| - \mu$:
+geometric series.
 
 Where no pair dominates in every direction (docs/theory.md, the section of that name), $A_\alpha - 1 \le U(g_1) + V(g_2)$, and
 `replaced_excess` and `zeroed_excess` are $V(g_2)$ from above less what the other direction of the pair has, from below.

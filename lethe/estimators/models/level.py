@@ -2,7 +2,10 @@ r"""LevelRelease: the level of a model of counts or costs, released after its tr
 
 Of n records with targets y and means $\hat\mu$, both cut at T, released are $A = \sum y$ and $B = \sum\hat\mu$ with Gaussian noise, each
 record's weight in [0, 1] counted; the intercept moves by $\log(A/B)$. Where the noise of costs does not depend on their mean but for its
-size, as the gamma loss has it, that is the inverse link of the cut loss; elsewhere it makes the mean prediction that of the targets.
+size, as the gamma loss has it, that is the inverse link of the cut loss; elsewhere it makes the mean prediction that of the targets. For
+let $y = \mu\xi$ with $\xi$ independent of the row and $\log\mu$ linear with an intercept: with r such that $E\max(-c, \min(c, 1 - r\xi)) =
+0$ the mean slope of the cut loss is 0 at $\hat\mu = \mu/r$ for every row, so by convexity these weights are a minimiser, and $\sum
+y/\sum\hat\mu$ is about $r\,E\xi$, the factor that makes them right. A record moves the two sums by $\sqrt2\,T$ at most.
 """
 
 from __future__ import annotations

@@ -45,7 +45,9 @@ def minimiser(objective: Objective, tolerance: float) -> Array:
 
     The same data, the same answer: nothing is random. Newton's method is tried first. If it falls short, accelerated descent starts at the
     best point found, whose gradient is no longer than the one at 0, and arrives after
-    $2\sqrt\kappa\,\log(\sqrt2\,\kappa\,\|\nabla F(0)\|/\tau)$ steps, $\kappa = (\beta + \lambda)/\lambda$ (docs/theory.md, section 16).
+    $2\sqrt\kappa\,\log(\sqrt2\,\kappa\,\|\nabla F(0)\|/\tau)$ steps, $\kappa = (\beta + \lambda)/\lambda$, whatever the data:
+    $F(w_k) - F^* \le (1 - \kappa^{-1/2})^k(\beta+\lambda)\|w_0 - w^*\|^2$ (Nesterov, Lectures on convex optimization, 2018, 2.2.3),
+    $\|w_0 - w^*\| \le \|\nabla F(w_0)\|/\lambda$, and $\|\nabla F\|^2 \le 2(\beta+\lambda)(F - F^*)$.
 
     A LetheError says that rounding alone kept the gradient above the tolerance; nothing has been released.
     """

@@ -1,8 +1,17 @@
-r"""Probabilities of the classes from scores, for losses whose slopes are bounded: the inverse link of each loss. Proofs: docs/theory.md.
+r"""Probabilities of the classes from scores, for losses whose slopes are bounded: the inverse link of each loss.
 
 Where a record is of class y with chance $\pi_y$, scores s that no step moves on average satisfy $\sum_y\pi_y\,l_y'(s) = 0$: the rows $l_y'$
 generate a Markov chain on the classes, and $\pi$ is its stationary law. Of two classes with slopes of at most $c < \frac12$ it is $\frac12$
 where the sigmoid is within $[c, 1 - c]$: to keep the order log-odds are taken on a straight line there, and half as far beyond.
+
+Lemma. (i) For scores s there is exactly one law $\pi$ with $\sum_y\pi_yl_y'(s) = 0$, and exactly for it s minimises $\sum_y\pi_yl_y$. (ii)
+Slopes truncated at c, $\sigma = \mathrm{softmax}(s)$: $\pi_k \propto \sigma_k\max(1, (1 - \sigma_k)/c)$. (iii) Two classes, q the sigmoid,
+slopes cut at c (of one score the envelope too): $\pi_1/\pi_0 = \min(q, c)/\min(1 - q, c)$.
+
+Proof. The gradient of cross-entropy is $p - e_y$, of an envelope that at another point, truncated $\min(r, c)(q - e_y)$: entries add up to
+0, and all but the y-th are positive, so the chain is irreducible and has one stationary law; the losses are convex, so s is a minimiser.
+(ii) With $w_y = \min(1, c/(1 - \sigma_y))$ the rate from y to k is $w_y\sigma_k$, and $\pi_kw_k(1 - \sigma_k) = \sigma_k\sum_{y\ne
+k}\pi_yw_y$ holds if $\pi_yw_y \propto \sigma_y$. (iii) The slope is $\min(q, c)$ for class 0, $-\min(1 - q, c)$ for class 1.
 """
 
 import math

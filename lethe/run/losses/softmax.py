@@ -1,4 +1,15 @@
-"""Softmax regression, one score for each class: whole, or with its slope cut, of which `logistic` has the lemma."""
+r"""Softmax regression, one score for each class: whole, or with its slope cut, of which `logistic` has the lemma.
+
+Lemma (docs/theory.md, 5b: the curvature of the envelope). If $\gamma = \|p - e_y\| \le 1/\sqrt2$ then $\mathrm{diag}(p) - pp^\top \preceq
+\gamma(\sqrt2 - \gamma)I$. Proof. Put $p_y = 1 - r$, $p_j = rq_j$ and $\theta^2 = 1 + \|q\|^2$, so $\gamma = r\theta$. For unit v with $A =
+v_y - \langle q, v\rangle$ and $B = \sum q_jv_j^2 - \langle q, v\rangle^2$ the variance of v under p is $r((1 - r)A^2 + B)$, and we need
+$(1-r)A^2 + B \le \theta(\sqrt2 - r\theta)$. Both sides are linear in r and $0 \le r \le 1/(\sqrt2\theta)$, so the ends decide. At r = 0:
+$A^2 + B = \sum q_j(v_y - v_j)^2$, a quadratic form whose squared Frobenius norm is $1 + 3\|q\|^2 \le 2 + 2\|q\|^2 = (\sqrt2\theta)^2$. At
+$r = \kappa = 1/(\sqrt2\theta)$, with $t = \|q\|^2$: the form $(1 - \kappa)A^2 + B$ has the matrix with $1 - \kappa$ for y, $-(1-\kappa)q$
+beside it and $\mathrm{diag}(q) - \kappa qq^\top$ for the others, of squared Frobenius norm $(1 - \kappa)^2(1 + 2t) + t - 2\kappa\sum q_j^3
++ \kappa^2t^2$, where $\sum q_j^3 \ge t^2$ (Jensen). It should be at most $(\theta/\sqrt2)^2 = (1 + t)/2$; the difference is at least
+$\sqrt2(1+t)^{3/2} - 1 - 3t$, which falls on [0, 1] and is 0 at t = 1.
+"""
 
 import math
 from typing import ClassVar

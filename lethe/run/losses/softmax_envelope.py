@@ -10,7 +10,18 @@ $$\log\rho_j + x\rho_j = m_j - m_k + x, \qquad
 and the slope is $c\rho_j/\sqrt Q$, and $-cP_1/\sqrt Q$ of the own class: of norm c whatever x and $\rho$ are. $F(0) < 0$ and $F' \ge 1$, so
 there is one x. And whatever x and $\rho$ the search ends with, their slope is *exactly* the envelope's at scores that are off by $F$ in the
 own class and by $r_j = \log\rho_j + x\rho_j - m_j + m_k - x$ in the others. So it is within $\sqrt2\,c\,(|F| + \sqrt{\sum\rho_jr_j^2})$ of
-what was asked for, if no $|r_j|$ is above 1/2; this is measured, held below `ERROR` c, and paid for. Proofs: docs/theory.md.
+what was asked for, if no $|r_j|$ is above 1/2; this is measured, held below `ERROR` c, and paid for (docs/theory.md, Theorem 5d).
+
+*One x.* With $w_j = x\rho_j$ and $h = x + \log x - m_k$ they read $w_j + \log w_j = m_j + h$ and $F = h - \log a + \sum w_j - \log(1 - r)$,
+$a = \sqrt{(\sum w_j)^2 + \sum w_j^2}/c$, $r = \sum w_j/a$. In h, $w_j' = w_j/(1 + w_j) \le w_j$, so $(\log a)' \le 1$; the $w_j$ become
+more equal, since large ones grow less, so r rises; and $(\sum w_j)' \ge x/(1 + x)$ where $dh/dx = 1 + 1/x$.
+
+*The error.* The envelope's curvature is at most $\sqrt2c$, which gives the first term. Let $\Delta$ be the difference of the slopes $g, g'$
+at scores r apart, $p = g + e_y$. Scores are $\log p + ag$ with $a \ge 0$ in the normal cone of the ball, up to a common shift, so by its
+monotonicity $\langle\Delta, r\rangle \ge \sum\Delta_j(\log p_j - \log p'_j) \ge \sum\Delta_j^2/\bar p_j$, $\bar p_j = \max(p_j, p'_j)$.
+With $E = \sum\bar p_jr_j^2$, Cauchy and Schwarz give $\langle\Delta, r\rangle \le E$, and $E \le \sum p_jr_j^2 + \frac12\sum|\Delta_j||r_j|
+\le \sum p_jr_j^2 + \frac12E$. By convexity $\|\Delta\|^2 \le \sqrt2c\langle\Delta, r\rangle \le 2\sqrt2c\sum p_jr_j^2$; $p_j \le
+c\rho_j/\sqrt2$.
 
 Bounds between 1 and $\sqrt2$ count as 1: there the slope can depend on c as steeply as a root does.
 """

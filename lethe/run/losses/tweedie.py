@@ -6,8 +6,11 @@ $$l(s) = y^{2-p}\Big(\frac{e^{(2-p)v} - 1}{2-p} + \frac{e^{-(p-1)v} - 1}{p-1}\Bi
 
 (of fractions over 0 the limit), convex for these p alone; cut, it has the slope $\max(-c, \min(c, l'))$.
 
-Lemma. Where $|l'| < c$ and $0 < y \le Y$, $l'' < M = \max(b_1 + (2-p)c,\ a_1 + (p-1)c)$, the least such bound, where
-$(b_1 + c)^{p-1}b_1^{2-p} = Y^{2-p} = a_1^{p-1}(a_1 + c)^{2-p}$ (0 without a solution); $M = Y + c$ for p = 1, 1 + c for p = 2.
+Lemma. Where $|l'| < c$ and $0 < y \le Y$, $l'' < M = \max(b_1 + (2-p)c,\ a_1 + (p-1)c)$, the least such bound, where $(b_1 +
+c)^{p-1}b_1^{2-p} = Y^{2-p} = a_1^{p-1}(a_1 + c)^{2-p}$ (0 without a solution); $M = Y + c$ for p = 1, 1 + c for p = 2. Proof.
+$a^{p-1}b^{2-p} = y^{2-p}$, whatever s is. $l''$ is convex in s and $l'$ increases, so over $|l'| < c$ the supremum is at an end. At $a = b
++ c$ it is $b + (2-p)c$, and b is the root of an increasing function that equals $y^{2-p}$, so it grows with y; at $b = a + c$ likewise.
+Roots are at most $Y^{2-p}$, a weighted geometric mean of $b_1$ and $b_1 + c$.
 """
 
 from __future__ import annotations

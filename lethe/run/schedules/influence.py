@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from lethe.documents.specification import StoredSpecification
 from lethe.errors import InputError
 from lethe.run.schedules.allocation import SMALLEST, checked_steps
+from lethe.run.schedules.momentum import momentum_weights
 from lethe.run.schedules.shapes import Array
 
 _Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1, strict=False)]
@@ -60,6 +61,25 @@ class Influence(StoredSpecification):
                 f"rate: got {self.rate}, and weights: {listed}; exactly one of the two is needed.", remedy="keep rate or weights."
             )
         return self
+
+    @staticmethod
+    def of_momentum(rate: float, beta: float, steps: SupportsIndex) -> Influence:
+        r"""The influence in the risk bound of debiased momentum (`lethe.train.DebiasedMomentum`), all iterates released.
+
+        Early noise is in every later average, late noise in few: where a step leaves most of the risk, the first steps matter most. The
+        bound adds a step's noise in several averages by its squares.
+
+        Args:
+            rate: $\gamma \in (0, 1]$, what a step leaves of the risk: $1 - \mu\lambda$ with a PL constant $\mu$ and step size
+                $\lambda$.
+            beta: of the momentum, in [0, 1).
+            steps: $T \ge 1$.
+        Raises:
+            InputError: an argument is outside its range, or a weight below what doubles hold.
+        Reference: Hong, Wang, Zhou 2022 (FAccT), Theorem 4.8, with the exact weights of its bound.
+        """
+        weights = tuple(momentum_weights(rate, beta, steps).tolist())
+        return Influence(weights=weights, basis="assumed", detail=f"debiased momentum {beta:g}, rate {rate:g}")
 
     def values(self, steps: SupportsIndex) -> Array:
         """$q_t$ of the first to the last step, shape (steps,), scaled so that the largest is 1."""

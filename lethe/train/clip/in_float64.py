@@ -1,6 +1,10 @@
-"""Norms of records, right to 22 eps of their type at any size, and their weighted sums: two are never added in less than float64.
+r"""Norms of records, right to 22 eps of their type at any size, and their weighted sums: two are never added in less than float64.
 
-See docs/theory.md, section 15.
+No record is longer than C' (docs/theory.md, section 15). Gradients that are held are measured as they are added. Those that are formed for
+the sum are measured there once more, and brought back to the first norm where they came out longer. Those that are never formed are
+measured and added in float64: their squared norm $\sum_{ts}(x_t\cdot x_s)(g_t\cdot g_s)$ is off by at most $\gamma_n\Lambda^2$ with $n = d
++ p + 2T$, which is added to it, before the root. A norm in float32 is right to 11 eps (squares of 256 numbers by eight partial sums or
+more, then float64), of a product of two lengths to 22; $w = C'/(\|v\|\sqrt{1 + 64\,\mathrm{eps}})$ covers both.
 """
 
 import torch

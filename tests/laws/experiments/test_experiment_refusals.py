@@ -12,9 +12,10 @@ import torch
 from lethe.errors import InputError, LetheError
 from lethe.heavy_tailed import BallDomain, Moments, Problem
 from lethe.run.losses import LeastSquares, Logistic, Softmax, Unknown
+from lethe.run.schedules.momentum import momentum_weights
+from lethe.train import DebiasedMomentum
 from lethe_experiments.adaptive import AdaptiveDescent, ValidationDecay, train_adaptively
 from lethe_experiments.adaptive.queries import noisy_min
-from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
 from lethe_experiments.liang.double_clipping import clip_mean
 from lethe_experiments.lower_bounds.bounds import convex_lower_bound, strongly_convex_lower_bound
 from lethe_experiments.rates.liang_rates import ClippedDescent, gradient_norm_rate, private_gradient_norm_rate, root_gap_rate
@@ -32,7 +33,7 @@ from lethe_experiments.risk.gradient_descent import decay, erub, erub_dyn, erub_
 from lethe_experiments.risk.mini_batches import batch_term
 from lethe_experiments.risk.momentum import best_u3, u3, u3_short_bound, u3_uniform, u3_uniform_bound
 from lethe_experiments.risk.momentum_risk import erub_momentum_dyn, erub_momentum_uni, largest_relative_step, momentum_rate
-from lethe_experiments.risk.momentum_weights import coherent_weights, debiased_weights, mom_weights, theorem_4_8_weights, turning_step
+from lethe_experiments.risk.momentum_weights import coherent_weights, debiased_weights, theorem_4_8_weights, turning_step
 from lethe_experiments.risk.true_risk import repetitions, ter_expectation, ter_high_probability, uniform_stability
 
 RUN = {"dimension": 4, "records": 1000, "batch_size": 100, "steps": 400, "step_size": 0.01, "clip_norm": 2.0, "smoothness": 4.0}
@@ -57,7 +58,7 @@ FORMULAS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (largest_relative_step, {"kappa": 10.0, "beta": 0.5}),
     *((one, {"gamma": 0.9, "beta": 0.5, "steps": 3}) for one in (u3_uniform, u3_uniform_bound, u3_short_bound, best_u3)),
     *((one, {"beta": 0.5, "step": 3}) for one in (debiased_weights, lambda beta, step: coherent_weights(beta, step))),
-    *((one, {"gamma": 0.9, "beta": 0.5, "steps": 3}) for one in (mom_weights, theorem_4_8_weights)),
+    *((one, {"gamma": 0.9, "beta": 0.5, "steps": 3}) for one in (momentum_weights, theorem_4_8_weights)),
     (turning_step, {"gamma": 0.9, "beta": 0.5}),
     (ter_high_probability, {"excess": 0.02, "gradient_bound": 2.0, "strong_convexity": 0.5, "records": 1000, "failure": 0.1}),
     (uniform_stability, STABLE),
@@ -75,7 +76,7 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: t_uni_exact(2.0, 5e-324), "too small"),
     (lambda: uniform_stability(**{**STABLE, "step_size": 1.0 + 1e-9}), "may expand"),
     (lambda: uniform_stability(**STABLE, strong_convexity=2.1), "cannot exceed smoothness"),
-    *((lambda one=one: one(0.5, 0.3, 2000), "the weight of step 1") for one in (mom_weights, theorem_4_8_weights)),
+    *((lambda one=one: one(0.5, 0.3, 2000), "the weight of step 1") for one in (momentum_weights, theorem_4_8_weights)),
     (lambda: u3_short_bound(gamma=0.95, beta=0.5, steps=15), "up to 14 steps"),
     (lambda: erub_momentum_uni(5, kappa=10.0, beta=0.5, relative_step=1.01 * LONGEST, alpha=0.1), f"at most {LONGEST:.6g}"),
     (lambda: erub_momentum_uni(5, kappa=1.0, beta=0.9, relative_step=1.0, alpha=0.1), "shorter steps or less momentum"),

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from noisy_quadratics import exact_momentum
 
 from lethe.run.schedules.allocation import optimal_schedule
-from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
+from lethe.run.schedules.momentum import momentum_weights
+from lethe.train import DebiasedMomentum
 from lethe_experiments.risk.gradient_descent import noise_to_gap
 from lethe_experiments.risk.momentum import best_u3, u3, u3_short_bound, u3_uniform, u3_uniform_bound
 from lethe_experiments.risk.momentum_risk import (
@@ -24,7 +25,7 @@ from lethe_experiments.risk.momentum_risk import (
     momentum_rate,
     momentum_slack,
 )
-from lethe_experiments.risk.momentum_weights import coherent_weights, debiased_weights, mom_weights, theorem_4_8_weights, turning_step
+from lethe_experiments.risk.momentum_weights import coherent_weights, debiased_weights, theorem_4_8_weights, turning_step
 from lethe_experiments.risk.noise_schedules import uniform_schedule
 
 BETAS = st.floats(0.0, 0.99)
@@ -49,7 +50,7 @@ def test_weights_are_what_the_algorithm_does_to_unit_noise(beta: float, steps: i
     assert coherent_weights(beta, steps) == pytest.approx(outputs.sum(axis=0), rel=1e-12)
     gamma = 0.93
     squares = (gamma ** np.arange(steps - 1, -1, -1.0)) @ outputs**2
-    assert mom_weights(gamma, beta, steps) == pytest.approx(squares, rel=1e-12)
+    assert momentum_weights(gamma, beta, steps) == pytest.approx(squares, rel=1e-12)
 
 
 @given(st.floats(0.05, 0.995), BETAS)
@@ -65,7 +66,7 @@ def test_the_turning_step_is_the_last_that_qualifies(gamma: float, beta: float) 
 def test_the_corrected_weights_of_theorem_4_8_are_an_upper_bound(gamma: float, beta: float, steps: int) -> None:
     assume(beta < gamma)
     assume(gamma**steps > 1e-140)
-    assert np.all(theorem_4_8_weights(gamma, beta, steps) >= mom_weights(gamma, beta, steps) * (1 - 1e-12))  # roundings
+    assert np.all(theorem_4_8_weights(gamma, beta, steps) >= momentum_weights(gamma, beta, steps) * (1 - 1e-12))  # roundings
 
 
 def test_no_cancellation_where_gamma_is_near_beta_squared() -> None:
@@ -108,7 +109,7 @@ def test_theorem_4_7_holds(gamma: float, beta: float, steps: int) -> None:
 @given(gamma=st.floats(0.8, 0.999), beta=SUM_BETAS, steps=st.integers(1, 200))
 def test_the_best_schedule_is_best_and_the_short_bound_is_one(gamma: float, beta: float, steps: int) -> None:
     least = best_u3(gamma=gamma, beta=beta, steps=steps)
-    chosen = optimal_schedule(mom_weights(gamma, beta, steps), 1.0).variances
+    chosen = optimal_schedule(momentum_weights(gamma, beta, steps), 1.0).variances
     assert u3(gamma=gamma, beta=beta, variances=chosen) == pytest.approx(least, rel=1e-9)
     assert least <= steps * u3_uniform(gamma=gamma, beta=beta, steps=steps) * (1 + 1e-9)
     if steps <= turning_step(gamma, beta):
@@ -141,7 +142,7 @@ def test_the_closed_forms_are_the_bound_at_their_schedules(kappa: float, beta: f
     common = {"kappa": kappa, "beta": beta, "relative_step": step, "alpha": alpha}
     uniform = erub_momentum(**common, budget=0.3, variances=uniform_schedule(steps, 0.3))
     assert erub_momentum_uni(steps, **common) == pytest.approx(uniform, rel=1e-9)
-    chosen = optimal_schedule(mom_weights(gamma, beta, steps), 0.3).variances
+    chosen = optimal_schedule(momentum_weights(gamma, beta, steps), 0.3).variances
     dynamic = erub_momentum_dyn(steps, **common)
     assert dynamic == pytest.approx(erub_momentum(**common, budget=0.3, variances=chosen), rel=1e-9)
     assert dynamic <= uniform * (1 + 1e-9)

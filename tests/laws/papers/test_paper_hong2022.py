@@ -16,6 +16,7 @@ from lethe.calculus.conversions import gdp_epsilon, gdp_mu, zcdp_epsilon, zcdp_e
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.calculus.sampled.renyi import poisson_renyi
 from lethe.run.schedules.allocation import optimal_schedule
+from lethe.run.schedules.momentum import momentum_weights
 from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.shift import engine as shift
 from lethe_experiments.rates.hong_orders import uniform_order
@@ -30,7 +31,7 @@ from lethe_experiments.risk.momentum_risk import (
     printed_momentum_bound,
     printed_momentum_slack,
 )
-from lethe_experiments.risk.momentum_weights import coherent_weights, mom_weights, theorem_4_8_weights, turning_step
+from lethe_experiments.risk.momentum_weights import coherent_weights, theorem_4_8_weights, turning_step
 from lethe_experiments.risk.noise_schedules import exp_schedule, uniform_schedule
 from lethe_experiments.risk.true_risk import (
     printed_ter_high_probability,
@@ -135,7 +136,7 @@ def test_debiasing_makes_early_noise_matter_most() -> None:
     assert weights[[0, 1]] == pytest.approx([3.01, 2.23], abs=0.005)
     assert weights[500:1500] == pytest.approx(np.ones(1000), rel=1e-12)
     # Without contraction U_3 counts a noise in the middle (1 - beta) / (1 + beta) times, and the first 27 times that instead of 9.
-    squares = mom_weights(1.0, 0.9, 2000)
+    squares = momentum_weights(1.0, 0.9, 2000)
     assert squares[1000] == pytest.approx(0.1 / 1.9, rel=1e-12)
     assert squares[0] / squares[1000] > 27 > 10 > (weights[0] / weights[1000]) ** 2
 
@@ -146,7 +147,7 @@ def test_debiasing_makes_early_noise_matter_most() -> None:
 )
 def test_what_other_schedules_lose_to_the_exact_weights(gamma: float, beta: float, steps: int, harms: list[float]) -> None:
     """schedules.md, end of section 4: U_3 under uniform noise, the exponential and the theorem's, relative to the least; three decimals."""
-    weights = mom_weights(gamma, beta, steps)
+    weights = momentum_weights(gamma, beta, steps)
     by_theorem = optimal_schedule(theorem_4_8_weights(gamma, beta, steps), 1.0).variances
     schedules = uniform_schedule(steps, 1.0), exp_schedule(gamma, steps, 1.0), by_theorem
     assert [float(weights @ noise) / optimal_schedule(weights, 1.0).value for noise in schedules] == pytest.approx(harms, abs=6e-4)
@@ -160,7 +161,7 @@ def test_the_printed_weights_of_theorem_4_8_are_no_upper_bound(
     gamma: float, beta: float, steps: int, printed: float, by_step: float
 ) -> None:
     """E9. Neither as printed, nor with the indicator on t, where the constant c_2 is still too small by gamma^That."""
-    exact = mom_weights(gamma, beta, steps)
+    exact = momentum_weights(gamma, beta, steps)
     ratios = theorem_4_8_weights(gamma, beta, steps, form="printed") / exact
     assert ratios.min() == pytest.approx(printed, abs=6e-4)
     corrected = theorem_4_8_weights(gamma, beta, steps) / exact

@@ -184,7 +184,7 @@ class _NumpyNormals:
 
     $\sqrt{-2\ln(1-U)}\,(\cos 2\pi V, \sin 2\pi V)$, where U and V have 53 random bits, so up to $\sqrt{106\ln2} = 8.57$ standard
     deviations. Many are made at once; what one tensor leaves over serves the next, or the next step. All in the caller's thread: PyTorch's
-    functions in a second one would have OpenMP's threads sleep between any two operations of the training, see docs/speed.md.
+    functions in a second one would have OpenMP's threads sleep between any two operations of the training, as was measured.
     Reference: Box & Muller 1958, "A note on the generation of random normal deviates", Ann. Math. Statist. 29(2).
     """
 

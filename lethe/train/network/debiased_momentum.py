@@ -1,7 +1,5 @@
 """Momentum whose average of gradients is not biased towards its start."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lethe.calculus.domains import as_number, outside, require_positive
+from lethe.calculus.domains import require_positive
 from lethe.errors import InputError
+from lethe.run.schedules.momentum import momentum_of
 
 
 class DebiasedMomentum(torch.optim.Optimizer):
@@ -27,11 +26,11 @@ class DebiasedMomentum(torch.optim.Optimizer):
         beta: $\beta \in [0, 1)$.
     Raises:
         InputError: an argument is outside its range.
-    Reference: Hong, Wang, Zhou 2022 (FAccT), Algorithm 1.
+    Reference: Hong, Wang, Zhou 2022 (FAccT), Algorithm 1. Noise for it: `lethe.schedules.Influence.of_momentum`.
     """
 
     def __init__(self, params: Iterable[Any], lr: float, beta: float = 0.9) -> None:
-        super().__init__(params, {"lr": require_positive("lr", lr), "beta": _beta(beta)})
+        super().__init__(params, {"lr": require_positive("lr", lr), "beta": momentum_of(beta)})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -43,7 +42,7 @@ class DebiasedMomentum(torch.optim.Optimizer):
         if closure is not None:
             raise InputError("closure: given; the gradients must be clipped and noised first.", remedy="call step() without arguments.")
         for group in self.param_groups:
-            lr, beta = require_positive("lr", group["lr"]), _beta(group["beta"])
+            lr, beta = require_positive("lr", group["lr"]), momentum_of(group["beta"])
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     parameter.sub_(self._averaged(parameter, parameter.grad, beta), alpha=lr)
@@ -60,10 +59,3 @@ class DebiasedMomentum(torch.optim.Optimizer):
 def _newest(beta: float, step: int) -> float:
     r"""$(1-\beta)/(1-\beta^t)$; one minus it is $\beta(1-\beta^{t-1})/(1-\beta^t)$, so a step of the average is an interpolation."""
     return 1.0 if beta == 0.0 else (1.0 - beta) / -math.expm1(step * math.log(beta))
-
-
-def _beta(beta: float) -> float:
-    number = as_number("beta", beta, "a number in [0, 1)")
-    if not 0.0 <= number < 1.0:
-        raise outside("beta", beta, "a number in [0, 1)")
-    return number
