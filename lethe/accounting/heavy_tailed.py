@@ -10,13 +10,13 @@ from typing import Any, Literal
 from lethe.accounting.certify import certify
 from lethe.calculus.any_guarantee import guarantee_from_dict
 from lethe.calculus.domains import require_count, require_nonnegative
-from lethe.calculus.guarantees import ApproxDP, Guarantee
+from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, large_delta_note
-from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import not_fresh
 from lethe.errors import InputError
+from lethe.heavy_tailed.localisation.sampled import drawn_phase, draws_of
 from lethe.heavy_tailed.solution import Phase, Release, Solution, composed, disjoint, gaussian_release
 from lethe.run.losses import Unknown
 from lethe.run.losses.base import Loss
@@ -121,14 +121,9 @@ def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = No
 def phases_derivation(phases: Sequence[Phase]) -> Derivation:
     """The numbers of the phases: of Gaussian means sensitivity and noise, of secret batches how they are drawn, else what is stated."""
     listed: list[dict[str, Any]] = []
-    for phase in phases:
-        release = phase.release
-        single = release.guarantee
-        if isinstance(phase.whole, ApproxDP) and isinstance(single, SampledGaussian):
-            cost: dict[str, Any] = {"sampling_probability": single.sampling_probability, "noise": single.noise[0]}
-            cost |= {"delta": phase.whole.delta_bound}
-        elif phase.whole is not None:
-            cost = {"whole": phase.whole.to_dict()}
+    for phase, release in [(phase, phase.release) for phase in phases]:
+        if phase.whole is not None:
+            cost: dict[str, Any] = draws_of(phase) or {"whole": phase.whole.to_dict()}
         elif release.sensitivity is None:
             cost = {"each": release.guarantee.to_dict()}
         else:
@@ -139,26 +134,13 @@ def phases_derivation(phases: Sequence[Phase]) -> Derivation:
 
 def phases_guarantee(phases: Sequence[dict[str, Any]]) -> Guarantee:
     """The guarantee of phases from `phases_derivation`."""
-    return composed([_phase(**numbers) for numbers in phases])
+    return composed([(drawn_phase if "sampling_probability" in numbers else _phase)(**numbers) for numbers in phases])
 
 
 def _phase(
-    *,
-    first: int,
-    stop: int,
-    touches: int,
-    sensitivity: Any = None,
-    noise_std: Any = None,
-    each: Any = None,
-    whole: Any = None,
-    sampling_probability: Any = None,
-    noise: Any = None,
-    delta: Any = None,
+    *, first: int, stop: int, touches: int, sensitivity: Any = None, noise_std: Any = None, each: Any = None, whole: Any = None
 ) -> Phase:
     stated = None if whole is None else guarantee_from_dict(whole)
-    if sampling_probability is not None:
-        drawn: dict[str, Any] = {"sampling_probability": sampling_probability, "noise": (noise,), "counts": (touches,)}
-        stated = ApproxDP(SampledGaussian(**drawn, relation="replace_one", design="poisson").epsilon(delta), delta)
     if stated is not None or each is not None:
         release = Release(guarantee=stated or guarantee_from_dict(each), sensitivity=None, noise_std=0.0)
     else:

@@ -12,9 +12,9 @@ from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_practica
 from lethe.heavy_tailed.multi_pass import NoisyBatches, start_of
 from lethe.heavy_tailed.oracles import ClippedMean, noise_scale
 from lethe.heavy_tailed.problem import Problem, Records, some_records
+from lethe.heavy_tailed.progress import Progress, reporting
 from lethe.heavy_tailed.sets import Array, near_projection
 from lethe.heavy_tailed.solution import Phase, Solution
-from lethe.run.progress import Progress, reporting
 
 MOST_GRADIENTS = 10**9
 

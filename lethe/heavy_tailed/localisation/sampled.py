@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.crossing import crossing, log_gap
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import require_count, require_positive
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.large_delta import delta_for
 from lethe.calculus.noise_generators import noise_generator
@@ -19,9 +20,9 @@ from lethe.heavy_tailed.localisation.descent import MOST_GRADIENTS, phase_by_pha
 from lethe.heavy_tailed.localisation.plans import LocalPhase
 from lethe.heavy_tailed.oracles import clip_rows
 from lethe.heavy_tailed.problem import Problem, Records, count_records, some_records
+from lethe.heavy_tailed.progress import Progress
 from lethe.heavy_tailed.sets import Array, near_projection
 from lethe.heavy_tailed.solution import Phase, Release, Solution, composed
-from lethe.run.progress import Progress
 
 _LEAST_NOISE = 0.4  # of one record's part of a sum: accounting for less takes many seconds, and no target worth the name asks for it
 _TOLERANCE = 1e-3
@@ -116,7 +117,7 @@ def _sampled_phase(
             gradient += clip_rows(rows, local.clip_norm).sum(axis=0) / batch
         point = project(point - local.step_size * (gradient + local.strength * (point - start)))
         step_done()
-    single = SampledGaussian(sampling_probability=rate, noise=(multiplier,), counts=(1,), relation="replace_one", design="poisson")
+    single = _steps(rate, multiplier, 1)
     return point, Phase(
         first=0,
         stop=count,
@@ -127,6 +128,30 @@ def _sampled_phase(
         clip_norm=local.clip_norm,
         whole=ApproxDP(spent, delta),
     )
+
+
+def _steps(rate: float, noise: float, count: int) -> SampledGaussian:
+    return SampledGaussian(sampling_probability=rate, noise=(noise,), counts=(count,), relation="replace_one", design="poisson")
+
+
+def draws_of(phase: Phase) -> dict[str, Any] | None:
+    """The numbers that the cost of a phase on secret batches follows from, beside how often a record is touched; None of another phase."""
+    single = phase.release.guarantee
+    if not isinstance(phase.whole, ApproxDP) or not isinstance(single, SampledGaussian):
+        return None
+    return {"sampling_probability": single.sampling_probability, "noise": single.noise[0], "delta": phase.whole.delta_bound}
+
+
+def drawn_phase(*, first: int, stop: int, touches: int, sampling_probability: Any, noise: Any, delta: Any) -> Phase:
+    """A phase with what `draws_of` says costs, from those numbers alone; its sizes are not known from them.
+
+    Raises:
+        InputError: they are not those of a phase.
+    """
+    require_count("stop", stop, low=require_count("first", first, low=0) + 1)
+    whole = ApproxDP(_steps(sampling_probability, noise, require_count("touches", touches)).epsilon(delta), delta)
+    release = Release(guarantee=whole, sensitivity=None, noise_std=0.0)
+    return Phase(first=first, stop=stop, batch_size=1, steps=touches, touches=touches, release=release, clip_norm=None, whole=whole)
 
 
 @lru_cache(maxsize=256)
@@ -141,8 +166,7 @@ def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> tupl
 
     def gap(logarithm: float) -> float:
         noise = math.exp(logarithm)
-        together = SampledGaussian(sampling_probability=rate, noise=(noise,), counts=(steps,), relation="replace_one", design="poisson")
-        prices[logarithm] = together.epsilon(delta)
+        prices[logarithm] = _steps(rate, noise, steps).epsilon(delta)
         return log_gap(prices[logarithm], epsilon)
 
     least = math.log(_LEAST_NOISE)

@@ -1,6 +1,7 @@
-"""Progress of a training: a bar on a terminal, with the loss and epsilon so far."""
+"""Progress of a training: a function that is told of each step, or a bar on a terminal, with the loss and epsilon so far."""
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 from rich.console import Console
@@ -9,9 +10,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from lethe.accounting.certify import certify, stopped
-from lethe.errors import LetheError
+from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import Callback, StepEnd, TrainingEnd
+
+Progress = Callable[[int, int], None]
+"""Is given the number of each finished step, from 1, and that of all."""
+
+
+def progress_of(progress: bool | Progress) -> Progress:
+    """The function that was given, or one that does nothing."""
+    if callable(progress):
+        return progress
+    if not isinstance(progress, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"progress: got {progress!r}; it needs True, False or a function of (step, steps).")
+    return lambda step, steps: None
+
 
 _COUNTS = 20  # how often epsilon is computed: once may take a tenth of a second
 

@@ -16,8 +16,8 @@ from lethe.run.descended import gradients_by
 from lethe.run.known_fields import refuse_users, require_run
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.precision import Precision
-from lethe.run.progress import progress_of
 from lethe.run.run import Run
+from lethe.train.callbacks.progress import progress_of
 from lethe.train.callbacks.telling import Telling
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
 from lethe.train.core.iterates import PassAverage, keep_within, precision_of, radius_of, refuse_overflow

@@ -10,7 +10,7 @@ from torch.nn.modules.loss import _Loss  # pyright: ignore[reportPrivateUsage]
 
 from lethe.errors import InputError, LetheError
 from lethe.run.known_fields import require_run
-from lethe.run.progress import Progress, progress_of
+from lethe.train.callbacks.progress import Progress, progress_of
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.checkpointing import Checkpointing
 from lethe.train.checkpoints.training_state import HeldParameters, Training

@@ -14,8 +14,8 @@ from lethe.calculus.domains import require_positive
 from lethe.certificates.records import HypothesisClaim
 from lethe.errors import HypothesisError, InputError
 from lethe.run.known_fields import refuse_users, require_run
-from lethe.run.progress import progress_of
 from lethe.run.run import Run
+from lethe.train.callbacks.progress import progress_of
 from lethe.train.callbacks.telling import Telling
 from lethe.train.clip.clipper import ISOLATIONS
 from lethe.train.clip.isolated import records_of, rows_of

@@ -12,7 +12,7 @@ from lethe.heavy_tailed import BallDomain, Moments, Problem
 from lethe.heavy_tailed.localisation.descent import localised
 from lethe.heavy_tailed.localisation.plans import localised_theory
 from lethe.heavy_tailed.localisation.sampled import nominal_batch, sampled_localised
-from lethe.run.progress import reporting
+from lethe.heavy_tailed.progress import reporting
 
 MOMENTS = Moments(order=4, bound=6.0, half=4.0, second=3.0, kind="uniform")
 PROBLEM = Problem(gradient=distances, dimension=2, domain=BallDomain(radius=1.0), moments=MOMENTS)

@@ -21,9 +21,13 @@ def reporting(progress: bool | Progress, total: int, what: str) -> Generator[Pro
     `progress` is True: a bar on standard error, if that is a terminal, which says `what` is done; False: nothing; or a function of (done,
     total); others are refused. It is told how far the computation is and never sees an iterate, which may not be released.
     """
-    finished = progress_of(progress)
-    if progress is not True or not sys.stderr.isatty():
-        yield finished
+    if not isinstance(progress, bool):
+        if not callable(progress):
+            raise InputError(f"progress: got {progress!r}; it needs True, False or a function of (done, total).")
+        yield progress
+        return
+    if not progress or not sys.stderr.isatty():
+        yield lambda done, total: None
         return
     bar = Bar(console=Console(stderr=True))
     task = bar.add_task(what, total=total)
@@ -33,12 +37,3 @@ def reporting(progress: bool | Progress, total: int, what: str) -> Generator[Pro
         yield lambda done, total: bar.update(task, completed=done)
     finally:
         bar.stop()
-
-
-def progress_of(progress: bool | Progress) -> Progress:
-    """The function that was given, or one that does nothing."""
-    if callable(progress):
-        return progress
-    if not isinstance(progress, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"progress: got {progress!r}; it needs True, False or a function of (step, steps).")
-    return lambda step, steps: None
