@@ -33,8 +33,7 @@ from lethe.heavy_tailed.localisation.descent import localised, strongly_convex
 from lethe.heavy_tailed.localisation.plans import localised_practical, noise_led_phases
 from lethe.heavy_tailed.localisation.population import population_localised
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
-from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean
-from lethe.heavy_tailed.pure_mean import PureClippedMean
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean, PureClippedMean
 
 EPSILON, DELTA = 1.0, 1e-5
 RHO = 0.5 * gdp_mu(EPSILON, DELTA) ** 2

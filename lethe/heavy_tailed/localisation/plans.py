@@ -7,9 +7,8 @@ from itertools import pairwise
 
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.errors import InputError
-from lethe.heavy_tailed.oracles import MOST_CLIP, ClippedMean, noise_for, noise_scale, require_rho
+from lethe.heavy_tailed.oracles import MOST_CLIP, ClippedMean, PureClippedMean, noise_for, noise_scale, require_rho
 from lethe.heavy_tailed.problem import Moments, Problem, clipping_bias
-from lethe.heavy_tailed.pure_mean import PureClippedMean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,11 @@ from lethe.heavy_tailed.localisation.descent import MOST_GRADIENTS, phase_by_pha
 from lethe.heavy_tailed.localisation.plans import LocalPhase
 from lethe.heavy_tailed.multi_pass import NoisyBatches
 from lethe.heavy_tailed.one_pass import step_weights
-from lethe.heavy_tailed.oracles import ClippedMean
+from lethe.heavy_tailed.oracles import ClippedMean, PureClippedMean
 from lethe.heavy_tailed.problem import Problem, Records, some_records
-from lethe.heavy_tailed.pure_mean import PureClippedMean
+from lethe.heavy_tailed.progress import Progress
 from lethe.heavy_tailed.sets import Array, near_projection
 from lethe.heavy_tailed.solution import Phase, Solution
-from lethe.run.progress import Progress
 
 
 def population_localised(

@@ -16,9 +16,8 @@ from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.coordinate_wise import SmoothedMean, median_oracle, smoothed_oracle
 from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_practical, noise_led_phases
 from lethe.heavy_tailed.localisation.population import central_candidate, population_localised
-from lethe.heavy_tailed.oracles import ClippedMean
+from lethe.heavy_tailed.oracles import ClippedMean, PureClippedMean
 from lethe.heavy_tailed.problem import clipping_bias
-from lethe.heavy_tailed.pure_mean import PureClippedMean
 from lethe.heavy_tailed.sets import Array
 from lethe.heavy_tailed.solution import Solution
 

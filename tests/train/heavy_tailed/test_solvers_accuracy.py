@@ -37,9 +37,8 @@ from lethe.heavy_tailed.localisation.plans import localised_practical, noise_led
 from lethe.heavy_tailed.localisation.population import population_localised
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.one_pass import one_pass, one_pass_bound, one_pass_optimised, one_pass_practical, one_pass_theory
-from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, PureClippedMean
 from lethe.heavy_tailed.proximal import proximal, proximal_bound, proximal_optimised, proximal_practical, proximal_theory
-from lethe.heavy_tailed.pure_mean import PureClippedMean
 from lethe.heavy_tailed.sets import Array
 from lethe.heavy_tailed.settings import gradient_errors
 from lethe.heavy_tailed.solution import Solution

@@ -19,11 +19,10 @@ from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_bound, l
 from lethe.heavy_tailed.localisation.population import population_localised
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.one_pass import one_pass, one_pass_bound, step_weights
-from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean, PureClippedMean
 from lethe.heavy_tailed.private_moments import blocks_for, estimated_moments, private_moment
 from lethe.heavy_tailed.problem import clipping_bias
 from lethe.heavy_tailed.proximal import proximal, proximal_bound, proximal_map, proximal_theory
-from lethe.heavy_tailed.pure_mean import PureClippedMean
 from lethe.heavy_tailed.sets import BoxDomain
 from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.heavy_tailed.shuffled_sums import ScalarProtocol, analyse, binomial_delta, calibrated_protocol, chosen_protocol, simulated_ones
