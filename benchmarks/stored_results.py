@@ -100,9 +100,15 @@ STORED = {
             cell={"data": "digits", "method": "`auto`, every iterate", "epsilon": 1.0, "seed": 0},
         ),
         Stored(
-            name="correlated_mnist", script="correlated_mnist.py", arguments=_MNIST, page="measurements/correlated_noise.md",
+            name="correlated_mnist", script="correlated_mnist.py", arguments=f"{_MNIST} --seeds 10",
+            page="measurements/correlated_noise.md",
             sources=("benchmarks/correlated_mnist.py", *_NETWORKS), numbers=("noise_multiplier", "accuracies"), tolerance=_DRAWS,
             cell={"kind": "cyclic, correlated noise", "step_size": 1.0, "judged_on": "held out"}, needs_mnist=True,
+        ),
+        Stored(
+            name="domain_diameter", script="domain_diameter.py", page="measurements/liang.md",
+            sources=("benchmarks/domain_diameter.py", *_PLANS), numbers=("noise_multiplier", "excess", "accuracy"), tolerance=_ROUNDING,
+            cell={"task": "ten digits, 64 pixels", "batches": "cyclic", "steps": 500, "epsilon": 0.5, "share": 1.1},
         ),
         Stored(
             name="hong_figure_1", script="hong_figure_1.py", arguments=_MNIST, page="reproduce.md",

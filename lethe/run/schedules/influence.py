@@ -66,16 +66,10 @@ class Influence(StoredSpecification):
     def of_momentum(rate: float, beta: float, steps: SupportsIndex) -> Influence:
         r"""The influence in the risk bound of debiased momentum (`lethe.train.DebiasedMomentum`), all iterates released.
 
-        Early noise is in every later average, late noise in few: where a step leaves most of the risk, the first steps matter most. The
-        bound adds a step's noise in several averages by its squares.
-
         Args:
-            rate: $\gamma \in (0, 1]$, what a step leaves of the risk: $1 - \mu\lambda$ with a PL constant $\mu$ and step size
-                $\lambda$.
+            rate: $\gamma \in (0, 1]$, what a step leaves of the risk: $1 - \mu\lambda$, PL constant times step size.
             beta: of the momentum, in [0, 1).
-            steps: $T \ge 1$.
-        Raises:
-            InputError: an argument is outside its range, or a weight below what doubles hold.
+            steps: $T \ge 1$; weights below what doubles hold are refused.
         Reference: Hong, Wang, Zhou 2022 (FAccT), Theorem 4.8, with the exact weights of its bound.
         """
         weights = tuple(momentum_weights(rate, beta, steps).tolist())

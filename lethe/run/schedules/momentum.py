@@ -17,16 +17,8 @@ def momentum_weights(gamma: float, beta: float, steps: SupportsIndex) -> Array:
     $$U_3 = \sum_{t=1}^T \gamma^{T-t}\Big(\frac{1-\beta}{1-\beta^t}\Big)^2 \sum_{i=1}^t \beta^{2(t-i)}\sigma_i^2 = \sum_i u_i \sigma_i^2,
     \qquad u_T = f_T,\quad u_i = f_i + \beta^2 u_{i+1}$$
 
-    with $f_t = \gamma^{T-t}((1-\beta)/(1-\beta^t))^2$. Give these to `optimal_schedule` for the best noise under the bound.
+    with $f_t = \gamma^{T-t}((1-\beta)/(1-\beta^t))^2$, $\gamma \in (0, 1]$ what a step leaves of the risk, $\beta \in [0, 1)$.
 
-    Args:
-        gamma: $\gamma \in (0, 1]$, what is left of the risk after one step without noise.
-        beta: $\beta \in [0, 1)$.
-        steps: $T \ge 1$.
-    Returns:
-        $u_i$, shape (T,), > 0.
-    Raises:
-        InputError: an argument is outside its range, or the first weight would fall below what doubles hold.
     Reference: Hong, Wang, Zhou 2022 (FAccT), Theorem 4.6; it replaces the upper bounds of their Theorem 4.8.
     """
     rate, decay, count = rate_of_risk(gamma, below_one=False), momentum_of(beta), checked_steps(steps)
@@ -36,29 +28,22 @@ def momentum_weights(gamma: float, beta: float, steps: SupportsIndex) -> Array:
 
 def newest_weights(beta: float, steps: int) -> Array:
     r"""$(1-\beta)/(1-\beta^t)$, the weight of the newest gradient in $m_t$, t = 1..T."""
-    if beta == 0.0:
-        return np.ones(steps)
-    return (1.0 - beta) / -np.expm1(np.arange(1.0, steps + 1.0) * math.log(beta))
+    return np.ones(steps) if beta == 0.0 else (1.0 - beta) / -np.expm1(np.arange(1.0, steps + 1.0) * math.log(beta))
 
 
 def carried_back(terms: Array, factor: float) -> Array:
     """$y_T = x_T$, $y_i = x_i + $ factor $y_{i+1}$."""
-    result = np.empty(terms.size)
-    total = 0.0
-    for i in range(terms.size - 1, -1, -1):
-        total = float(terms[i]) + factor * total
-        result[i] = total
+    result = terms.copy()
+    for i in range(terms.size - 2, -1, -1):
+        result[i] += factor * result[i + 1]
     return result
 
 
 def representable(weights: Array) -> Array:
     """The weights; InputError if one is below what doubles hold."""
     if weights.min() < SMALLEST:
-        raise InputError(
-            f"the weight of step {int(weights.argmin()) + 1} would be below {SMALLEST:.3g}, which doubles do not hold.",
-            source="the arguments gamma, beta and steps",
-            remedy="take fewer steps, or gamma nearer to 1.",
-        )
+        what = f"the weight of step {int(weights.argmin()) + 1} would be below {SMALLEST:.3g}, which doubles do not hold."
+        raise InputError(what, source="the arguments gamma, beta and steps", remedy="take fewer steps, or gamma nearer to 1.")
     return weights
 
 
