@@ -3,6 +3,7 @@
 Public is what stands in an `__all__`, with its methods and those of its bases. That docstrings exist at all is ruff's to check (D1).
 """
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from repository import ROOT
 
 import lethe
 
