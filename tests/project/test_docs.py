@@ -5,6 +5,7 @@ import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -138,6 +139,12 @@ def test_the_page_of_samplers_is_the_table_that_refuses_them() -> None:
     assert answers.pop("torch.RandomSampler") == {"taken", "refused"}  # with replacement
     taken = {name: {"taken" if reading.instead is None else "refused"} for name, reading in READINGS.items()}
     assert answers == {name: answer for name, answer in taken.items() if name != "torch.RandomSampler"}
+
+
+def test_the_bounds_that_the_page_of_solvers_names_can_be_imported() -> None:
+    names = set(re.findall(r"`(lethe\.heavy_tailed(?:\.\w+)+)`", (ROOT / "docs" / "solvers.md").read_text()))
+    assert len([name for name in names if name.endswith("_bound")]) == 4
+    assert all(resolve_name(name) for name in names)
 
 
 def test_the_schema_on_the_page_is_a_run(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lethe.errors import InputError
-from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
+from lethe.train.clip.parts.part import MaterialisedGradients
 
 
 def records_of(batch: Any) -> int:
@@ -68,9 +68,9 @@ def of_records(losses: Tensor | MeanLoss) -> tuple[Tensor, Tensor]:
 
 
 def by_vmap(
-    model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any
-) -> tuple[dict[nn.Parameter, ParameterGradients], Tensor]:
-    """The gradients of all records, each computed alone, and their losses."""
+    model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any, values: Sequence[Tensor] | None = None
+) -> tuple[dict[nn.Parameter, MaterialisedGradients], Tensor]:
+    """The gradients of all records, each computed alone, and their losses; at other `values` of the parameters, if there are some."""
     modules = list(model.modules())
 
     def loss(own: list[Tensor], record: Any) -> Tensor:
@@ -79,9 +79,9 @@ def by_vmap(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of operations that vmap takes one record at a time
-        own = [parameter.detach() for parameter in trained]
-        rows, values = vmap(grad_and_value(loss), (None, 0), randomness="different")(own, batch)
-    return {parameter: MaterialisedGradients(tensor) for parameter, tensor in zip(trained, rows, strict=True)}, values
+        own = [parameter.detach() for parameter in trained] if values is None else list(values)
+        rows, of_records = vmap(grad_and_value(loss), (None, 0), randomness="different")(own, batch)
+    return {parameter: MaterialisedGradients(tensor) for parameter, tensor in zip(trained, rows, strict=True)}, of_records
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,12 +137,16 @@ def test_any_number_of_records_all_zero_gradients_and_one_dimension(
 
 def test_the_example_on_the_page_runs_and_is_as_private_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "solvers.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.S)
-    exec(compile(example, "solvers.md", "exec"), {})
+    example, by_module = re.findall(r"```python\n(.*?)```", page, flags=re.S)
+    names: dict[str, Any] = {}
+    exec(compile(example, "solvers.md", "exec"), names)
     printed = capsys.readouterr().out
     assert "1-GDP" in printed
     assert float(printed.split()[-1]) == pytest.approx(4.378, abs=1e-3)
     assert all(f"`{name}" in page for name in ("multi_pass", "one_pass", "accelerated", "proximal", "localised", "strongly_convex"))
+    pytest.importorskip("torch")
+    exec(compile(by_module, "solvers.md", "exec"), names)  # a constant more than the example
+    assert names["model"].weight.detach().numpy()[0] == pytest.approx(names["solution"].parameters, abs=0.2)
 
 
 def test_every_test_that_the_page_names_exists_once() -> None:

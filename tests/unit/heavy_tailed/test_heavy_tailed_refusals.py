@@ -25,7 +25,7 @@ from lethe.heavy_tailed.sets import BoxDomain
 from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.heavy_tailed.shuffled_sums import ScalarProtocol, analyse, binomial_delta, calibrated_protocol, chosen_protocol, simulated_ones
 from lethe.run.regularisers import L1, NuclearNorm
-from lethe_experiments.lowy_razaviyayn import groups_for
+from lethe_experiments.lowy_razaviyayn.printed import groups_for
 
 ROWS, ORACLE, RNG = np.zeros((8, 2)), ClippedMean(clip_norm=1.0, rho=1.0), np.random.default_rng(0)
 BARE = Problem(gradient=quadratic_gradient, dimension=2)
