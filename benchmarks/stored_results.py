@@ -121,6 +121,10 @@ STORED = {
             cell={"task": "MNIST35", "records": 250, "steps": 100, "gamma": None, "seed": 0},
         ),
         Stored(
+            name="liang_figures", script="liang_figures.py", arguments="--data cifar10_20k.npz --size cpu", page="measurements/liang.md",
+            sources=("benchmarks/liang_figures.py", "lethe_experiments/liang", *_NETWORKS), cell={}, numbers=("estimate",),
+        ),
+        Stored(
             name="partitioned_tables", script="partitioned_tables.py", arguments="--full", page="measurements/partitions.md",
             sources=("benchmarks/partitioned_tables.py", "lethe/partitions", "lethe/estimators", "lethe/mechanisms"),
             numbers=("memory",), tolerance=_MEASURED, cell={"records": 2_000_000, "which": "adassp"},
