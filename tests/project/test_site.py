@@ -20,7 +20,7 @@ from repository import ROOT
 DOCS = ROOT / "docs"
 LONG = [
     *(path.relative_to(DOCS).as_posix() for path in sorted((DOCS / "tutorials").glob("*.md"))),
-    *(f"{name}.md" for name in ("cli", "correlated_noise", "gallery", "logging", "partitions", "records", "users")),
+    *(f"{name}.md" for name in ("architectures", "cli", "correlated_noise", "gallery", "logging", "partitions", "records", "users")),
     *(f"measurements/{name}.md" for name in ("correlated_noise", "partitions")),
     *("choose/batches.md", "choose/epsilon.md"),
 ]

@@ -224,7 +224,7 @@ _PLANNED = {
     "proximal": {"practical": proximal_practical, "theory": proximal_theory, "optimised": proximal_optimised},
 }
 _KINDS = {"multi_pass": ("practical",)} | dict.fromkeys(UNIFORM, ("practical", "theory"))
-_MOST_STEPS = 200  # of a phase, where settings are practical
+_MOST_STEPS = 30  # of a phase, where settings are practical
 
 
 def chosen_solver(solver: Any, parameters: Any, *, strongly: bool) -> str:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.errors import InputError
-from lethe.heavy_tailed.oracles import MOST_CLIP, noise_for, noise_scale, require_rho
+from lethe.heavy_tailed.oracles import MOST_CLIP, ClippedMean, PureClippedMean, noise_for, noise_scale, require_rho
 from lethe.heavy_tailed.problem import Moments, Problem, clipping_bias
 
 
@@ -125,28 +125,57 @@ def localised_theory(
 
 
 def localised_practical(
-    problem: Problem, records: int, rho: float, *, distance: float | None = None, faster: float = 8.0, most_steps: int = 200
+    problem: Problem, records: int, rho: float, *, distance: float | None = None, most_steps: int = 30
 ) -> tuple[LocalPhase, ...]:
-    r"""The theorem's phases with `faster` times the step (and so that much less pull) and at most `most_steps` steps a phase.
+    r"""Phases that clip at $C = r_2$ and pull as hard as their noise asks for; by the theorem's a point hardly moves at any n of practice.
 
-    Without a bound that means much; the privacy is the same, for the noise is set by the steps that are taken.
+    `noise_led_phases` with `ClippedMean`, T = `most_steps`. No bound comes with them; the privacy is the same, for the noise follows from
+    the steps that are taken.
 
     Args:
-        problem, records, rho, distance: as `localised_theory`.
-        faster: > 0.
-        most_steps: >= 1.
+        problem: with moments of order 2 or more, of any kind.
+        records: n >= 2.
+        rho: $\rho$, finite.
+        distance: D; None: the diameter of the domain.
+        most_steps: T of each phase.
     """
-    factor, limit = require_positive("faster", faster), require_count("most_steps", most_steps)
-    return tuple(
-        replace(
-            phase,
-            step_size=phase.step_size * factor,
-            strength=phase.strength / factor,
-            radius=phase.radius * factor,
-            steps=min(phase.steps, limit),
-        )
-        for phase in localised_theory(problem, records, rho, distance=distance)
-    )
+    clip = problem.known_moments().raw_second(problem.dimension)
+    return noise_led_phases(problem, records, ClippedMean(clip_norm=clip, rho=rho), distance=distance, steps=most_steps)
+
+
+def noise_led_phases(
+    problem: Problem, records: int, oracle: ClippedMean | PureClippedMean, *, distance: float | None = None, steps: int = 30, parts: int = 1
+) -> tuple[LocalPhase, ...]:
+    r"""Phases whose pull follows from the noise of their mean gradients, which are clipped at the oracle's clip norm.
+
+    $$n_i = \Big\lfloor\frac n{2^i}\Big\rfloor,\quad \lambda_1 = \frac{8e}D,\quad \lambda_i = 4^{i-1}\lambda_1,\quad
+      \eta_i = \min\Big\{\frac4{\lambda_iT},\ \frac1{\beta + \lambda_i}\Big\},\quad D_i = \min\Big\{D, \frac{2r_2}{\lambda_i}\Big\}$$
+
+    $e^2 = dT^{-1}\sigma^2 + r_2^2/s$ for steps of noise $\sigma$ on $s = \lfloor n_1/J\rfloor$ records: so far from 0 they leave a mean
+    gradient, and $e/\lambda_1$ from its minimiser a phase. 8e/D is for starts at most D/8 from the minimiser: measured to do better than
+    the worst case's e/D. A $\beta$ that is not known counts as 0.
+
+    Args:
+        problem: with moments of order 2 or more, of any kind.
+        records: n >= 2 J.
+        oracle: states the cost of a phase.
+        distance: D; None: the diameter of the domain.
+        steps: T of each phase.
+        parts: J, into how many equal parts `population_localised` cuts a phase; phases with fewer records are left out.
+    """
+    count, passes = require_count("records", records, low=2), require_count("steps", steps)
+    share, reach, d = require_count("parts", parts, high=count // 2), problem.distance(distance), problem.dimension
+    second, size = problem.known_moments().raw_second(d), count // 2 // share
+    noise = oracle.shared(passes).release(size, d).noise_std
+    pull = 8.0 * math.sqrt(d * noise * noise / passes + second * second / size) / reach
+    phases: list[LocalPhase] = []
+    for index in range(1, (count // share).bit_length()):
+        step = min(4.0 / (pull * passes), 1.0 / ((problem.smoothness or 0.0) + pull))
+        radius = min(reach, 2.0 * second / pull)
+        clip = oracle.clip_norm
+        phases.append(LocalPhase(records=count >> index, steps=passes, step_size=step, strength=pull, radius=radius, clip_norm=clip))
+        pull *= 4.0
+    return tuple(phases)
 
 
 def localised_bound(

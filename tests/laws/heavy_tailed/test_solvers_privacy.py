@@ -13,8 +13,10 @@ from repository import ROOT
 from lethe.calculus.guarantees import GDP
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.accelerated import accelerated
+from lethe.heavy_tailed.coordinate_wise import SmoothedMean
 from lethe.heavy_tailed.localisation.descent import localised, strongly_convex
 from lethe.heavy_tailed.localisation.plans import localised_practical
+from lethe.heavy_tailed.localisation.population import population_localised
 from lethe.heavy_tailed.one_pass import one_pass
 from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, MeanOracle
 from lethe.heavy_tailed.proximal import proximal
@@ -35,11 +37,14 @@ PROBLEM = Problem(
 )
 
 
+Gaussian = ClippedMean | CoordinateMedian | SmoothedMean
+
+
 @dataclass(frozen=True)
 class Watched(MeanOracle):
     """An oracle whose noiseless means and noise are written down."""
 
-    inner: ClippedMean | CoordinateMedian
+    inner: Gaussian
     means: list[tuple[Array, float]] = field(default_factory=list)
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
@@ -63,9 +68,16 @@ SOLVERS: dict[str, Callable[[Array, MeanOracle], Solution]] = {
 }
 
 
-@pytest.mark.parametrize("oracle", [ClippedMean(clip_norm=1.5, rho=RHO), CoordinateMedian(threshold=1.5, groups=3, rho=RHO)])
+ORACLES: list[Gaussian] = [
+    ClippedMean(clip_norm=1.5, rho=RHO),
+    CoordinateMedian(threshold=1.5, groups=3, rho=RHO),
+    SmoothedMean(scale=1.5, precision=5.0, rho=RHO),
+]
+
+
+@pytest.mark.parametrize("oracle", ORACLES)
 @pytest.mark.parametrize("name", SOLVERS)
-def test_no_record_is_revealed_more_than_stated(name: str, oracle: ClippedMean | CoordinateMedian) -> None:
+def test_no_record_is_revealed_more_than_stated(name: str, oracle: Gaussian) -> None:
     """The transcript of a run is N(means, noise^2): exactly GDP with mu^2 = sum |difference of means|^2 / noise^2."""
     rng = np.random.default_rng(0)
     worst, stated = 0.0, 0.0
@@ -89,7 +101,7 @@ def test_no_record_is_revealed_more_than_stated(name: str, oracle: ClippedMean |
         assert worst == pytest.approx(2 * RHO, rel=1e-9)  # attained: not looser than it must be
 
 
-@pytest.mark.parametrize("name", ["localised", "strongly convex"])
+@pytest.mark.parametrize("name", ["localised", "strongly convex", "population"])
 def test_no_record_is_revealed_more_than_stated_by_phases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """These make their own oracles; the means are caught where they are taken."""
     caught: list[tuple[Array, float]] = []
@@ -110,6 +122,8 @@ def test_no_record_is_revealed_more_than_stated_by_phases(name: str, monkeypatch
             caught.clear()
             if name == "localised":
                 done = localised(PROBLEM, rows, schedule=schedule, rho=RHO)
+            elif name == "population":
+                done = population_localised(PROBLEM, rows, schedule=schedule, oracle=ClippedMean(clip_norm=9.0, rho=RHO), parts=1)
             else:
                 done = strongly_convex(PROBLEM, rows, rho=RHO, most_steps=4)
             transcripts.append(list(caught))
