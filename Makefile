@@ -67,6 +67,11 @@ docs-serve: $(STAMP)
 pictures: $(STAMP)
 	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/train/studio/test_studio_in_browser.py
 
+# The tutorials as notebooks, from their pages.
+.PHONY: notebooks
+notebooks: $(STAMP)
+	PYTHONPATH=tools $(BIN)/python tools/notebooks.py
+
 bench: $(STAMP)
 	$(BIN)/python benchmarks/certificate_speed.py
 	$(BIN)/python benchmarks/sampled_gaussian_speed.py

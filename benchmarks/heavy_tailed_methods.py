@@ -1,4 +1,4 @@
-"""What the benchmark of heavy-tailed models compares: every solver with every kind of settings, a Lipschitz baseline, no privacy."""
+"""What the benchmark of heavy-tailed models compares: smooth solvers with every kind of settings, a Lipschitz baseline, no privacy."""
 
 from __future__ import annotations
 
@@ -16,13 +16,9 @@ DELTA = 1e-5
 ZERO, NO_PRIVACY, LIPSCHITZ, ALL_PRIVATE = "zero vector", "no privacy", "accelerated, Lipschitz", "multi_pass, constants private"
 _PLANNED = [(solver, kind) for solver in ("one_pass", "accelerated", "proximal") for kind in ("practical", "optimised", "theory")]
 _SOLVERS = {f"{solver}, {kind}": (solver, kind) for solver, kind in (("multi_pass", "practical"), *_PLANNED)}
-_SOLVERS |= {f"{solver}, practical": (solver, "practical") for solver in ("localised", "strongly_convex")}
 METHODS = (*_SOLVERS, ALL_PRIVATE, LIPSCHITZ, NO_PRIVACY, ZERO)
 ONCE = (NO_PRIVACY, ZERO)
 """Those that epsilon does not matter to."""
-SLOW = ("localised, practical", "strongly_convex, practical")
-"""200 passes: for small tables, and fewer seeds."""
-_MOST_NUMBERS = 100_000
 
 
 class NotPossible(Exception):
@@ -41,17 +37,13 @@ def train(method: str, problem: Problem, records: int, epsilon: float, seed: int
         return np.zeros(columns)
     if method == NO_PRIVACY:
         return _plain(problem, features, targets)
-    if method in SLOW and features.size > _MOST_NUMBERS:
-        raise NotPossible(f"200 passes over tables of gradients: left out above {_MOST_NUMBERS} numbers")
     solver, kind = _SOLVERS.get(method, ("multi_pass" if method == ALL_PRIVATE else "accelerated", "practical"))
     known = problem.constants
     if method == ALL_PRIVATE and "start" not in known:
         raise NotPossible("the same as multi_pass, practical: no constant is known")
-    if solver in ("one_pass", "proximal", "strongly_convex") and "strong_convexity" not in known:
+    if solver in ("one_pass", "proximal") and "strong_convexity" not in known:
         raise NotPossible("no strong convexity is known")
-    moment = {LIPSCHITZ: "lipschitz", ALL_PRIVATE: ""}.get(
-        method, "fourth" if method in SLOW else "start" if kind == "practical" else "uniform"
-    )
+    moment = {LIPSCHITZ: "lipschitz", ALL_PRIVATE: ""}.get(method, "start" if kind == "practical" else "uniform")
     own: dict[str, Any] = {"classes": [0.0, 1.0]} if problem.kind == "logistic" else {}
     make = HeavyTailedLinearRegression if problem.kind == "linear" else HeavyTailedLogisticRegression
     model = make(
@@ -60,9 +52,7 @@ def train(method: str, problem: Problem, records: int, epsilon: float, seed: int
         moment=known.get(moment, "private"),
         radius=None if method == ALL_PRIVATE else problem.radius,
         smoothness="private" if method == ALL_PRIVATE else known.get("smoothness", "private"),
-        options=EstimatorOptions(
-            mechanism=solver, parameters=kind, order=4.0 if method in SLOW else 2.0, strong_convexity=known.get("strong_convexity")
-        ),
+        options=EstimatorOptions(mechanism=solver, parameters=kind, strong_convexity=known.get("strong_convexity")),
         fit_intercept=problem.intercept,
         random_state=seed,
         seed_noise=True,

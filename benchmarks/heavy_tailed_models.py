@@ -1,6 +1,6 @@
-"""Risk of private linear models on data with heavy tails or outliers: every solver, three kinds of settings, a Lipschitz baseline.
+"""Risk of private linear models on data with heavy tails or outliers: smooth solvers, three kinds of settings, a Lipschitz baseline.
 
-    python benchmarks/heavy_tailed_models.py [--data FOLDER] [--seeds 20] [--slow-seeds 3] [--problems linear-student nyc_taxi]
+    python benchmarks/heavy_tailed_models.py [--data FOLDER] [--seeds 20] [--problems linear-student nyc_taxi]
         [--columns 10 100] [--records 1000 10000 100000] [--epsilons 0.5 1 3] [--results FILE] [--plot FILE]
 
 One record replaced by another, delta = 1e-5. Excess risk on clean data where they are generated, mean absolute error on a test part of
@@ -19,7 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from heavy_tailed_data import LAWS, REAL, Problem, california, made, nyc_taxi
-from heavy_tailed_methods import METHODS, NO_PRIVACY, ONCE, SLOW, ZERO, NotPossible, train
+from heavy_tailed_methods import METHODS, NO_PRIVACY, ONCE, ZERO, NotPossible, train
 from private_linear_summary import Scores, behind, cell
 from resumable import read_lines
 from rich.console import Console
@@ -66,7 +66,6 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the .npz files")
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--slow-seeds", type=int, default=3, help=f"of {' and '.join(SLOW)}")
     parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=PROBLEMS)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--columns", nargs="+", type=int, default=[10, 100])
@@ -87,9 +86,8 @@ def _work(options: argparse.Namespace, problems: list[str]) -> list[Work]:
                     if name == "california" and records > MOST_CALIFORNIA:
                         continue
                     for method in options.methods:
-                        if method not in SLOW or seed < options.slow_seeds:
-                            epsilons = [0.0] if method in ONCE else options.epsilons
-                            work += [(name, columns, seed, records, method, epsilon) for epsilon in epsilons]
+                        epsilons = [0.0] if method in ONCE else options.epsilons
+                        work += [(name, columns, seed, records, method, epsilon) for epsilon in epsilons]
     return work
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from resumable import read_lines, required
 from stored_results import append
 
-from lethe_experiments.hong.figure_1 import COLUMNS, QUICK, Train, Training, arguments, compared
+from lethe_experiments.hong.figure_1 import COLUMNS, QUICK, Train, Training, arguments, compared, mean_and_margin
 from lethe_experiments.hong.samples import Task, images_from
 
 RESULTS = Path(__file__).with_name("results") / "hong_figure_1.jsonl"
@@ -75,8 +75,9 @@ def table(rows: list[dict[str, Any]] | None = None) -> str:
     """
     reached = stored(read_lines(RESULTS) if rows is None else rows)
     lines = [
-        "| set, N | repeats | reading | T, uniform | T, γ, exponential | loss, uniform | difference | accuracy %, uniform | difference |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| set, N | repeats | reading | T, uniform | T, γ, exponential | loss, uniform | difference | accuracy %, uniform | difference "
+        f"| uniform, over T = {PLAN.equal_steps} |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for task, size in PLAN.sets:
         found = results_of(task, size, reached)
@@ -93,6 +94,12 @@ def table(rows: list[dict[str, Any]] | None = None) -> str:
                     f"{sign}{unit * row[name]:{form}.{digits}f} ± {unit * row[f'{name}_margin']:.{digits}f}"
                     for row, sign, form in ((uniform, "", ""), (difference, "", "+"))
                 ]
+            accuracies = [
+                [reached[task.name, size, steps, None, seed][1] for seed in range(uniform["repeats"])]
+                for steps in (uniform["steps"], PLAN.equal_steps)
+            ]
+            gain, margin = mean_and_margin([100.0 * (one - other) for one, other in zip(*accuracies, strict=True)])
+            texts.append(f"{gain:+.2f} ± {margin:.2f}" if uniform["steps"] != PLAN.equal_steps else "-")
             lines.append(f"| {' | '.join(map(str, texts))} |")
     return "\n".join(lines)
 

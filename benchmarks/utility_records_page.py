@@ -36,17 +36,14 @@ def tables() -> str:
 
 
 def readme_table() -> str:
-    """What was trained on by `auto` and by a tuned rival: short."""
-    rows = results()
-    cells = cells_of(rows)
-    lines = [
-        "| accuracy at ε = 0.5 / 1 / 3 | Lethe `auto`, not tuned | DP-SGD, tuned | DP-SGD, tuned, on whitened rows | not private |",
-        "|---|---|---|---|---|",
-    ]
+    """At epsilon 1 what `auto` reached, and a tuned rival on the better of its two kinds of rows: short."""
+    cells = cells_of(results())
+    lines = ["| accuracy | Lethe `auto` | DP-SGD, tuned | not private |", "|---|---|---|---|"]
     for name, known in DATASETS.items():
-        shown = [_short(cells, name, method) for method in (AUTO, POISSON, WHITENED, PLAIN)]
-        if shown[0] != "-":
-            lines.append(f"| {known.what.rsplit(', ', 1)[0]} | {' | '.join(shown)} |")
+        if ours := cells.get((name, 1.0, AUTO)):
+            rivals = [_mean(cells.get((name, 1.0, method), {})) for method in (POISSON, WHITENED)]
+            shown = (_mean(ours), max(rivals), _mean(cells.get((name, 0.0, PLAIN), {})))
+            lines.append(f"| {known.what.rsplit(', ', 1)[0].replace(' x ', '×')} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
 
@@ -184,13 +181,6 @@ def _line(rows: Rows, cells: Cells, name: str, method: str) -> str:
 
 def _with_passes(text: str, passes: int | None) -> str:
     return text if passes is None or text == "-" else f"{text} ({passes})"
-
-
-def _short(cells: Cells, name: str, method: str) -> str:
-    if method == PLAIN:
-        return _mean(cells.get((name, 0.0, method), {}))
-    found = [cells.get((name, epsilon, method), {}) for epsilon in EPSILONS]
-    return " / ".join(map(_mean, found)) if any(found) else "-"
 
 
 def _mean(scores: dict[int, float]) -> str:

@@ -27,7 +27,7 @@ trainer = Trainer(
     args=args,
     train_dataset=data["train"],
     eval_dataset=data["test"],
-    compute_metrics=lambda told: {"accuracy": (told.predictions.argmax(1) == told.label_ids).mean()},
+    compute_metrics=lambda predicted: {"accuracy": (predicted.predictions.argmax(1) == predicted.label_ids).mean()},
 )
 trainer.train()
 print(f"accuracy {trainer.evaluate()['eval_accuracy']:.3f}")

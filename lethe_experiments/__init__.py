@@ -13,6 +13,8 @@ from lethe_experiments.hong.tables import hong_tables
 from lethe_experiments.kong_ribero_figure_1 import kong_ribero_figure_1
 from lethe_experiments.kong_ribero_tables import kong_ribero_tables
 from lethe_experiments.liang.figures import liang_figure_1, liang_figure_2
+from lethe_experiments.liang.table_1 import liang_table_1
+from lethe_experiments.lowy_razaviyayn.figure_1 import lowy_razaviyayn_figure_1
 from lethe_experiments.matrix_mechanisms import matrix_mechanisms
 
 __all__ = [
@@ -48,6 +50,8 @@ REPRODUCTIONS: dict[str, Callable[[Progress | None], Reproduction]] = {
     "hong-tables": hong_tables,
     "liang-figure-1": liang_figure_1,
     "liang-figure-2": liang_figure_2,
+    "liang-table-1": liang_table_1,
+    "lowy-razaviyayn-figure-1": lowy_razaviyayn_figure_1,
     "matrix-mechanisms": matrix_mechanisms,
 }
 """What `lethe reproduce` knows."""

@@ -29,9 +29,9 @@ class Reproduction:
         title: what it shows, in a line.
         source: where it is published.
         shape: how a person should be shown it: "panels" of curves over the number of steps, "curves" in one panel, "rows" of pairs,
-            "bounds" as printed and as proved, "sizes": what each method reached at each number of records, "epochs": bounds from below
-            and above as epochs pass, "errors" of mechanisms against steps and passes, "orders" as printed beside what is proved, or the
-            "influence" of each step's noise.
+            "bounds" as printed and as proved, "rates" against the number of records, "sizes": what each method reached at each number of
+            records, "epochs": bounds from below and above as epochs pass, "errors" of mechanisms against steps and passes, "orders" as
+            printed beside what is proved, or the "influence" of each step's noise.
         columns: the names of the entries of a row.
         rows: one tuple a row, in the order of `columns`; None where there is nothing to say.
         notes: what was chosen, what could not be read, what the numbers rest on; a sentence each.
@@ -40,7 +40,7 @@ class Reproduction:
     name: str
     title: str
     source: str
-    shape: Literal["panels", "curves", "rows", "bounds", "sizes", "epochs", "errors", "orders", "influence"]
+    shape: Literal["panels", "curves", "rows", "bounds", "rates", "sizes", "epochs", "errors", "orders", "influence"]
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...]

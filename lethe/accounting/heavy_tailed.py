@@ -16,6 +16,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import not_fresh
 from lethe.errors import InputError
+from lethe.heavy_tailed.localisation.sampled import drawn_phase, draws_of
 from lethe.heavy_tailed.solution import Phase, Release, Solution, composed, disjoint, gaussian_release
 from lethe.run.losses import Unknown
 from lethe.run.losses.base import Loss
@@ -118,12 +119,11 @@ def certify_solution(solution: Solution, delta: float, *, loss: Loss | None = No
 
 
 def phases_derivation(phases: Sequence[Phase]) -> Derivation:
-    """The numbers of the phases: of Gaussian means sensitivity and noise, of others the guarantee that is stated of one, or of all."""
+    """The numbers of the phases: of Gaussian means sensitivity and noise, of secret batches how they are drawn, else what is stated."""
     listed: list[dict[str, Any]] = []
-    for phase in phases:
-        release = phase.release
+    for phase, release in [(phase, phase.release) for phase in phases]:
         if phase.whole is not None:
-            cost: dict[str, Any] = {"whole": phase.whole.to_dict()}
+            cost: dict[str, Any] = draws_of(phase) or {"whole": phase.whole.to_dict()}
         elif release.sensitivity is None:
             cost = {"each": release.guarantee.to_dict()}
         else:
@@ -134,7 +134,7 @@ def phases_derivation(phases: Sequence[Phase]) -> Derivation:
 
 def phases_guarantee(phases: Sequence[dict[str, Any]]) -> Guarantee:
     """The guarantee of phases from `phases_derivation`."""
-    return composed([_phase(**numbers) for numbers in phases])
+    return composed([(drawn_phase if "sampling_probability" in numbers else _phase)(**numbers) for numbers in phases])
 
 
 def _phase(

@@ -18,8 +18,8 @@ class EstimatorOptions:
     Args:
         allow_large_delta: whether a delta >= 1/n is meant; `privacy_report_` then says so. Of every estimator.
         mechanism: of linear models "auto": of least predicted risk, from public facts only; "sgd": the best of the runs; or a name of
-            `MECHANISMS`. Of heavy-tailed models "auto", "multi_pass", "one_pass", "accelerated", "proximal", "localised" or
-            "strongly_convex"; of `PrivateMean` "auto" ("clipped_mean"), "clipped_mean" or "multi_pass".
+            `MECHANISMS`. Of heavy-tailed models "auto", "multi_pass", "one_pass", "accelerated", "proximal", "localised",
+            "sampled_localised" or "strongly_convex"; of `PrivateMean` "auto" ("clipped_mean"), "clipped_mean" or "multi_pass".
         batches: "auto", "cyclic", "poisson", "cyclic_poisson" or "full"; other than "auto" it asks for a run.
         passes: over the data. Linear models: "auto": by a rule on public facts; a number asks for a run. Heavy-tailed models: those of
             multi_pass; "auto": 30, of `PrivateMean` 10.

@@ -164,6 +164,6 @@ def near_projection(domain: ConvexSet, centre: Array, radius: float) -> Callable
         if excess(0.0) > -1e-13 * radius:
             return domain.project(centre + near)
         farthest = math.log(2.0 * math.sqrt(point.size) * float(np.abs(point - centre).max()) / radius)
-        return domain.project(centre + math.exp(float(brentq(excess, 0.0, farthest, xtol=1e-15))) * near)  # pyright: ignore[reportArgumentType]
+        return domain.project(centre + math.exp(float(brentq(excess, 0.0, farthest, xtol=1e-15, maxiter=1000))) * near)  # pyright: ignore[reportArgumentType]
 
     return project

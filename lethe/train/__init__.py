@@ -25,6 +25,7 @@ from lethe.train.fitted import Fitted
 from lethe.train.linear.convex_head import Head
 from lethe.train.linear.models import Linear
 from lethe.train.network.debiased_momentum import DebiasedMomentum
+from lethe.train.network.module_gradients import ModuleGradients
 from lethe.train.options import TrainOptions
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Group",
     "Head",
     "Linear",
+    "ModuleGradients",
     "PrivacyEngine",
     "ProximalGroup",
     "SparseSelection",

@@ -14,6 +14,7 @@ from lethe.accounting.certify import certify
 from lethe.calculus.filters import BudgetFilter, Odometer
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.records import TrainingRecord
+from lethe.documents.shortened import html_table
 from lethe.errors import InputError
 from lethe.run.run import Run
 
@@ -140,6 +141,11 @@ class Fitted(Generic[Model]):
 
     def __repr__(self) -> str:
         return f"Fitted({type(self.model).__name__}, run {self.run.run_id}, {self.diagnostics.steps} steps, {len(self.declared)} declared)"
+
+    def _repr_html_(self) -> str:
+        """What was trained and checked, and below it the certificate, or the run where it says no delta: tables for notebooks."""
+        (trained, *_), below = str(self).splitlines(), self.run if self.delta is None else self.certificate
+        return html_table(trained, (), [("checked", self.checked)]) + below._repr_html_()
 
     def __str__(self) -> str:
         """The model's class, the run and what was checked; the certificate, or what is declared where there is none yet."""

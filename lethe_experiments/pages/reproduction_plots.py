@@ -9,6 +9,7 @@ from lethe.report.drawing import Axes, End, Figure, LogLocator, NullFormatter, c
 from lethe_experiments.pages.epoch_plots import epoch_plot
 from lethe_experiments.pages.error_pages import error_plot
 from lethe_experiments.pages.hong_pages import influence_plot, order_plot
+from lethe_experiments.pages.rate_pages import rate_plot
 
 # Colours of Okabe and Ito, which colour-blind readers can tell apart; dashes and markers say the same once more.
 _SETTINGS = ("#0072B2", "#009E73", "#D55E00")
@@ -29,7 +30,8 @@ _REACHED = (("training_loss", 1.0, "training loss (nats)"), ("test_accuracy", 10
 def reproduction_plot(content: dict[str, Any]) -> bytes:
     """A reproduction as a plot of its shape."""
     shapes = {"panels": _panels, "curves": _curves, "rows": _dots, "sizes": _sizes, "epochs": epoch_plot, "errors": error_plot}
-    return (shapes | {"bounds": _bounds, "orders": order_plot, "influence": influence_plot})[content["shape"]](content)
+    shapes |= {"bounds": _bounds, "rates": rate_plot, "orders": order_plot, "influence": influence_plot}
+    return shapes[content["shape"]](content)
 
 
 def _panels(content: dict[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ from lethe.calculus.upward_formatting import shown
 from lethe_experiments.pages.epoch_tables import epoch_tables
 from lethe_experiments.pages.error_pages import error_tables
 from lethe_experiments.pages.hong_pages import influence_tables, order_tables
+from lethe_experiments.pages.rate_pages import rate_tables
 
 _MOST_POINTS = 5
 _NUMBER, _GAP = 8, 2  # characters of "(2.6e+04" and between columns
@@ -34,7 +35,7 @@ def reproduction_tables(content: dict[str, Any], width: int = 140) -> list[Table
         return [_sizes(content)]
     if content["shape"] == "epochs":
         return epoch_tables(content)
-    others = {"errors": error_tables, "orders": order_tables, "influence": influence_tables}
+    others = {"errors": error_tables, "orders": order_tables, "influence": influence_tables, "rates": rate_tables}
     if content["shape"] in others:
         return others[content["shape"]](content)
     return _curves(content, width) if content["shape"] == "panels" else [_pairs(content, width)]

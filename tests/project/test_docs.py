@@ -1,9 +1,11 @@
 """What the documentation says is run: the README's example, the lists of theorems and verbs, the fields of a run."""
 
+import ast
 import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -19,9 +21,12 @@ from lethe.theorems.registry import ALL
 
 def test_the_readme_s_certificate_is_the_one_printed(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(_examples()[2], "README.md", "exec"), {})
-    *certificate, everything = (line.strip() for line in capsys.readouterr().out.splitlines())
-    readme = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
-    assert "\n".join(certificate) in "\n".join(readme)
+    *certificate, everything = capsys.readouterr().out.splitlines()
+    (block,) = re.findall(r"\n    (\(0.*?)\n +\.\.\.\n", (ROOT / "README.md").read_text(), flags=re.S)
+    shown = block.split("\n    ")
+    assert shown == [line for line in certificate if line in shown]  # in this order
+    assert shown[:2] == certificate[:2]
+    assert len(shown) > 3
     assert float(everything.partition(":")[2]) == pytest.approx(1.99, abs=5e-3)
 
 
@@ -57,10 +62,39 @@ def test_four_lines_of_the_readme_s_loop_change() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) < 150
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) < 150
+    assert len(text.split()) <= 900
     lengths = [sum(bool(line.strip()) for line in example.splitlines()) for example in _examples()]
     assert max(lengths) <= 10
     assert lengths[1] <= 8
+
+
+def test_the_landing_page_has_one_picture_and_three_short_examples() -> None:
+    page = (ROOT / "docs" / "index.md").read_text()
+    blocks = re.findall(r"```python.*?\n(.*?)```", page, flags=re.S)
+    assert page.count("](pictures/") == 1
+    assert len(blocks) == 3
+    assert max(len(block.strip().splitlines()) for block in blocks) <= 8
+    assert len(page.split()) <= 300
+
+
+def test_the_glossary_names_what_exists_and_the_code_keeps_to_it() -> None:
+    page, names = (ROOT / "docs" / "glossary.md").read_text(), set()
+    for path in ROOT.glob("lethe/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                names.add(node.name)
+            elif isinstance(node, ast.arg):
+                names.add(node.arg)
+            elif isinstance(node, ast.AnnAssign | ast.Assign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    banned = {word for words in re.findall(r"\(not ([^)]*)\)", page) for word in re.findall(r"`(\w+)`", words)}
+    assert len(banned) >= 4
+    assert banned & names == set()
+    words = {re.split(r"\W", word)[0] for word in re.findall(r"`([^`]+)`", page)} - banned - {"lethe"}
+    assert words - names == set()
 
 
 def _examples() -> list[str]:
@@ -105,6 +139,12 @@ def test_the_page_of_samplers_is_the_table_that_refuses_them() -> None:
     assert answers.pop("torch.RandomSampler") == {"taken", "refused"}  # with replacement
     taken = {name: {"taken" if reading.instead is None else "refused"} for name, reading in READINGS.items()}
     assert answers == {name: answer for name, answer in taken.items() if name != "torch.RandomSampler"}
+
+
+def test_the_bounds_that_the_page_of_solvers_names_can_be_imported() -> None:
+    names = set(re.findall(r"`(lethe\.heavy_tailed(?:\.\w+)+)`", (ROOT / "docs" / "solvers.md").read_text()))
+    assert len([name for name in names if name.endswith("_bound")]) == 4
+    assert all(resolve_name(name) for name in names)
 
 
 def test_the_schema_on_the_page_is_a_run(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 Public is what stands in an `__all__`, with its methods and those of its bases. That docstrings exist at all is ruff's to check (D1).
 """
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from repository import ROOT
 
 import lethe
 
@@ -34,8 +36,8 @@ def methods(kind: type) -> Iterator[Callable[..., Any]]:
         function = getattr(value, "__func__", value)  # of a class method
         autograd = name == "forward" and issubclass(kind, torch.autograd.Function)
         if inspect.isfunction(function) and not name.startswith("_") and not autograd:
-            base = re.match(r"See `(\w+)`", function.__doc__ or "")
-            yield next(vars(one)[name] for one in kind.__mro__ if one.__name__ == base[1]) if base else function
+            overridden = [vars(one)[name] for one in kind.__mro__[1:] if inspect.isfunction(vars(one).get(name))]
+            yield overridden[-1] if overridden and "Args:" not in (function.__doc__ or "") else function
 
 
 def entries(doc: str) -> dict[str, str]:
@@ -67,3 +69,15 @@ def test_long_functions_say_what_they_take() -> None:
     found = {f"{one.__module__}.{one.__qualname__}": one for module in modules for one in public(module)}
     assert len(found) > 200
     assert {name: what for name, one in found.items() if (what := fault(one)) is not None} == {}
+
+
+def test_no_docstring_only_points_elsewhere() -> None:
+    trees = {path: ast.parse(path.read_text()) for path in (ROOT / "lethe").rglob("*.py")}
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    pointers = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, kinds) and (ast.get_docstring(node) or "").startswith("See ")
+    ]
+    assert pointers == []

@@ -6,7 +6,7 @@ from repository import ROOT
 
 # Of lethe/, in lines; in all they are fewer than the sum.
 BUDGET = {
-    "accounting": 2_350,
+    "accounting": 2_370,
     "audit": 3_000,
     "calculus": 5_650,
     "certificates": 2_550,
@@ -24,7 +24,7 @@ BUDGET = {
     "noise_allocation": 2_350,
     "partitions": 1_330,
     "report": 2_550,
-    "run": 4_050,
+    "run": 4_080,
     "studio": 1_350,
     "theorems": 7_400,
     "train": 13_900,

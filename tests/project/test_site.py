@@ -20,7 +20,7 @@ from repository import ROOT
 DOCS = ROOT / "docs"
 LONG = [
     *(path.relative_to(DOCS).as_posix() for path in sorted((DOCS / "tutorials").glob("*.md"))),
-    *(f"{name}.md" for name in ("correlated_noise", "gallery", "logging", "partitions", "records", "users")),
+    *(f"{name}.md" for name in ("architectures", "cli", "correlated_noise", "gallery", "logging", "partitions", "records", "users")),
     *(f"measurements/{name}.md" for name in ("correlated_noise", "partitions")),
     *("choose/batches.md", "choose/epsilon.md"),
 ]
@@ -127,6 +127,6 @@ def test_it_can_be_read_on_every_screen(address: str, width: int, scheme: Scheme
 def test_a_page_says_where_to_go_next(page: str) -> None:
     """Pages that people read from top to bottom; the reference is none, nor is a list of theorems."""
     text = (DOCS / page).read_text()
-    if page in ("index.md", "theorems.md", "notation.md", "theory.md", "cli.md") or page.startswith("reference/"):
+    if page in ("index.md", "theorems.md", "glossary.md", "theory.md", "cli.md") or page.startswith("reference/"):
         return
     assert "## Where to go next" in text, page

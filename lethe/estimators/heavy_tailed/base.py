@@ -29,7 +29,7 @@ from lethe.estimators.partitioned.tables import many_records
 from lethe.estimators.private_estimator import PrivateEstimator, with_constructor
 from lethe.heavy_tailed.oracles import noise_for
 from lethe.heavy_tailed.private_moments import COMPARISONS, blocks_for, private_moment
-from lethe.heavy_tailed.solution import Solution
+from lethe.heavy_tailed.solution import Solution, composed
 from lethe.heavy_tailed.solution import parallel as worst_of
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, joint
 from lethe.mechanisms.quantiles.located import CountedColumns
@@ -119,7 +119,7 @@ def statement_of(solution: Solution, neighbours: Neighbours) -> Statement:
     # A record that is zeroed out adds 0 to every mean where it had added a vector of norm at most C: half of what the guarantee is for.
     return Statement(
         name=solution.method,
-        guarantee=solution.fresh.guarantee,
+        guarantee=composed(solution.fresh.phases),
         seeded=solution.seeded,
         neighbours=neighbours,
         findings=(
@@ -129,7 +129,7 @@ def statement_of(solution: Solution, neighbours: Neighbours) -> Statement:
                     "sensitivity",
                     f"clipped to norm {phase.clip_norm:.6g}, so one record moves a mean of {phase.batch_size} by at most "
                     f"{phase.release.sensitivity:.6g}; noise of standard deviation {phase.release.noise_std:.6g}, "
-                    f"{phase.touches} times a record",
+                    + (f"{phase.touches} times a record" if phase.whole is None else f"in {phase.steps} batches drawn in secret"),
                     evidence="enforced",
                 )
                 for phase in solution.phases

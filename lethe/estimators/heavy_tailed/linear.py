@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lethe.calculus.domains import outside, require_count
+from lethe.calculus.guarantees import ApproxDP
 from lethe.errors import InputError
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import readable
@@ -18,6 +19,7 @@ from lethe.heavy_tailed import Problem, multi_pass, practical_oracle
 from lethe.heavy_tailed.accelerated import accelerated, accelerated_optimised, accelerated_practical, accelerated_theory
 from lethe.heavy_tailed.localisation.descent import localised, strongly_convex
 from lethe.heavy_tailed.localisation.plans import localised_practical, localised_theory
+from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.one_pass import one_pass, one_pass_optimised, one_pass_practical, one_pass_theory
 from lethe.heavy_tailed.oracles import ClippedMean, clip_rows
 from lethe.heavy_tailed.problem import Gradient, Records, RecordsInBlocks, count_records
@@ -212,17 +214,17 @@ def _clipped_products(block: Block, scored_rows: ScoredRows, longest: float) -> 
     return (total,)
 
 
-SOLVERS = ("multi_pass", "one_pass", "accelerated", "proximal", "localised", "strongly_convex")
+SOLVERS = ("multi_pass", "one_pass", "accelerated", "proximal", "localised", "sampled_localised", "strongly_convex")
 PARAMETERS = ("practical", "theory", "optimised")
-UNIFORM = ("localised", "strongly_convex")
+UNIFORM = ("localised", "sampled_localised", "strongly_convex")
 """Those that need moments of the largest gradient in the domain, of an order of at least 4."""
 _PLANNED = {
     "one_pass": {"practical": one_pass_practical, "theory": one_pass_theory, "optimised": one_pass_optimised},
     "accelerated": {"practical": accelerated_practical, "theory": accelerated_theory, "optimised": accelerated_optimised},
     "proximal": {"practical": proximal_practical, "theory": proximal_theory, "optimised": proximal_optimised},
 }
-_KINDS = {"multi_pass": ("practical",), "localised": ("practical", "theory"), "strongly_convex": ("practical", "theory")}
-_MOST_STEPS = 200  # of a phase, where settings are practical
+_KINDS = {"multi_pass": ("practical",)} | dict.fromkeys(UNIFORM, ("practical", "theory"))
+_MOST_STEPS = 30  # of a phase, where settings are practical
 
 
 def chosen_solver(solver: Any, parameters: Any, *, strongly: bool) -> str:
@@ -250,10 +252,14 @@ def solve(
     records: Records,
     rho: float,
     *,
+    target: ApproxDP,
     passes: Any = 30,
     generator: np.random.Generator | None = None,
 ) -> tuple[Solution, Plan | None]:
-    r"""Run a solver on all records at $\rho$: its solution, and the settings with their risk bound; None for solvers without one."""
+    r"""Run a solver on all records at $\rho$, or at the `target` where its cost is not Gaussian.
+
+    Its solution, and the settings with their risk bound; None for solvers without one.
+    """
     if name == "multi_pass":
         oracle = ClippedLinearMean(clip_norm=practical_oracle(problem, rho).clip_norm, rho=rho)
         count = require_count("passes", passes)
@@ -264,6 +270,9 @@ def solve(
             limit = _MOST_STEPS if parameters == "practical" else None
             return strongly_convex(rows, records, rho=rho, most_steps=limit, generator=generator), None
         schedule = (localised_practical if parameters == "practical" else localised_theory)(rows, count_records(records), rho)
+        if name == "sampled_localised":
+            goal: Any = {"epsilon": target.epsilon_bound, "delta": target.delta_bound, "allow_large_delta": True}
+            return sampled_localised(rows, records, schedule=schedule, **goal, generator=generator), None
         return localised(rows, records, schedule=schedule, rho=rho, generator=generator), None
     plan = planned(name, parameters, problem, count_records(records), rho)
     oracle = ClippedLinearMean(clip_norm=plan.clip_norm, rho=rho)

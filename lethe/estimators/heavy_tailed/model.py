@@ -9,6 +9,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import require_positive, require_switch
+from lethe.calculus.guarantees import ApproxDP
 from lethe.errors import InputError
 from lethe.estimators.heavy_tailed.base import (
     PRIVATE,
@@ -62,9 +63,9 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
     the moment, keep their direction. Scaling the columns by public constants to a like size helps.
 
     Args:
-        moment: a public $r_k$ with $E\|l'x\|^k \le r_k^k$ for all w of the domain, $E\sup_w$ for "localised" and "strongly_convex"; or
-            "private": of the largest in the domain; for practical settings the 0.75 quantile of the norms at w = 0 in its place, which
-            outliers do not move.
+        moment: a public $r_k$ with $E\|l'x\|^k \le r_k^k$ for all w of the domain, $E\sup_w$ for "localised", "sampled_localised" and
+            "strongly_convex"; or "private": of the largest in the domain; for practical settings the 0.75 quantile of the norms at w = 0 in
+            its place, which outliers do not move.
         radius: R, public; None: no bound, which only multi_pass can do with. The intercept counts.
         smoothness: public $\beta$ of the expected loss; "private": from the largest eigenvalue of the second moments of clipped rows.
         fit_intercept: whether to append a constant feature 1.
@@ -129,7 +130,8 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
             data = linear_records(np.asarray(rows, dtype=np.float64)[chance.order], targets[chance.order])
         each = part_of(whole, 2) if moment is None and smoothness is None else whole
         facts = list[Fact]()
-        self._pay(budget.as_gaussian, budget, count)
+        target = ApproxDP(budget.epsilon, budget.delta)
+        self._pay((lambda: target) if name == "sampled_localised" else budget.as_gaussian, budget, count)
         aside: Any = some_records(data, slice(0, first)) if first else None
         noise: dict[str, Any] = {"neighbours": self.neighbours, "generator": chance.norm}
         if smoothness is None:
@@ -154,7 +156,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
             moments=Moments(order=stated.order, bound=moment, kind=stated.kind),
         )
         rest, rho = some_records(data, slice(first, count)), 0.5 * whole.mu * whole.mu
-        solution, plan = solve(name, options.parameters, problem, rest, rho, passes=passes, generator=chance.mechanism)
+        solution, plan = solve(name, options.parameters, problem, rest, rho, target=target, passes=passes, generator=chance.mechanism)
         self.mechanism_, self.moment_, self.smoothness_ = name, moment, smoothness
         # A quantile in the place of a moment bounds no risk.
         self.plan_ = None if declared("moment", self.moment) is None and options.parameters == "practical" else plan

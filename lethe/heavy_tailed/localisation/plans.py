@@ -1,13 +1,14 @@
 """Schedules of the localised solver: records, step sizes, radii and clip norms of each phase."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.errors import InputError
-from lethe.heavy_tailed.oracles import MOST_CLIP, noise_for, noise_scale, require_rho
-from lethe.heavy_tailed.problem import Problem, clipping_bias
+from lethe.heavy_tailed.oracles import MOST_CLIP, ClippedMean, PureClippedMean, noise_for, noise_scale, require_rho
+from lethe.heavy_tailed.problem import Moments, Problem, clipping_bias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,11 @@ class LocalPhase:
                 remedy="take smaller steps",
             )
 
+    @property
+    def gradients(self) -> int:
+        """How many gradients of records it computes on all of its records."""
+        return self.records * self.steps
+
     def noise_variance(self, rho: float) -> float:
         r"""$\sigma_i^2 = \frac{4C_i^2T_i}{2\rho n_i^2}$ of each step."""
         deviation = noise_for(2.0 * self.clip_norm / self.records, require_rho(rho) / self.steps)
@@ -49,7 +55,13 @@ class LocalPhase:
 
 
 def localised_theory(
-    problem: Problem, records: int, rho: float, *, distance: float | None = None, extra: float = 0.5
+    problem: Problem,
+    records: int,
+    rho: float,
+    *,
+    distance: float | None = None,
+    extra: float = 0.5,
+    moments: Sequence[Moments] | None = None,
 ) -> tuple[LocalPhase, ...]:
     r"""The theorem's phases, with $\epsilon = \sqrt{2\rho}$, $p = 1 + 2q/k$ and $n$ the power of two below the number of records:
 
@@ -62,8 +74,9 @@ def localised_theory(
 
     The number of steps is half as large in print, which leaves the root of the contraction that is claimed, and defined through the noise
     that it defines. The paper's further minimum over a term $\eta_A$ never binds in practice and is left out of it here: see
-    `localised_bound`, which is computed for the phases at hand. Its rate is in $\tilde r_{2k}$: the finer one, in the moments of means of
-    $n_i$ records, would need those in $D_i$ too.
+    `localised_bound`, which is computed for the phases at hand. Its rate is in $\tilde r_{2k}$. The finer one, in moments of means of $n_i$
+    records, does not follow with $\tilde r_k$ in $D_i$, and does with `moments`: $\tilde r_{k,n_i}$ in $D_i$, $\tilde r_{2k,n_i}$ in $C_i$,
+    and in $\eta$ their means weighted by $2^{-i}$.
 
     Args:
         problem: with moments of order 2k, kind "uniform"; `half` is $\tilde r_k$ and `second` is $r_2$.
@@ -71,10 +84,15 @@ def localised_theory(
         rho: $\rho$, finite.
         distance: D; None: the diameter of the domain.
         extra: q; 1/2 as in the paper, 1 for `strongly_convex`, where a phase may fail with probability 1/n only.
+        moments: for each phase those of means of its records, $\tilde r_{2k,n_i} = (E\sup_w\frac1{n_i}\sum\|\nabla f\|^{2k})^{1/2k}$,
+            between the raw and the uniform ones; None: the problem's, which bound them.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 41 and its Appendix G.2.
     """
     count, d = 2 ** (require_count("records", records, low=2).bit_length() - 1), problem.dimension
+    of_phases = _of_phases(problem, moments, count.bit_length() - 1)
     k, high, half, second = _moments(problem)
+    if moments is not None:
+        high, half = (_weighted([phase[place] for phase in of_phases]) for place in (1, 2))
     scale, reach, q = noise_scale(require_positive("rho", rho)), problem.distance(distance), require_positive("extra", extra)
     if scale > 1e60:
         raise outside("rho", rho, "a number at most 5e119")
@@ -92,7 +110,7 @@ def localised_theory(
         )
     )
     phases: list[LocalPhase] = []
-    for index in range(1, count.bit_length()):
+    for index, (_, high, half, _) in enumerate(of_phases, 1):
         size = count >> index
         step = eta / 4.0**index
         strength = 1.0 / (step * size**power)
@@ -107,28 +125,57 @@ def localised_theory(
 
 
 def localised_practical(
-    problem: Problem, records: int, rho: float, *, distance: float | None = None, faster: float = 8.0, most_steps: int = 200
+    problem: Problem, records: int, rho: float, *, distance: float | None = None, most_steps: int = 30
 ) -> tuple[LocalPhase, ...]:
-    r"""The theorem's phases with `faster` times the step (and so that much less pull) and at most `most_steps` steps a phase.
+    r"""Phases that clip at $C = r_2$ and pull as hard as their noise asks for; by the theorem's a point hardly moves at any n of practice.
 
-    Without a bound that means much; the privacy is the same, for the noise is set by the steps that are taken.
+    `noise_led_phases` with `ClippedMean`, T = `most_steps`. No bound comes with them; the privacy is the same, for the noise follows from
+    the steps that are taken.
 
     Args:
-        problem, records, rho, distance: as `localised_theory`.
-        faster: > 0.
-        most_steps: >= 1.
+        problem: with moments of order 2 or more, of any kind.
+        records: n >= 2.
+        rho: $\rho$, finite.
+        distance: D; None: the diameter of the domain.
+        most_steps: T of each phase.
     """
-    factor, limit = require_positive("faster", faster), require_count("most_steps", most_steps)
-    return tuple(
-        replace(
-            phase,
-            step_size=phase.step_size * factor,
-            strength=phase.strength / factor,
-            radius=phase.radius * factor,
-            steps=min(phase.steps, limit),
-        )
-        for phase in localised_theory(problem, records, rho, distance=distance)
-    )
+    clip = problem.known_moments().raw_second(problem.dimension)
+    return noise_led_phases(problem, records, ClippedMean(clip_norm=clip, rho=rho), distance=distance, steps=most_steps)
+
+
+def noise_led_phases(
+    problem: Problem, records: int, oracle: ClippedMean | PureClippedMean, *, distance: float | None = None, steps: int = 30, parts: int = 1
+) -> tuple[LocalPhase, ...]:
+    r"""Phases whose pull follows from the noise of their mean gradients, which are clipped at the oracle's clip norm.
+
+    $$n_i = \Big\lfloor\frac n{2^i}\Big\rfloor,\quad \lambda_1 = \frac{8e}D,\quad \lambda_i = 4^{i-1}\lambda_1,\quad
+      \eta_i = \min\Big\{\frac4{\lambda_iT},\ \frac1{\beta + \lambda_i}\Big\},\quad D_i = \min\Big\{D, \frac{2r_2}{\lambda_i}\Big\}$$
+
+    $e^2 = dT^{-1}\sigma^2 + r_2^2/s$ for steps of noise $\sigma$ on $s = \lfloor n_1/J\rfloor$ records: so far from 0 they leave a mean
+    gradient, and $e/\lambda_1$ from its minimiser a phase. 8e/D is for starts at most D/8 from the minimiser: measured to do better than
+    the worst case's e/D. A $\beta$ that is not known counts as 0.
+
+    Args:
+        problem: with moments of order 2 or more, of any kind.
+        records: n >= 2 J.
+        oracle: states the cost of a phase.
+        distance: D; None: the diameter of the domain.
+        steps: T of each phase.
+        parts: J, into how many equal parts `population_localised` cuts a phase; phases with fewer records are left out.
+    """
+    count, passes = require_count("records", records, low=2), require_count("steps", steps)
+    share, reach, d = require_count("parts", parts, high=count // 2), problem.distance(distance), problem.dimension
+    second, size = problem.known_moments().raw_second(d), count // 2 // share
+    noise = oracle.shared(passes).release(size, d).noise_std
+    pull = 8.0 * math.sqrt(d * noise * noise / passes + second * second / size) / reach
+    phases: list[LocalPhase] = []
+    for index in range(1, (count // share).bit_length()):
+        step = min(4.0 / (pull * passes), 1.0 / ((problem.smoothness or 0.0) + pull))
+        radius = min(reach, 2.0 * second / pull)
+        clip = oracle.clip_norm
+        phases.append(LocalPhase(records=count >> index, steps=passes, step_size=step, strength=pull, radius=radius, clip_norm=clip))
+        pull *= 4.0
+    return tuple(phases)
 
 
 def localised_bound(
@@ -138,6 +185,7 @@ def localised_bound(
     *,
     lipschitz: float,
     distance: float | None = None,
+    moments: Sequence[Moments] | None = None,
 ) -> float:
     r"""A bound of the expected excess risk of `localised`.
 
@@ -148,13 +196,13 @@ def localised_bound(
     from its solution, see `descent_distance`. Large at moderate n: 28 at n = 1024 for a problem whose risk is at most 6; it falls at the
     proved rate.
 
-    $L$ is the Lipschitz constant of F. In loss units; may be infinity.
+    $L$ is the Lipschitz constant of F; `moments` as of `localised_theory`. In loss units; may be infinity.
     """
     require_rho(rho)
     d, reach, slope = problem.dimension, problem.distance(distance), require_positive("lipschitz", lipschitz)
-    k, high, half, second = _moments(problem)
+    second = _moments(problem)[3]
     errors, failures = [reach * reach], 0.0
-    for phase in schedule:
+    for phase, (k, high, half, _) in zip(schedule, _of_phases(problem, moments, len(schedule)), strict=True):
         # Of the empirical moments: the mean of their squares is at most the bound of twice the order.
         bias = clipping_bias(k, high, phase.clip_norm)
         noise = d * phase.noise_variance(rho)
@@ -182,6 +230,20 @@ def descent_distance(phase: LocalPhase, second: float, noise: float, bias: float
     rate = 1.5 * pull * step
     each = step * step * (2.0 * second**2 + 2.0 * (pull * width) ** 2 + noise) + 2.0 * step * bias * bias / pull
     return math.exp(-rate * phase.steps) * phase.radius**2 + each / min(rate, 1.0)
+
+
+def _weighted(values: Sequence[float]) -> float:
+    r"""$\big(\sum_i2^{-i}v_i^2/\sum_i2^{-i}\big)^{1/2}$."""
+    return math.sqrt(math.fsum(0.5**i * value * value for i, value in enumerate(values, 1)) / (1.0 - 0.5 ** len(values)))
+
+
+def _of_phases(problem: Problem, moments: Sequence[Moments] | None, count: int) -> list[tuple[float, float, float, float]]:
+    """What `_moments` says of each phase."""
+    if moments is None:
+        return [_moments(problem)] * count
+    if len(moments) != count or {one.order for one in moments} != {problem.known_moments().order}:
+        raise outside("moments", f"{len(moments)} of orders {sorted({one.order for one in moments})}", f"{count} of the problem's order")
+    return [_moments(replace(problem, moments=one)) for one in moments]
 
 
 def _moments(problem: Problem) -> tuple[float, float, float, float]:

@@ -1,14 +1,16 @@
 """The localised solver on small batches drawn in secret: far fewer gradients, for an (epsilon, delta) guarantee."""
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.crossing import crossing, log_gap
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import require_count, require_positive
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.large_delta import delta_for
 from lethe.calculus.noise_generators import noise_generator
@@ -18,6 +20,7 @@ from lethe.heavy_tailed.localisation.descent import MOST_GRADIENTS, phase_by_pha
 from lethe.heavy_tailed.localisation.plans import LocalPhase
 from lethe.heavy_tailed.oracles import clip_rows
 from lethe.heavy_tailed.problem import Problem, Records, count_records, some_records
+from lethe.heavy_tailed.progress import Progress
 from lethe.heavy_tailed.sets import Array, near_projection
 from lethe.heavy_tailed.solution import Phase, Release, Solution, composed
 
@@ -38,6 +41,7 @@ def sampled_localised(
     start: ArrayLike | None = None,
     most_gradients: int = MOST_GRADIENTS,
     generator: np.random.Generator | None = None,
+    progress: bool | Progress = True,
 ) -> Solution:
     r"""`localised`, with batches of $m_i = \lceil\sqrt{n_i}\rceil$ records on average, each with probability $m_i/n_i$.
 
@@ -55,7 +59,7 @@ def sampled_localised(
     record, small $\epsilon$) short phases do not meet.
 
     Args:
-        problem, records, schedule, start, most_gradients: as `localised`.
+        problem, records, schedule, start, most_gradients, progress: as `localised`.
         epsilon: $\epsilon > 0$, finite.
         delta: $\delta \in (0, 1)$, and below 1/records.
         allow_large_delta: whether a delta >= 1/records is meant.
@@ -67,13 +71,13 @@ def sampled_localised(
     mu = round_down(gdp_mu(target, slack), 1e-12)
     rho = round_down(0.5 * mu * mu, 1e-12)
 
-    def solve(part: Records, local: LocalPhase, point: Array) -> tuple[Array, Phase]:
+    def solve(part: Records, local: LocalPhase, point: Array, step_done: Callable[[], None]) -> tuple[Array, Phase]:
         if local.records < FEWEST_RECORDS:
-            end = regularised_descent(problem, part, local, rho, centre=point, generator=generator)
+            end = regularised_descent(problem, part, local, rho, centre=point, generator=generator, step_done=step_done)
             return end.parameters, end.phases[0]
-        return _sampled_phase(problem, part, local, point, target, slack, source)
+        return _sampled_phase(problem, part, local, point, target, slack, source, step_done)
 
-    point, phases, facts = phase_by_phase(problem, records, schedule, start, most_gradients, nominal_batch, solve)
+    point, phases, facts = phase_by_phase(problem, records, schedule, start, most_gradients, nominal_batch, solve, progress)
     whole = composed(phases)
     return Solution(
         parameters=point,
@@ -91,7 +95,14 @@ def nominal_batch(phase: LocalPhase) -> int:
 
 
 def _sampled_phase(
-    problem: Problem, records: Records, local: LocalPhase, start: Array, epsilon: float, delta: float, generator: np.random.Generator
+    problem: Problem,
+    records: Records,
+    local: LocalPhase,
+    start: Array,
+    epsilon: float,
+    delta: float,
+    generator: np.random.Generator,
+    step_done: Callable[[], None],
 ) -> tuple[Array, Phase]:
     batch, count = nominal_batch(local), local.records
     rate = batch / count
@@ -105,7 +116,8 @@ def _sampled_phase(
             rows = problem.gradients(point, some_records(records, drawn))
             gradient += clip_rows(rows, local.clip_norm).sum(axis=0) / batch
         point = project(point - local.step_size * (gradient + local.strength * (point - start)))
-    single = SampledGaussian(sampling_probability=rate, noise=(multiplier,), counts=(1,), relation="replace_one", design="poisson")
+        step_done()
+    single = _steps(rate, multiplier, 1)
     return point, Phase(
         first=0,
         stop=count,
@@ -116,6 +128,30 @@ def _sampled_phase(
         clip_norm=local.clip_norm,
         whole=ApproxDP(spent, delta),
     )
+
+
+def _steps(rate: float, noise: float, count: int) -> SampledGaussian:
+    return SampledGaussian(sampling_probability=rate, noise=(noise,), counts=(count,), relation="replace_one", design="poisson")
+
+
+def draws_of(phase: Phase) -> dict[str, Any] | None:
+    """The numbers that the cost of a phase on secret batches follows from, beside how often a record is touched; None of another phase."""
+    single = phase.release.guarantee
+    if not isinstance(phase.whole, ApproxDP) or not isinstance(single, SampledGaussian):
+        return None
+    return {"sampling_probability": single.sampling_probability, "noise": single.noise[0], "delta": phase.whole.delta_bound}
+
+
+def drawn_phase(*, first: int, stop: int, touches: int, sampling_probability: Any, noise: Any, delta: Any) -> Phase:
+    """A phase with what `draws_of` says costs, from those numbers alone; its sizes are not known from them.
+
+    Raises:
+        InputError: they are not those of a phase.
+    """
+    require_count("stop", stop, low=require_count("first", first, low=0) + 1)
+    whole = ApproxDP(_steps(sampling_probability, noise, require_count("touches", touches)).epsilon(delta), delta)
+    release = Release(guarantee=whole, sensitivity=None, noise_std=0.0)
+    return Phase(first=first, stop=stop, batch_size=1, steps=touches, touches=touches, release=release, clip_norm=None, whole=whole)
 
 
 @lru_cache(maxsize=256)
@@ -130,8 +166,7 @@ def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> tupl
 
     def gap(logarithm: float) -> float:
         noise = math.exp(logarithm)
-        together = SampledGaussian(sampling_probability=rate, noise=(noise,), counts=(steps,), relation="replace_one", design="poisson")
-        prices[logarithm] = together.epsilon(delta)
+        prices[logarithm] = _steps(rate, noise, steps).epsilon(delta)
         return log_gap(prices[logarithm], epsilon)
 
     floor = math.log(_LEAST_NOISE)

@@ -1,8 +1,8 @@
 """Progress of a training: a function that is told of each step, or a bar on a terminal, with the loss and epsilon so far."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 from rich.console import Console
 from rich.errors import LiveError
@@ -16,22 +16,6 @@ from lethe.train.callbacks.callback import Callback, StepEnd, TrainingEnd
 
 Progress = Callable[[int, int], None]
 """Is given the number of each finished step, from 1, and that of all."""
-
-
-@contextmanager
-def reporting(progress: bool | Progress, steps: int) -> Iterator[Progress]:
-    """A function to call with the number of each finished step (from 1), and that of all.
-
-    `progress` is True: a bar on standard error if that is a terminal; False: nothing; or a function of (step, steps); others are refused.
-    It is told how far training is and never sees an iterate, which the certificate says is not released.
-    """
-    finished = progress_of(progress)
-    if progress is True and sys.stderr.isatty():
-        with Bar(console=Console(stderr=True)) as bar:
-            task = bar.add_task("training", total=steps)
-            yield lambda step, steps: bar.update(task, completed=step)
-    else:
-        yield finished
 
 
 def progress_of(progress: bool | Progress) -> Progress:

@@ -11,7 +11,7 @@ from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lethe.errors import InputError
-from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
+from lethe.train.clip.parts.part import MaterialisedGradients
 
 
 def records_of(batch: Any) -> int:
@@ -68,9 +68,9 @@ def of_records(losses: Tensor | MeanLoss) -> tuple[Tensor, Tensor]:
 
 
 def by_vmap(
-    model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any
-) -> tuple[dict[nn.Parameter, ParameterGradients], Tensor]:
-    """The gradients of all records, each computed alone, and their losses."""
+    model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any, values: Sequence[Tensor] | None = None
+) -> tuple[dict[nn.Parameter, MaterialisedGradients], Tensor]:
+    """The gradients of all records, each computed alone, and their losses; at other `values` of the parameters, if there are some."""
     modules = list(model.modules())
 
     def loss(parameters: list[Tensor], record: Any) -> Tensor:
@@ -79,9 +79,9 @@ def by_vmap(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of operations that vmap takes one record at a time
-        detached = [parameter.detach() for parameter in trained]
-        rows, values = vmap(grad_and_value(loss), (None, 0), randomness="different")(detached, batch)
-    return {parameter: MaterialisedGradients(tensor) for parameter, tensor in zip(trained, rows, strict=True)}, values
+        detached = [parameter.detach() for parameter in trained] if values is None else list(values)
+        rows, of_records = vmap(grad_and_value(loss), (None, 0), randomness="different")(detached, batch)
+    return {parameter: MaterialisedGradients(tensor) for parameter, tensor in zip(trained, rows, strict=True)}, of_records
 
 
 @contextmanager
@@ -112,8 +112,8 @@ def gradient_of(
     """The gradient of the sum of the losses of a batch, such as of one record, and the losses.
 
     By `backward`: what a layer computes in a backward pass of its own, as reversible ones do, escapes `torch.autograd.grad`. With
-    `accumulate`, losses that are made of parameters of other modules are refused, by an InputError. Those that the losses are made of go to `reached`.
-    Of layers that are `sparse` a gradient is COO, not coalesced.
+    `accumulate`, losses that are made of parameters of other modules are refused, by an InputError. Those that the losses are made of
+    go to `reached`. Of layers that are `sparse` a gradient is COO, not coalesced.
     """
     before = [parameter.grad for parameter in trained]
     for parameter in trained:

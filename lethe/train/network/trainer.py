@@ -155,7 +155,7 @@ class Trainer:
                 recorder=self.recorder,
                 held=self.held,
                 also={name: part for name, part in parts.items() if part is not None},
-                **self.noise.kept(),
+                **self.noise.correlated_states(),
             )
         )
         if update is not None:

@@ -16,7 +16,7 @@ from lethe.heavy_tailed.one_pass import one_pass_optimised
 from lethe.heavy_tailed.sets import BoxDomain
 from lethe_experiments.lower_bounds.bounds import convex_lower_bound, strongly_convex_lower_bound
 from lethe_experiments.lower_bounds.packings import coin_divergence, error_probability, packings, private_divergence
-from lethe_experiments.lowy_razaviyayn import printed_fano_factor
+from lethe_experiments.lowy_razaviyayn.printed import printed_fano_factor
 
 
 def problem(dimension: int = 20, order: float = 2.0, **changes: object) -> Problem:

@@ -153,6 +153,17 @@ def test_bounds_as_printed_and_as_proved_of_one_run() -> None:
         assert not row["false_as_printed"] or row["epsilon_as_printed"] < touched
 
 
+def test_another_table_of_bounds_by_hand() -> None:
+    """Liang et al., Table 1: orders with a constant of 1 at T = 2000, n = 1e4, b = 100, sigma = .2, eta = .1, D = .01, L = C = M = 1."""
+    rows = REPRODUCTIONS["liang-table-1"](None).records()
+    printed = [2000 / (1e4 * 0.04), 1000 / (1e8 * 0.04), (0.01 + 1e-3) ** 2 / 0.04, None, 2000 / (1e6 * 0.04), (1.21 * 1e-2 + 1e-6) / 0.04]
+    assert [row["rho_as_printed"] for row in rows] == [None if rho is None else pytest.approx(rho, rel=ROUNDED) for rho in printed]
+    assert [row["standing"] for row in rows] == ["looser", "proof-gap", "looser", "refused", "refuted", "refuted"]
+    assert [row["false_as_printed"] for row in rows] == [False, False, True, False, False, False]
+    assert rows[2]["epsilon_as_printed"] < GDP(0.1).epsilon(1e-5)  # the last touch: 2C/(b sigma)
+    assert all(row["ours"] < row["epsilon"] for row in rows if row["epsilon"] is not None)
+
+
 def test_the_command(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     result = runner.invoke(app, ["reproduce", "bok-table-7", "-o", str(folder)], env={"COLUMNS": "160"}, catch_exceptions=False)

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from noisy_quadratics import exact_momentum
 
+import lethe
 from lethe.run.schedules.allocation import optimal_schedule
 from lethe.run.schedules.momentum import momentum_weights
 from lethe.train import DebiasedMomentum
@@ -188,3 +189,18 @@ def test_debiased_momentum_averages_as_stated(beta: float) -> None:
         expected -= 0.3 * debiased_weights(beta, step) @ gradients[:step]
         np.testing.assert_allclose(point.detach().numpy(), expected, rtol=0, atol=1e-12)
         assert torch.equal(point.grad, torch.tensor(gradient))
+
+
+def test_the_influence_of_momentum_places_the_noise_that_is_best_under_its_bound() -> None:
+    """Published digits (gamma = .95, beta = .5, T = 5, R = 1), and no other noise of the same privacy has a smaller noise part."""
+    influence = lethe.schedules.Influence.of_momentum(0.95, 0.5, 5)
+    weights = np.array([0.933451, 0.475780, 0.378899, 0.336820, 0.266389])
+    assert influence.values(5) == pytest.approx(weights / weights[0], rel=2e-6)
+    run = lethe.Run(records=400, batches=lethe.batches.Full(), steps=5, step_size=1.0, clip_norm=1.0, release="all", neighbours="zero_out")
+    target = lethe.guarantees.GDP(1.0)
+    best = np.square(lethe.allocate(run, target=target, schedule="influence", influence=influence).run.noise_multipliers)
+    assert best == pytest.approx([3.485949, 4.882740, 5.471485, 5.803209, 6.525421], rel=1e-6)
+    random = np.random.default_rng(0)
+    least = u3(gamma=0.95, beta=0.5, variances=best)
+    for other in np.exp(random.normal(scale=0.3, size=(200, 5))):
+        assert least <= u3(gamma=0.95, beta=0.5, variances=other * np.sum(1.0 / other)) * (1 + 1e-6)

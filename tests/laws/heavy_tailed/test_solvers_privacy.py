@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from repository import ROOT
 from lethe.calculus.guarantees import GDP
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.accelerated import accelerated
+from lethe.heavy_tailed.coordinate_wise import SmoothedMean
 from lethe.heavy_tailed.localisation.descent import localised, strongly_convex
 from lethe.heavy_tailed.localisation.plans import localised_practical
+from lethe.heavy_tailed.localisation.population import population_localised
 from lethe.heavy_tailed.one_pass import one_pass
 from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, MeanOracle
 from lethe.heavy_tailed.proximal import proximal
@@ -34,11 +37,14 @@ PROBLEM = Problem(
 )
 
 
+Gaussian = ClippedMean | CoordinateMedian | SmoothedMean
+
+
 @dataclass(frozen=True)
 class Watched(MeanOracle):
     """An oracle whose noiseless means and noise are written down."""
 
-    inner: ClippedMean | CoordinateMedian
+    inner: Gaussian
     means: list[tuple[Array, float]] = field(default_factory=list)
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
@@ -62,9 +68,16 @@ SOLVERS: dict[str, Callable[[Array, MeanOracle], Solution]] = {
 }
 
 
-@pytest.mark.parametrize("oracle", [ClippedMean(clip_norm=1.5, rho=RHO), CoordinateMedian(threshold=1.5, groups=3, rho=RHO)])
+ORACLES: list[Gaussian] = [
+    ClippedMean(clip_norm=1.5, rho=RHO),
+    CoordinateMedian(threshold=1.5, groups=3, rho=RHO),
+    SmoothedMean(scale=1.5, precision=5.0, rho=RHO),
+]
+
+
+@pytest.mark.parametrize("oracle", ORACLES)
 @pytest.mark.parametrize("name", SOLVERS)
-def test_no_record_is_revealed_more_than_stated(name: str, oracle: ClippedMean | CoordinateMedian) -> None:
+def test_no_record_is_revealed_more_than_stated(name: str, oracle: Gaussian) -> None:
     """The transcript of a run is N(means, noise^2): exactly GDP with mu^2 = sum |difference of means|^2 / noise^2."""
     rng = np.random.default_rng(0)
     worst, stated = 0.0, 0.0
@@ -88,7 +101,7 @@ def test_no_record_is_revealed_more_than_stated(name: str, oracle: ClippedMean |
         assert worst == pytest.approx(2 * RHO, rel=1e-9)  # attained: not looser than it must be
 
 
-@pytest.mark.parametrize("name", ["localised", "strongly convex"])
+@pytest.mark.parametrize("name", ["localised", "strongly convex", "population"])
 def test_no_record_is_revealed_more_than_stated_by_phases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """These make their own oracles; the means are caught where they are taken."""
     caught: list[tuple[Array, float]] = []
@@ -109,6 +122,8 @@ def test_no_record_is_revealed_more_than_stated_by_phases(name: str, monkeypatch
             caught.clear()
             if name == "localised":
                 done = localised(PROBLEM, rows, schedule=schedule, rho=RHO)
+            elif name == "population":
+                done = population_localised(PROBLEM, rows, schedule=schedule, oracle=ClippedMean(clip_norm=9.0, rho=RHO), parts=1)
             else:
                 done = strongly_convex(PROBLEM, rows, rho=RHO, most_steps=4)
             transcripts.append(list(caught))
@@ -136,12 +151,16 @@ def test_any_number_of_records_all_zero_gradients_and_one_dimension(
 
 def test_the_example_on_the_page_runs_and_is_as_private_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "solvers.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.S)
-    exec(compile(example, "solvers.md", "exec"), {})
+    example, by_module = re.findall(r"```python\n(.*?)```", page, flags=re.S)
+    names: dict[str, Any] = {}
+    exec(compile(example, "solvers.md", "exec"), names)
     printed = capsys.readouterr().out
     assert "1-GDP" in printed
     assert float(printed.split()[-1]) == pytest.approx(4.378, abs=1e-3)
     assert all(f"`{name}" in page for name in ("multi_pass", "one_pass", "accelerated", "proximal", "localised", "strongly_convex"))
+    pytest.importorskip("torch")
+    exec(compile(by_module, "solvers.md", "exec"), names)  # a constant more than the example
+    assert names["model"].weight.detach().numpy()[0] == pytest.approx(names["solution"].parameters, abs=0.2)
 
 
 def test_every_test_that_the_page_names_exists_once() -> None:

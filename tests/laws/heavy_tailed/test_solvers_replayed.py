@@ -18,8 +18,8 @@ from lethe.calculus.conversions import gdp_delta
 from lethe.calculus.guarantees import ApproxDP
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.accelerated import accelerated
-from lethe.heavy_tailed.localisation.descent import localised, round_distances, round_sizes, strongly_convex
-from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_theory
+from lethe.heavy_tailed.localisation.descent import localised, round_distances, strongly_convex
+from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_practical
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.one_pass import one_pass
 from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian
@@ -187,11 +187,10 @@ def test_rounds_of_phases() -> None:
     """With a domain wide enough never to be met."""
     problem, records = replace(PROBLEM, domain=BallDomain(radius=1e6)), rows(40)
     expected, first, rng = START, 0, np.random.default_rng(5)
-    sizes = round_sizes(40)
+    sizes = (20, 20)
     for size, distance in zip(sizes, round_distances(problem, sizes, RHO), strict=True):
-        planned = localised_theory(problem, size, RHO, distance=distance, extra=1.0)
-        limited = tuple(replace(phase, steps=min(phase.steps, 4)) for phase in planned)
-        expected = by_hand_localised(limited, records[first : first + size], expected, RHO, rng)
+        schedule = localised_practical(problem, size, RHO, distance=distance, most_steps=4)
+        expected = by_hand_localised(schedule, records[first : first + size], expected, RHO, rng)
         first += size
     done = strongly_convex(problem, records, rho=RHO, most_steps=4, start=START, generator=np.random.default_rng(5))
     assert done.parameters == pytest.approx(expected, rel=1e-9)

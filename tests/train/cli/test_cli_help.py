@@ -8,6 +8,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,15 +42,19 @@ def test_every_verb_shows_an_example_of_itself(verb: str) -> None:
 
 
 def test_the_page_of_the_command_shows_every_verb_its_example_and_its_options(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = re.findall(r'```python exec="on"\n(.*?)```', (ROOT / "docs" / "cli.md").read_text(), flags=re.S)
-    exec(compile(block, "cli.md", "exec"), {})
-    sections = dict(part.split("\n", 1) for part in capsys.readouterr().out.split("### ")[1:])
-    command = typer.main.get_command(app)
+    for block in re.findall(r'```python exec="on"\n(.*?)```', (ROOT / "docs" / "cli.md").read_text(), flags=re.S):
+        exec(compile(block, "cli.md", "exec"), {})
+    shown = capsys.readouterr().out
+    sections = dict(part.split("\n", 1) for part in shown.split("### ")[1:])
+    commands: Any = typer.main.get_command(app)
     for verb in VERBS:
         section = sections[f"lethe {verb}"]
         assert _example(verb) in section
-        assert all(parameter.opts[-1] in section for parameter in command.commands[verb].params if parameter.param_type_name == "option")  # pyright: ignore[reportAttributeAccessIssue]
+        options = [parameter for parameter in commands.commands[verb].params if parameter.param_type_name == "option"]
+        assert all(option.opts[-1] in section for option in options)
     assert {"lethe ledger reserve", "lethe ledger settle", "lethe ledger verify"} <= sections.keys()
+    certified = shown.partition("`lethe certify run.yaml --delta 1e-6 --json`")[2].partition("`lethe plan")[0]
+    assert all(f'"{key}"' in certified for key in ("epsilon", "theorem", "hypotheses", "evidence", "citations", "run"))
 
 
 def _table(folder: Path) -> None:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from private_cases import build
 
-from lethe.calculus.guarantees import GDP
+from lethe.accounting.verify import verify
+from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.heavy_tailed.base import part_of, released_curvature, set_aside
 from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, ScoreGradients, clipped_to, gradient_rows, linear_records
@@ -72,6 +74,30 @@ def test_every_solver_states_its_own_phases(solver: str) -> None:
     assert mu_of(model.statement_.planned) == pytest.approx(max(costs), rel=1e-9)
     assert model.statement_.planned.epsilon(model.delta_) <= 1.0
     assert float(np.linalg.norm(np.append(model.coef_, model.intercept_))) <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize(("records", "given"), [(100, True), (1000, True), (1000, False)])
+def test_secret_batches_state_the_solver_s_own_target(records: int, given: bool) -> None:
+    """(epsilon, delta) as asked: of phases on 64 records or more what their composition costs at delta, and of constants no more.
+
+    Of phases on fewer, all records at each step, what their Gaussian means cost. From its numbers the statement follows again.
+    """
+    constants: dict[str, Any] = {"moment": 5.0, "smoothness": 2.0} if given else {}
+    options = EstimatorOptions(mechanism="sampled_localised", order=4.0)
+    model = HeavyTailedLinearRegression(epsilon=1.0, delta=1e-4, options=options, radius=1.0, **constants)
+    model.fit(ROWS[:records], VALUES[:records])
+    assert isinstance(model.statement_.planned, ApproxDP if records == 1000 else GDP)
+    assert 0.99 < model.epsilon_ <= 1.0
+    assert verify(model.certificate_).follows.yes
+    drawn = [phase for phase in model.phases_ if phase.whole is not None]
+    assert len(drawn) == (3 if records == 1000 else 0)
+    for phase in drawn:  # the accountant of secret batches, from what was drawn and added alone
+        z = phase.release.noise_std * phase.batch_size / phase.clip_norm
+        rate = phase.batch_size / (phase.stop - phase.first)
+        exact = SampledGaussian(sampling_probability=rate, noise=(z,), counts=(phase.steps,), relation="replace_one", design="poisson")
+        assert isinstance(phase.whole, ApproxDP)
+        assert exact.epsilon(1e-4) <= phase.whole.epsilon_bound * (1 + 1e-9)
+    assert model.mechanism_ == "sampled_localised"
 
 
 def test_records_set_aside_do_not_train() -> None:

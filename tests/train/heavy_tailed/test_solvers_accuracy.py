@@ -31,10 +31,13 @@ from lethe.heavy_tailed.accelerated import (
     accelerated_theory,
     best_step,
 )
-from lethe.heavy_tailed.localisation.descent import localised
-from lethe.heavy_tailed.localisation.plans import localised_practical
+from lethe.heavy_tailed.coordinate_wise import SmoothedMean
+from lethe.heavy_tailed.localisation.descent import localised, strongly_convex
+from lethe.heavy_tailed.localisation.plans import localised_practical, noise_led_phases
+from lethe.heavy_tailed.localisation.population import population_localised
+from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.one_pass import one_pass, one_pass_bound, one_pass_optimised, one_pass_practical, one_pass_theory
-from lethe.heavy_tailed.oracles import ClippedMean
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, PureClippedMean
 from lethe.heavy_tailed.proximal import proximal, proximal_bound, proximal_optimised, proximal_practical, proximal_theory
 from lethe.heavy_tailed.sets import Array
 from lethe.heavy_tailed.settings import gradient_errors
@@ -113,6 +116,41 @@ def test_heavy_tailed_regression(name: str) -> None:
             rng = np.random.default_rng(seed)
             gaps.append(regression_gap(solve(problem, regression_records(count, rng), rng).parameters))
         assert np.mean(gaps) == pytest.approx(expected, rel=0.35)
+
+
+PURE, CLIP = PureClippedMean(clip_norm=4.0, epsilon=4.0), ClippedMean(clip_norm=4.0, rho=0.5)
+LEARNT: dict[str, Callable[[Problem, Any, np.random.Generator], Solution]] = {
+    "localised": lambda problem, records, rng: localised(
+        problem, records, schedule=localised_practical(problem, 4096, 0.5), rho=0.5, generator=rng
+    ),
+    "sampled_localised": lambda problem, records, rng: sampled_localised(
+        problem, records, schedule=localised_practical(problem, 4096, 0.5, most_steps=100), epsilon=4.0, delta=1e-5, generator=rng
+    ),
+    "strongly_convex": lambda problem, records, rng: strongly_convex(problem, records, rho=0.5, most_steps=30, generator=rng),
+    "Kamath et al.": lambda problem, records, rng: multi_pass(
+        problem, records, oracle=CoordinateMedian(threshold=4.0 / math.sqrt(10), groups=1, rho=0.5), generator=rng
+    ),
+    "Wang et al.": lambda problem, records, rng: multi_pass(
+        problem, records, oracle=SmoothedMean(scale=4.0 / math.sqrt(10), precision=5.0, rho=0.5), generator=rng
+    ),
+    "Asi et al.": lambda problem, records, rng: population_localised(
+        problem, records, schedule=noise_led_phases(problem, 4096, CLIP, parts=3), oracle=CLIP, generator=rng
+    ),
+    "pure": lambda problem, records, rng: population_localised(
+        problem, records, schedule=noise_led_phases(problem, 4096, PURE, steps=5), oracle=PURE, parts=1, generator=rng
+    ),
+    "pure, multi_pass": lambda problem, records, rng: multi_pass(problem, records, oracle=PURE, passes=5, generator=rng),
+}
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_every_rival_learns_from_heavy_tails(name: str) -> None:
+    """At epsilon 4: less than a third of the risk of not training, 0.06875, in the mean of four runs."""
+    problem, gaps = replace(regression(), moments=Moments(order=4, bound=12.0, half=6.0, second=5.9896, kind="uniform")), []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        gaps.append(regression_gap(LEARNT[name](problem, regression_records(4096, rng), rng).parameters))
+    assert np.mean(gaps) < 0.06875 / 3
 
 
 def test_least_absolute_deviations_with_the_practical_schedule() -> None:

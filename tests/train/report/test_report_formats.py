@@ -152,6 +152,24 @@ def test_notebooks_show_tables_in_which_words_are_only_words() -> None:
     assert "NOT PRIVATE" in lethe.compare(make_run(seeded=True), DELTA)._repr_html_()
 
 
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_fitted_network_shows_its_certificate_or_its_run(planned: bool) -> None:
+    torch = pytest.importorskip("torch")
+    from lethe.train import TrainOptions, fit
+
+    data = torch.randn(60, 4), torch.arange(60) % 2
+    run = make_run(
+        records=60, batches=lethe.batches.Poisson(20), steps=2, passes=None, clip_norm=1.0, release="all", loss=lethe.losses.Unknown()
+    )
+    asked = {"epsilon": 3.0, "delta": 1e-3, "epochs": 1, "batch_size": 20} if planned else {"run": run}
+    fitted = fit(torch.nn.Linear(4, 2), torch.nn.CrossEntropyLoss(), data, options=TrainOptions(progress=False), **asked)
+    page = fitted._repr_html_()
+    assert page.startswith("<table>")
+    assert f"Linear trained by run {fitted.run.run_id}" in Read(page).words
+    assert ("(3, 0.001)-DP" in page) is planned
+    assert ("noise_multiplier" in page) is not planned
+
+
 def test_a_fitted_estimator_shows_its_privacy_and_has_a_report(tmp_path: Path) -> None:
     features = np.random.default_rng(0).normal(size=(500, 3)) / 4
     options = estimators.EstimatorOptions(mechanism="objective_perturbation")

@@ -10,8 +10,9 @@ import pytest
 import torch
 from repository import ROOT
 from torch import Tensor, nn
-from zoo_member import ALONE, VMAP, Batch, Member
+from zoo_member import Batch, Member
 from zoo_own import OWN
+from zoo_page import GROUPS, WAYS, ZOO, summary
 from zoo_pictures import PICTURES
 from zoo_text import ADAPTERS, TEXT
 
@@ -19,10 +20,7 @@ from lethe.errors import LetheError
 from lethe.train.clip.clipper import Clipper
 
 TOLERANCE = 1e-9  # relative to the sum of the clipped norms; 1 % is ten million times as much
-GROUPS = {"Plain PyTorch": OWN, "Language models": TEXT, "Pictures and sound": PICTURES, "Adapters (peft)": ADAPTERS}
-ZOO = {name: member for members in GROUPS.values() for name, member in members.items()}
 DOCS = ROOT / "docs"
-WAYS = ("fast", VMAP, ALONE, "refused")
 # What people ask for by name.
 NAMED = (
     "GPT-2|OPT|DeBERTa|XLNet|Longformer|Swin|Mamba|BEiT|MVit|Mixtral|IA3|AdaLoRA|VeRA|LoHa|BERT|RoBERTa|DistilBERT|ALBERT|"
@@ -106,47 +104,15 @@ def test_architectures_of_transformers_and_peft(name: str) -> None:
     require(name)
 
 
-def table() -> str:
-    """The table of the page, as the tests above find it: by kind and way, the architectures, with the reason of those that are not fast."""
-    rows = []
-    for kind, members in GROUPS.items():
-        for how in WAYS:
-            names = [f"{name} ({member.why})" if member.why else name for name, member in members.items() if member.how == how]
-            rows += [f"| {kind} | {how} | {'; '.join(names)} |"] if names else []
-    return "\n".join(["| kind | how | architectures |", "|---|---|---|", *rows, ""])
-
-
-def summary() -> str:
-    """The sentence of docs/train.md: how many architectures train in which way."""
-    fast, vmap, alone, refused = (sum(member.how == how for member in ZOO.values()) for how in WAYS)
-    return (
-        f"Of {len(ZOO)} tested architectures {fast} train in one backward pass a batch, {vmap} under `torch.func.vmap`, "
-        f"{alone} record by record; {refused} are refused.\n"
-    )
-
-
-# The page, and what stands in it between two comments.
-PAGES = {"architectures.md": table, "train.md": summary}
-
-
-def test_the_pages_show_the_zoo() -> None:
-    """If this fails: PYTHONPATH=tests/support python tests/train/zoo/test_zoo.py writes the pages anew."""
+def test_the_pages_show_the_zoo(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(ZOO) >= 60
     assert {member.how for member in ZOO.values()} == set(WAYS)
     assert all(any(re.search(rf"\b{name}\b", member, re.IGNORECASE) for member in ZOO) for name in NAMED.split("|"))
     assert sum(len(members) for members in GROUPS.values()) == len(ZOO)
     assert all(member.why and (member.refusal or member.how != "refused") for member in ZOO.values() if member.how != "fast")
-    for page, made in PAGES.items():
-        assert f"<!-- zoo -->\n{made()}<!-- end of the zoo -->\n" in (DOCS / page).read_text()
-
-
-def write() -> None:
-    """Put the tables into the pages, between their two comments."""
-    for page, made in PAGES.items():
-        before, _, rest = (DOCS / page).read_text().partition("<!-- zoo -->\n")
-        after = rest.partition("<!-- end of the zoo -->\n")[2]
-        (DOCS / page).write_text(f"{before}<!-- zoo -->\n{made()}<!-- end of the zoo -->\n{after}")
-
-
-if __name__ == "__main__":
-    write()
+    assert summary() in (DOCS / "train.md").read_text()
+    (block,) = re.findall(r'```python exec="on"\n(.*?)```', (DOCS / "architectures.md").read_text(), flags=re.S)
+    exec(compile(block, "architectures.md", "exec"), {})
+    shown = capsys.readouterr().out
+    for name, member in ZOO.items():
+        assert re.search(rf"^\| [^|]+ \| {member.how} \| .*{re.escape(name)}", shown, flags=re.M), name

@@ -13,11 +13,13 @@ from solver_problems import QUADRATIC, quadratic_gradient
 from lethe.errors import InputError, LetheError
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.accelerated import accelerated, accelerated_bound, accelerated_theory
+from lethe.heavy_tailed.coordinate_wise import SmoothedMean, median_oracle, smoothed_oracle
 from lethe.heavy_tailed.localisation.descent import localised, strongly_convex
-from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_bound, localised_theory
+from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_bound, localised_theory, noise_led_phases
+from lethe.heavy_tailed.localisation.population import population_localised
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.one_pass import one_pass, one_pass_bound, step_weights
-from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean, PureClippedMean
 from lethe.heavy_tailed.private_moments import blocks_for, estimated_moments, private_moment
 from lethe.heavy_tailed.problem import clipping_bias
 from lethe.heavy_tailed.proximal import proximal, proximal_bound, proximal_map, proximal_theory
@@ -25,7 +27,7 @@ from lethe.heavy_tailed.sets import BoxDomain
 from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.heavy_tailed.shuffled_sums import ScalarProtocol, analyse, binomial_delta, calibrated_protocol, chosen_protocol, simulated_ones
 from lethe.run.regularisers import L1, NuclearNorm
-from lethe_experiments.lowy_razaviyayn import groups_for
+from lethe_experiments.lowy_razaviyayn.printed import groups_for
 
 ROWS, ORACLE, RNG = np.zeros((8, 2)), ClippedMean(clip_norm=1.0, rho=1.0), np.random.default_rng(0)
 BARE = Problem(gradient=quadratic_gradient, dimension=2)
@@ -44,9 +46,11 @@ def with_some(call: Callable[..., object], good: dict[str, Any], name: str, *bad
 NUMBERS = (0.0, -1.0, math.nan, True, "1", None)
 PROBLEM = {"gradient": quadratic_gradient, "dimension": 2}
 MOMENTS = {"order": 2.0, "bound": 1.0}
+SMOOTHED = {"scale": 1.0, "precision": 5.0, "rho": 1.0}
 CLIPPED, MEDIAN = {"clip_norm": 1.0, "rho": 1.0}, {"threshold": 1.0, "groups": 1, "rho": 1.0}
 MULTI = {"problem": QUADRATIC, "records": ROWS, "oracle": ORACLE}
 LOCAL = {"problem": STATED, "records": ROWS, "schedule": SCHEDULE, "rho": 0.5}
+POPULATION = {"problem": STATED, "records": ROWS, "schedule": SCHEDULE, "oracle": ORACLE, "parts": 1}
 SAMPLED = {"problem": STATED, "records": ROWS, "schedule": SCHEDULE, "epsilon": 1.0, "delta": 1e-3}
 MOMENT = {"sizes": np.ones(500), "order": 2.0, "rho": 0.5}
 ESTIMATE = {"problem": BARE, "records": np.ones((500, 2)), "order": 2.0, "rho": 0.5}
@@ -79,6 +83,18 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     *with_some(CoordinateMedian, MEDIAN, "groups", *NUMBERS, 4),
     *with_some(CoordinateMedian, MEDIAN, "rho", *NUMBERS),
     (lambda: CoordinateMedian(threshold=1.0, groups=5, rho=1.0).release(4, 2), "fewer groups"),
+    *with_some(SmoothedMean, SMOOTHED, "scale", *NUMBERS, math.inf),
+    *with_some(SmoothedMean, SMOOTHED, "precision", *NUMBERS, math.inf, 0.9, 1e7),
+    *with_some(SmoothedMean, SMOOTHED, "rho", *NUMBERS),
+    *with_some(PureClippedMean, {"clip_norm": 1.0, "epsilon": 1.0}, "clip_norm", *NUMBERS, math.inf),
+    *with_some(PureClippedMean, {"clip_norm": 1.0, "epsilon": 1.0}, "epsilon", *NUMBERS, math.inf, 1e-101, 1e7),
+    *((lambda bad=bad: median_oracle(STATED, 10, bad), "rho") for bad in (0.0, math.nan, math.inf, True)),
+    *((lambda bad=bad: smoothed_oracle(STATED, 10, 0.5, failure=bad), "failure") for bad in (0.0, 1.0, math.nan)),
+    (lambda: median_oracle(STATED, 2, 0.5), "fewer groups"),
+    (lambda: noise_led_phases(STATED, 8, ORACLE, parts=5), "parts"),
+    (lambda: noise_led_phases(BARE, 8, ORACLE), "distance"),
+    *with_some(population_localised, POPULATION, "oracle", None, ExactMean()),
+    *with_some(population_localised, POPULATION, "parts", 0, 2, True),
     (lambda: CoordinateMedian(threshold=1.0, groups=3, rho=0.5).release(10, -1), "dimension"),
     *((lambda bad=bad: ORACLE.release(bad, 2), "size") for bad in NUMBERS),  # pyright: ignore[reportArgumentType]
     *((lambda bad=bad: ORACLE.shared(bad), "touches") for bad in NUMBERS),  # pyright: ignore[reportArgumentType]

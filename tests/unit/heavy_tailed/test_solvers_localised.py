@@ -35,7 +35,7 @@ def test_the_schedule_at_the_worked_point() -> None:
     assert (first.records, fifth.records, last.records) == (512, 32, 1)
     assert (first.steps, fifth.steps, last.steps) == (325920, 6291, 25)
     assert first.step_size * 4 == pytest.approx(1.128164e-4, rel=1e-6)
-    assert [phase.records for phase in localised_practical(stated(), 37, 0.3, most_steps=20)] == [16, 8, 4, 2, 1]
+    assert [phase.records for phase in localised_practical(stated(), 37, 0.3, most_steps=20)] == [18, 9, 4, 2, 1]
     assert [phase.strength for phase in (first, fifth, last)] == pytest.approx([3.06043, 50142.1, 9.29453e9], rel=1e-5)
     assert [phase.radius for phase in (first, fifth, last)] == pytest.approx([41.8242, 0.010211, 3.11614e-7], rel=1e-4)
     assert [phase.clip_norm for phase in (first, fifth, last)] == pytest.approx([47.0522, 11.7630, 2.07943], rel=1e-5)

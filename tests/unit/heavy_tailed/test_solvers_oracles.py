@@ -26,7 +26,7 @@ from lethe.heavy_tailed.private_moments import (
 )
 from lethe.heavy_tailed.problem import clipping_bias
 from lethe.heavy_tailed.solution import Phase, Release, composed, gaussian_release
-from lethe_experiments.lowy_razaviyayn import groups_for, median_error
+from lethe_experiments.lowy_razaviyayn.printed import groups_for, median_error
 
 NOISELESS = math.inf
 RNG = np.random.default_rng(0)

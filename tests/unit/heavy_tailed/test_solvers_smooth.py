@@ -19,7 +19,7 @@ from lethe.heavy_tailed.proximal import proximal, proximal_bound, proximal_map
 from lethe.heavy_tailed.sets import BoxDomain, ConvexSet, WholeSpace, near_projection
 from lethe.heavy_tailed.settings import gradient_errors
 from lethe.run.regularisers import L1, L1L2, L2, Regulariser
-from lethe_experiments.lowy_razaviyayn import explicit_bound, printed_bounds
+from lethe_experiments.lowy_razaviyayn.printed import explicit_bound, printed_bounds
 
 
 def test_the_theorem_s_settings_and_bounds_at_the_worked_points() -> None:

@@ -24,6 +24,7 @@ from lethe.heavy_tailed import Moments, Problem
 from lethe.heavy_tailed.accelerated import accelerated
 from lethe.heavy_tailed.localisation.descent import localised, regularised_descent, strongly_convex
 from lethe.heavy_tailed.localisation.plans import localised_practical
+from lethe.heavy_tailed.localisation.population import population_localised
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
 from lethe.heavy_tailed.one_pass import one_pass
 from lethe.heavy_tailed.oracles import ClippedMean
@@ -210,6 +211,7 @@ SOLVERS: dict[str, Callable[..., Solution]] = {
     "localised": lambda **g: localised(PROBLEM, ROWS, schedule=PHASES, rho=0.5, **g),
     "multi_pass": lambda **g: lethe.heavy_tailed.multi_pass(PROBLEM, ROWS, oracle=ORACLE, passes=2, batch_size=40, **g),
     "one_pass": lambda **g: one_pass(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
+    "population_localised": lambda **g: population_localised(PROBLEM, ROWS, schedule=PHASES, oracle=ORACLE, parts=1, **g),
     "proximal": lambda **g: proximal(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
     "regularised_descent": lambda **g: regularised_descent(PROBLEM, ROWS, PHASES[0], 0.5, **g),
     "sampled_localised": lambda **g: sampled_localised(PROBLEM, ROWS, schedule=PHASES, epsilon=1.0, delta=1e-4, **g),

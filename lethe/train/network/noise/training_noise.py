@@ -81,7 +81,7 @@ class TrainingNoise:
         sampler = self._whole if self._shards is None else self._shards
         return sampler if isinstance(sampler, CorrelatedNetworkNoise) else None
 
-    def samplers(self) -> dict[str, Any]:
+    def correlated_states(self) -> dict[str, Any]:
         """What a checkpoint keeps of correlated noise: `noise` of whole parameters, and `shard_noise` of this process's shards."""
         samplers = {"noise": self._whole, "shard_noise": self._shards}
         return {name: sampler if isinstance(sampler, CorrelatedNetworkNoise) else None for name, sampler in samplers.items()}
