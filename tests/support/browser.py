@@ -51,6 +51,10 @@ class Page:
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": [feature]})
 
+    def unfold(self) -> None:
+        """Open everything that is folded away."""
+        self.driver.execute_script("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+
     def complaints(self) -> list[str]:
         """What the console said since it was last asked, warnings and errors."""
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]

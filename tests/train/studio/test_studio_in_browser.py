@@ -64,9 +64,6 @@ class Tab:
                 element.send_keys(Keys.CONTROL, "a")
                 element.send_keys(Keys.DELETE, text)
 
-    def unfold(self) -> None:
-        self.driver.execute_script("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-
     def fresh(self, width: int = 1440, scheme: Scheme = "light") -> None:
         """The page as it is first opened, with its answer and its prices."""
         self.page.look(width, scheme)
@@ -94,7 +91,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 
 def test_from_a_control_to_a_certificate_of_the_saved_run(tab: Tab) -> None:
     tab.fresh()
-    tab.unfold()
+    tab.page.unfold()
     tab.write(find="epsilon", **SMALL, noise="9.5")
 
     def ready(noise: float) -> bool:
@@ -110,7 +107,7 @@ def test_from_a_control_to_a_certificate_of_the_saved_run(tab: Tab) -> None:
     certificate = lethe.certify(tab.said(), 1e-5)
     assert certificate.epsilon > before.epsilon
     assert tab.text("#wanted") == shown(certificate.epsilon)
-    tab.unfold()
+    tab.page.unfold()
     for row in tab.driver.find_elements("css selector", ".theorems tbody tr"):
         name, epsilon = row.find_element("tag name", "th").text, row.find_elements("tag name", "td")[0].text
         known = {other.theorem: other.epsilon for other in certificate.others} | {certificate.theorem: certificate.epsilon}
@@ -141,7 +138,7 @@ def test_from_a_control_to_a_certificate_of_the_saved_run(tab: Tab) -> None:
 
 def test_a_bad_input_takes_the_number_away_and_a_good_one_brings_it_back(tab: Tab) -> None:
     tab.fresh()
-    tab.unfold()
+    tab.page.unfold()
     tab.write(delta="0.5")
     tab.until(lambda: "below 1/records" in tab.text(".headline .refusal"))
     assert tab.driver.find_elements("id", "wanted") == []
@@ -154,7 +151,7 @@ def test_a_bad_input_takes_the_number_away_and_a_good_one_brings_it_back(tab: Ta
 def test_no_number_of_another_run_stands_while_one_is_computed_and_nobody_waits_for_it(tab: Tab) -> None:
     """Noise of a schedule on Poisson batches takes seconds to find."""
     tab.fresh()
-    tab.unfold()
+    tab.page.unfold()
     tab.write(noise="{schedule: exponential, first: 20.0, ratio: 0.9995}", design="poisson", count="30")
     tab.until(lambda: tab.text(".headline .waiting"))
     assert tab.driver.find_elements("id", "wanted") == []
@@ -167,7 +164,7 @@ def test_no_number_of_another_run_stands_while_one_is_computed_and_nobody_waits_
 @pytest.mark.nightly(by_day="test_from_a_control_to_a_certificate_of_the_saved_run")
 def test_a_run_is_opened_from_a_file_and_a_bad_one_is_refused(tab: Tab) -> None:
     tab.fresh()
-    tab.unfold()
+    tab.page.unfold()
     schedule = lethe.schedules.Exponential(first=20.0, ratio=0.99)
     run = lethe.Run(
         records=3000,
@@ -199,7 +196,7 @@ def test_the_page_can_be_read_by_everybody_and_asks_nobody_else(tab: Tab, scheme
     tab.page.kept("studio") if scheme == "light" else None
     for width in widths:
         tab.page.look(width, scheme)
-        tab.unfold()
+        tab.page.unfold()
         assert tab.page.violations() == []
         assert tab.page.overflow() <= 0
     assert tab.page.complaints() == []
@@ -240,7 +237,7 @@ def test_the_dot_is_dragged_and_an_alternative_is_taken(tab: Tab) -> None:
 
 def test_on_a_telephone_an_error_is_in_view_wherever_it_is_made_and_no_table_is_cut(tab: Tab) -> None:
     tab.fresh(390)
-    tab.unfold()
+    tab.page.unfold()
     tables = "return [...document.querySelectorAll('table, th, td')].filter(one => one.scrollWidth > one.clientWidth + 1).length"
     assert tab.driver.execute_script(tables) == 0
     assert tab.page.overflow() <= 0
