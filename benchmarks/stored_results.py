@@ -121,6 +121,10 @@ STORED = {
             cell={"task": "MNIST35", "records": 250, "steps": 100, "gamma": None, "seed": 0},
         ),
         Stored(
+            name="liang_figures", script="liang_figures.py", arguments="--data cifar10_20k.npz --size cpu", page="measurements/liang.md",
+            sources=("benchmarks/liang_figures.py", "lethe_experiments/liang", *_NETWORKS), cell={}, numbers=("estimate",),
+        ),
+        Stored(
             name="heavy_tailed_rivals", script="heavy_tailed_rivals.py", page="solvers.md",
             sources=("benchmarks/heavy_tailed_rivals.py", "benchmarks/heavy_tailed_data.py", "lethe/calculus", "lethe/heavy_tailed"),
             numbers=("score",), tolerance=_ROUNDING,

@@ -85,14 +85,14 @@ class SmoothedMean(MeanOracle):
         return np.sign(values) * np.clip(smooth, 0.0, self.limit)
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
-        """See `MeanOracle`."""
+        """The mean of the smoothed rows, shape (s, d), with noise in all d coordinates; shape (d,)."""
         with np.errstate(over="ignore"):
             units = finite_rows(rows) / self.scale
         centre = self.scale * self.influences(units).mean(axis=0)
         return centre + self.release(*rows.shape).noise_std * noise_generator(generator).standard_normal(len(centre))
 
     def release(self, size: int, dimension: int) -> Release:
-        """See `MeanOracle`."""
+        """What one mean of `size` rows of d numbers costs, and its noise."""
         root = math.sqrt(require_count("dimension", dimension))
         sensitivity = round_up(2.0 * self.scale * self.limit * root / require_count("size", size), 4e-15)
         return gaussian_release(sensitivity, noise_for(sensitivity, self.rho))

@@ -162,13 +162,13 @@ class PureClippedMean(MeanOracle):
         return round_up(2.0 * self.clip_norm / require_count("size", size) / self.epsilon, 1e-15)
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
-        """See `MeanOracle`."""
+        r"""The mean of rows, shape (s, d), clipped to C, with noise of density proportional to $e^{-\|x\|/b}$; shape (d,)."""
         source, d = noise_generator(generator), rows.shape[1]
         length, direction = source.gamma(d), source.standard_normal(d)
         return clip_rows(rows, self.clip_norm).mean(axis=0) + self.scale(len(rows)) * length * direction / np.linalg.norm(direction)
 
     def release(self, size: int, dimension: int) -> Release:
-        """See `MeanOracle`."""
+        """What one mean of `size` rows of d numbers costs, and the standard deviation of its noise in a coordinate."""
         deviation = math.sqrt(require_count("dimension", dimension) + 1.0) * self.scale(size)
         return Release(guarantee=ApproxDP(self.epsilon, 0.0), sensitivity=None, noise_std=deviation)
 

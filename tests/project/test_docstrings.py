@@ -36,7 +36,8 @@ def methods(kind: type) -> Iterator[Callable[..., Any]]:
         function = getattr(value, "__func__", value)  # of a class method
         autograd = name == "forward" and issubclass(kind, torch.autograd.Function)
         if inspect.isfunction(function) and not name.startswith("_") and not autograd:
-            overridden = [vars(one)[name] for one in kind.__mro__[1:] if inspect.isfunction(vars(one).get(name))]
+            bases = [base for base in kind.__mro__[1:] if base.__module__.startswith("lethe")]
+            overridden = [vars(base)[name] for base in bases if inspect.isfunction(vars(base).get(name))]
             yield overridden[-1] if overridden and "Args:" not in (function.__doc__ or "") else function
 
 

@@ -40,7 +40,7 @@ class ModuleGradients:
 
     @property
     def start(self) -> Vector:
-        """See the class."""
+        """The trained parameters as one vector, shape (d,), float64."""
         return torch.cat([parameter.detach().flatten().double().cpu() for parameter in self._trained]).numpy()
 
     def load(self, parameters: Vector) -> None:

@@ -18,6 +18,8 @@ from lethe_experiments.lowy_razaviyayn.moments import (
     weighted_moment,
 )
 from lethe_experiments.lowy_razaviyayn.recursion import contraction, excess_risk, printed_squared_distance, squared_distance
+from lethe_experiments.pages.reproduction_plots import reproduction_plot
+from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 # Features +-2^j with a tail of index 9, targets 1/2, (w x - y)^2/2 on [-1, 1]: as J grows E sup |f'|^4 is finite and E |f'|^8 not.
 FEATURES = np.array([s * 2.0**j for j in range(3) for s in (-1, 1)])
@@ -28,7 +30,8 @@ POWERS = np.abs((ENDS[:, None] * FEATURES - 0.5) * FEATURES) ** 4
 
 
 def test_the_figure_at_the_worked_points_and_what_holds_of_it() -> None:
-    rows = lowy_razaviyayn_figure_1().records()
+    figure = lowy_razaviyayn_figure_1()
+    rows = figure.records()
     lines: dict[tuple[str, str], list[dict[str, object]]] = {}
     for row in rows:
         lines.setdefault((row["bound"], row["direction"]), []).append(row)
@@ -44,6 +47,10 @@ def test_the_figure_at_the_worked_points_and_what_holds_of_it() -> None:
         assert all(a["proved"] < b["proved"] for a, b in zip(lines[low, "below"], lines[high, "above"], strict=True))
     mended, printed = (lines[name, "above"] for name in ("the same, from its ingredients", "Kamath et al. 2022 as corrected in (6)"))
     assert all(0.6 < a["order"] / b["order"] < 0.65 for a, b in zip(mended, printed, strict=True))
+    (table,) = reproduction_tables(figure.to_dict())
+    assert table.row_count == 7
+    pytest.importorskip("matplotlib")
+    assert reproduction_plot(figure.to_dict()).startswith(b"\x89PNG")
 
 
 def test_the_text_beside_the_figure() -> None:
