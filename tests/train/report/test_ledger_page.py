@@ -73,13 +73,10 @@ def test_it_is_readable_on_a_telephone_and_asks_nobody(accounts: list[dict[str, 
             page.look(390, scheme)
             assert page.violations() == []
             assert page.overflow() <= 0
-        # Each time in one line, on both.
-        for width in (1280, 390):
+        rows = "const text = document.createRange(); text.selectNodeContents(cell); return text.getClientRects().length"
+        for width in (1280, 390):  # each time in one line
             page.look(width)
-            lines = (
-                "return [...document.querySelectorAll('tbody th.number')].map(cell => "
-                "{ const text = document.createRange(); text.selectNodeContents(cell); return text.getClientRects().length; })"
-            )
+            lines = f"return [...document.querySelectorAll('tbody th.number')].map(cell => {{ {rows} }})"
             assert page.driver.execute_script(lines) == [1] * 4
         assert page.complaints() == []
         assert page.requests() == [file.as_uri()]

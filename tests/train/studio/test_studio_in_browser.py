@@ -217,11 +217,9 @@ def test_the_first_screen_is_the_answer_four_fields_and_a_picture(tab: Tab, widt
 
 def test_the_dot_is_dragged_and_an_alternative_is_taken(tab: Tab) -> None:
     tab.fresh()
-    dot, axis = tab.box("svg.price .chosen"), tab.driver.find_element("css selector", "svg.price")
-    assert axis.get_attribute("data-field") == "epsilon"
-    start = (dot["left"] + dot["width"] / 2, dot["top"] + dot["height"] / 2)
-    for kind, down in (("mousePressed", 0), ("mouseMoved", 40), ("mouseReleased", 40)):
-        event = {"type": kind, "x": start[0], "y": start[1] + down, "button": "left", "clickCount": 1}
+    dot = tab.box("svg.price .chosen")
+    for kind, down in (("mousePressed", 5), ("mouseMoved", 45), ("mouseReleased", 45)):
+        event = {"type": kind, "x": dot["left"] + 5, "y": dot["top"] + down, "button": "left", "clickCount": 1}
         tab.driver.execute_cdp_cmd("Input.dispatchMouseEvent", event)
     target = tab.driver.find_element("id", "epsilon").get_attribute("value")
     assert 0.3 < float(target) < 0.9  # lower in the picture
@@ -229,7 +227,6 @@ def test_the_dot_is_dragged_and_an_alternative_is_taken(tab: Tab) -> None:
     assert tab.text("#wanted") == shown(float(lethe.plan(tab.said(), float(target), 1e-6).noise_multipliers.max()))
     tab.until(lambda: tab.text("[data-price='half as long'] td") not in ("", "…"))
     needed = tab.text("[data-price='half as long'] td")
-    # In one step: the table is drawn anew with every price that comes.
     tab.driver.execute_script("document.querySelector('button[data-alternative=\"half as long\"]').click()")
     tab.until(lambda: tab.said().passes == 10)
     assert tab.text("#wanted") == needed
