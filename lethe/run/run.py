@@ -1,4 +1,8 @@
-"""Run: everything a certificate needs to know of a training run; what the planner writes and what the trainer records."""
+r"""Run: everything a certificate needs to know of a training run; what the planner writes and what the trainer records.
+
+Trainers, `certify`, `plan` and `compare` all take a Run. b is the batch size, C the clip norm, G a gradient bound, $\lambda_t$ the step
+size.
+"""
 
 from __future__ import annotations
 

@@ -164,8 +164,8 @@ def round_levels_down(noise: FloatArray, counts: FloatArray, max_levels: int) ->
 def renyi_values(probability: float, noise_multipliers: ArrayLike, relation: Relation, design: Design) -> FloatArray:
     r"""Rényi divergence of one step at `ORDERS`, the worse of both directions, rounded up.
 
-    Poisson, zero_out or add_or_remove: exact, `poisson_renyi`. Poisson, replace_one: exact, gradients of +1 and -1. Without replacement: from the
-    profiles that dominate a step (`quadrature`). Where those would take too long (high orders with little noise), and where it is
+    Poisson, zero_out or add_or_remove: exact, `poisson_renyi`. Poisson, replace_one: exact, gradients of +1 and -1. Without replacement:
+    from the profiles that dominate a step (`quadrature`). Where those would take too long (high orders with little noise), and where it is
     smaller: joint convexity, $\log(1 - q + q e^{2\alpha(\alpha-1)/z^2})/(\alpha-1)$. More than 256 levels are rounded down. Never above the
     step without sampling, $\alpha d^2/(2z^2)$ with $d = 2$ for replace_one and else 1. $q \in [0, 1]$ is each record's chance to enter a
     batch, or the share of the records in one; $z \ge 0$, finite, has shape (levels,). Shape (levels, len(ORDERS)); 0 for q = 0, infinity
