@@ -1,7 +1,6 @@
 """total: add up what several releases from the same records cost together, and what that rests on.
 
-`lethe.total` and the command line call it with certificates, statements, guarantees or files of them, and a delta; `verify` and reports
-read its files.
+`lethe.total` and the command line call it with certificates, statements, guarantees or files of them, and a delta.
 """
 
 from __future__ import annotations

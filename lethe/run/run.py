@@ -1,8 +1,4 @@
-r"""Run: everything a certificate needs to know of a training run; what the planner writes and what the trainer records.
-
-Trainers, `certify`, `plan` and `compare` all take a Run. b is the batch size, C the clip norm, G a gradient bound, $\lambda_t$ the step
-size.
-"""
+"""Run: what a certificate needs of a training. Trainers record one, `plan` fills in its noise, `certify` and the theorems read it."""
 
 from __future__ import annotations
 
