@@ -51,7 +51,7 @@ class MeanOracle(ABC):
 
     @abstractmethod
     def shared(self, touches: int) -> MeanOracle:
-        """The oracle whose `touches` uses on one record cost together what this one states.
+        """The oracle whose `touches` uses on one record cost together what one use of this one costs.
 
         Raises:
             InputError: this oracle cannot be used more than once on a record.
@@ -121,7 +121,7 @@ class ClippedMean(MeanOracle):
         return gaussian_release(sensitivity, noise_for(sensitivity, self.rho))
 
     def shared(self, touches: int) -> ClippedMean:
-        r"""With $\rho$ split evenly."""
+        r"""The oracle with $\rho$ split evenly over so many uses of a record."""
         return replace(self, rho=self.rho / require_count("touches", touches))
 
 
@@ -176,7 +176,7 @@ class PureClippedMean(MeanOracle):
         return Release(guarantee=ApproxDP(self.epsilon, 0.0), sensitivity=None, noise_std=deviation)
 
     def shared(self, touches: int) -> PureClippedMean:
-        r"""With $\epsilon$ split evenly, rounded down."""
+        r"""The oracle with $\epsilon$ split evenly over so many uses of a record, rounded down."""
         uses = require_count("touches", touches)
         return self if uses == 1 else replace(self, epsilon=round_down(self.epsilon / uses, 4e-15))
 
@@ -232,7 +232,7 @@ class CoordinateMedian(MeanOracle):
         return gaussian_release(sensitivity, noise_for(sensitivity, self.rho))
 
     def shared(self, touches: int) -> CoordinateMedian:
-        r"""With $\rho$ split evenly."""
+        r"""The oracle with $\rho$ split evenly over so many uses of a record."""
         return replace(self, rho=self.rho / require_count("touches", touches))
 
 

@@ -223,7 +223,7 @@ def parallel(guarantees: Iterable[Guarantee]) -> Guarantee:
 
 
 def _together(phases: list[Phase]) -> Guarantee:
-    """Of phases on the same records."""
+    """The joint guarantee of phases on the same records."""
     costs = [(phase.release.guarantee, phase.touches) for phase in phases]
     if any(isinstance(cost, NotPrivate) for cost, _ in costs):
         return NotPrivate()

@@ -152,7 +152,7 @@ class Clipper:
 
     @property
     def contributed(self) -> bool | None:
-        """The same, of gradients that were not 0 either."""
+        """Whether any record had a gradient that could be measured and is not 0; None before there were records."""
         return None if self._sums.largest is None else bool(self._sums.largest > 0)
 
     def add(
