@@ -27,7 +27,7 @@ MOST_CLIP = 1e150
 class MeanOracle(ABC):
     r"""A private estimate of a mean gradient.
 
-    The privacy it states is that of everything one record takes part in: a solver that touches each record m times takes
+    The privacy it states is that of everything one record takes part in: a solver that uses each record m times takes
     `shared(m)`, whose single means cost an m-th of it. The noise always comes from the size of the batch at hand.
     """
 
@@ -133,7 +133,7 @@ class PureClippedMean(MeanOracle):
     Formal guarantee: $(\epsilon, 0)$-DP for replacing one of the s records (s public).
     Proof: the noise has the density $c\,e^{-\|z\|/b}$ ($r^{d-1}e^{-r/b}$ of the length, over a surface that grows as $r^{d-1}$). A replaced
     record moves the mean by at most $\Delta = 2C/s$, as of `ClippedMean`, so by the triangle inequality the log ratio of two densities is
-    everywhere at most $\Delta/b = \epsilon$, and it is attained. Batches of a record's own add up: $\epsilon/m$ for m touches.
+    everywhere at most $\Delta/b = \epsilon$, and it is attained. Batches of a record's own add up: $\epsilon/m$ for m uses.
 
     Its standard deviation in a coordinate is $\sqrt{d + 1}\,b$. With localised solvers and `multi_pass` it gives the rate's ingredients of
     Lowy 2026, whose text was not at hand: there Lipschitz extensions are minimised and the minimisers perturbed, which for losses of a
