@@ -26,7 +26,7 @@ MODULES = (
 
 def examples() -> Iterator[doctest.DocTest]:
     finder = doctest.DocTestFinder(recurse=False, exclude_empty=True)
-    for module in (lethe, *(importlib.import_module(f"lethe.{name}") for name in MODULES.split())):
+    for module in (lethe, *(importlib.import_module(f"lethe.{name}") for name in MODULES)):
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isclass(value) or inspect.isfunction(value):
