@@ -110,6 +110,14 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
             quantiles of each column, for half of the budget (in squared mu).
         epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateTransformer`.
     Attributes: those of `PrivateTransformer`, and `low_`, `high_`, `mean_`, `scale_`, `var_`, each of shape (d,).
+
+    Example:
+        >>> import numpy as np
+        >>> from lethe.estimators import PrivateStandardScaler
+        >>> X = np.random.default_rng(0).random((500, 3))
+        >>> scaler = PrivateStandardScaler(epsilon=1.0, delta=1e-4, bounds=(0.0, 1.0)).fit(X)
+        >>> scaler.transform(X).shape
+        (500, 3)
     """
 
     bounds: Any = "auto"
