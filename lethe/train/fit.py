@@ -127,6 +127,14 @@ def fit(
         HypothesisError: the run asks for more than such training can be certified for; the model keeps what it saw, in buffers or
             attributes; or something else than the step (the forward pass, the loss, `progress`, a second optimiser) moved the parameters.
         LetheError: the parameters overflowed, or noise was too small to survive rounding.
+
+    Example:
+        >>> import torch
+        >>> from lethe.train import fit
+        >>> data = torch.randn(200, 3), torch.randint(2, (200,))
+        >>> fitted = fit(torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(), data, epsilon=3.0, delta=1e-4)
+        >>> fitted.certificate.epsilon <= 3.0
+        True
     """
     options = TrainOptions.of(options)
     words, linear = Words(epsilon, delta, epochs, batch_size, clip_norm), isinstance(model, Linear | Head)

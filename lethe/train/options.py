@@ -80,6 +80,11 @@ class TrainOptions:
             is on the CPU, the noise's on the model's device, or NumPy's where that is the CPU. One for the batches alone is no harm where
             the design keeps nothing secret.
         allow_large_delta: whether a target with a delta of 1/records or more is meant, as of `lethe.plan`.
+
+    Example:
+        >>> from lethe.train import TrainOptions
+        >>> TrainOptions(physical_size=64).physical_size
+        64
     """
 
     progress: bool | Progress = True
