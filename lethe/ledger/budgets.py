@@ -1,4 +1,4 @@
-"""Budgets: what a data set may lose in all, as a privacy filter keeps it, and the terms on which it is entered.
+"""Budget: how much privacy a data set may lose in all; and DataSet, the terms on which it was entered in the ledger.
 
 Users give a `Budget` to `Ledger.create`; a privacy filter is the rule that stops adaptively chosen releases before their sum exceeds the
 budget.

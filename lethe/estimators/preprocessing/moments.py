@@ -1,4 +1,4 @@
-"""Columns and channels by private second moments: principal components, and whitening.
+"""PrivatePCA and PrivateWhitening: principal components and whitening by private second moments of columns or channels.
 
 Called by users as steps of a pipeline: `PrivatePCA` and `PrivateWhitening` release noisy second moments (`lethe.mechanisms.moments`) and
 derive their matrix from those alone.

@@ -1,4 +1,4 @@
-"""What private preprocessing shares; and columns by private quantiles: a StandardScaler, and a clipper of columns and rows.
+"""PrivateTransformer, base class of private preprocessing; and a private StandardScaler and clipper of columns, by private quantiles.
 
 Called by users as steps of a pipeline; ordinary scalers would release means and maxima of private records without noise. PCA and whitening
 (moments.py) derive from `PrivateTransformer`.

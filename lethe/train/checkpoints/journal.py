@@ -169,7 +169,7 @@ def write_receipt(folder: Path, receipt: str) -> None:
 
 
 def _first_line(folder: Path) -> str:
-    """Of the journal, which has its name."""
+    """The journal's first line, which identifies it; a receipt repeats it."""
     with open(folder / "journal", encoding="ascii") as file:
         return file.readline().rstrip("\n")
 

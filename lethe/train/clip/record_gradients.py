@@ -201,7 +201,7 @@ def _shares(units: Sequence[Sequence[int]], like: Tensor) -> Tensor:
 
 
 def _means(rows: Tensor, units: Sequence[Sequence[int]]) -> Tensor:
-    """Of the rows of each unit, which follow one another."""
+    """The mean over the rows of each unit; a unit's rows follow one another."""
     return rows if len(rows) == len(units) else torch.stack([unit_rows.mean(0) for unit_rows in rows.split([len(unit) for unit in units])])
 
 

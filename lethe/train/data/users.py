@@ -121,7 +121,7 @@ class Members:
         return records, None if bool((sizes == 1).all()) else torch.arange(len(units)).repeat_interleave(sizes)
 
     def _rows(self, unit: int, step: int) -> torch.Tensor:
-        """Which of a unit's records take part in a step."""
+        """The numbers of a unit's records that take part in a step."""
         unit_rows = self._order[int(self._ends[unit - 1]) if unit else 0 : int(self._ends[unit])]
         if self.records_per_user is None or len(unit_rows) <= self.records_per_user:
             return unit_rows
