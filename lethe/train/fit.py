@@ -85,7 +85,7 @@ def fit(
     certified as well: a second training from a privately trained start adds its certificate to the first one's.
 
     Args:
-        model: any module whose records do not meet, of which what does not require grad stays as it is; a `Linear`; or a `Head`.
+        model: any module in which a record's loss depends on that record alone (frozen parameters stay); a `Linear`; or a `Head`.
         loss: of a module (outputs, targets) -> one loss a record, shape (B,) or (B, 1), such as `nn.CrossEntropyLoss(reduction="none")`; a
             loss of PyTorch's own with its mean is taken as each record's own, by its twin with reduction="none". Of records that are
             mappings (outputs, batch) -> one loss a record; or None: `outputs.loss`, of each record alone where it is one number.
