@@ -1,4 +1,7 @@
-"""compare: what every theorem, ours and the published, says of a run, and why it is used or not; once, or along a sweep."""
+"""compare: what every theorem, ours and the published, says of a run, and why it is used or not; once, or along a sweep.
+
+`lethe.compare`, the command line and reports call it with a Run and a delta: a user sees what each bound gives and what it would need.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import overload
@@ -46,7 +49,7 @@ def compare(
 ) -> Sweep: ...
 
 
-@in_other_words
+@in_other_words  # takes American spellings of arguments, and names what another library's argument is called here
 def compare(
     run: Run,
     delta: float,

@@ -1,4 +1,7 @@
-"""plan: fill in the smallest noise that meets a privacy target."""
+"""plan: fill in the smallest noise that meets a privacy target.
+
+`lethe.plan`, the command line, jobs, trainers and `allocate` call it with a Run whose noise is open, and a target.
+"""
 
 from typing import Literal
 
@@ -23,7 +26,7 @@ _TOLERANCE, _TOLERANCE_IF_SLOW, _ROUGHLY = 1e-7, 5e-7, 1e-4
 _ROOM_FOR_ROUNDING = 1e-5
 
 
-@in_other_words
+@in_other_words  # takes American spellings of arguments, and names what another library's argument is called here
 def plan(
     run: Run,
     epsilon: float | None = None,

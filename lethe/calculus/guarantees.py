@@ -1,4 +1,8 @@
-"""Guarantees: frozen statements about a mechanism, each able to say its epsilon at a delta, its delta at an epsilon, and itself in JSON."""
+"""Guarantees: frozen statements about a mechanism, each able to say its epsilon at a delta, its delta at an epsilon, and itself in JSON.
+
+Theorems and mechanisms return them, certificates and statements hold them, `any_guarantee` composes them; each number is rounded to the
+safe side.
+"""
 
 import math
 from abc import ABC, abstractmethod

@@ -1,4 +1,7 @@
-"""Mean oracles: noisy means of a batch's gradients, and what they reveal."""
+r"""Mean oracles: noisy means of a batch's gradients, and what they reveal (their privacy cost). Each solver here takes one and calls `mean`
+once a step. $z_i$ is a gradient, s the batch size, C the clip norm, $\rho$ the zCDP cost of one mean, $\sigma$ the noise's standard
+deviation.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The problem a solver is given: per-record gradients, where the parameters live, and what is publicly known: moments in place of a bound.
+"""The problem a solver is given: per-record gradients, the domain of the parameters, and public constants: moments in place of a bound.
 
-What is known is stated before the data are seen: measuring it on private data without noise is a release of those data. Wrong numbers
+Users and the estimators for heavy tails build a `Problem`; every solver of this package takes one.
+
+Its constants are declared before the data are seen: measuring it on private data without noise is a release of those data. Wrong numbers
 cost accuracy and never privacy.
 """
 

@@ -1,4 +1,6 @@
-"""Closed convex sets that parameters stay in, as projections."""
+"""Closed convex sets that parameters stay in, as projections: whole space, ball, box. Users give one to a `Problem`; the solvers project
+each iterate on it.
+"""
 
 import math
 from abc import ABC, abstractmethod

@@ -1,4 +1,7 @@
-"""The mean oracles in the shuffle model, where no one but the users sees a gradient."""
+r"""The mean oracles in the shuffle model, where no one but the users sees a gradient: users send bits, which are shuffled before they are
+read. Users of the library pass one to a one-pass solver in place of `ClippedMean`, where no curator may be trusted with the data. s is the
+batch size, C the clip norm, $\tau$ a threshold of each coordinate.
+"""
 
 import math
 from abc import abstractmethod

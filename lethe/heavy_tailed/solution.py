@@ -1,4 +1,7 @@
-"""What a solver returns: parameters, and phase by phase what they cost in privacy."""
+r"""What a solver returns: parameters, and phase by phase what they cost in privacy. Every solver ends with a `Solution`;
+lethe/accounting/heavy_tailed.py certifies its phases. A phase uses one range of records, each record in the same number of steps. $\mu$ is
+the parameter of Gaussian differential privacy, s a sensitivity, $\sigma$ a standard deviation.
+"""
 
 from __future__ import annotations
 

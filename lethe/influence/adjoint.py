@@ -1,4 +1,7 @@
-"""The influence of noise at every step at once: random probes carried backwards along the path of one training."""
+r"""The influence of noise at every step at once: random probes carried backwards along the path of one training. For linear models of any
+loss; users call `adjoint_influence` on public or synthetic data, and give the estimate to `lethe.allocate`, which puts more noise into
+steps of small influence. T steps, step size $\lambda$, batch size b, clip norm C, iterates $x_t$, noise $\nu_t$.
+"""
 
 import math
 from collections.abc import Callable

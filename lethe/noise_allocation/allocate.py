@@ -1,4 +1,8 @@
-"""allocate: spread the noise of a run where it does least harm, at the same certified privacy."""
+"""allocate: spread the noise of a run over its steps where it does least harm, at the same certified privacy.
+
+`lethe.allocate` and `lethe plan --schedule` call it with a Run whose noise is open, and a target; `noise_shapes` makes the shapes,
+`accounting.plan` scales each.
+"""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,8 @@
-"""correlate: give a run the correlated noise that does least harm to its iterates."""
+"""correlate: give a run the correlated noise that does least harm to its iterates.
+
+`lethe.correlate`, `noise_shapes` and the estimators call it with a Run. Correlated noise is $C^{-1}z$, z fresh noise: later noise partly
+cancels earlier, and C is chosen here.
+"""
 
 import hashlib
 import os

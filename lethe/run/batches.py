@@ -1,7 +1,8 @@
 """Batch designs: how records are assigned to steps. Each design is accounted as itself.
 
-Fixed designs take batches of exactly `size` records, `floor(records / size)` of them a pass; records left over by
-the division are not used in that pass. Designs with batches of random size divide by the nominal `size` too, whatever a batch holds.
+A Run holds one as `batches`; samplers draw by it, theorems and planners go by the facts it states about itself (`participation`). Fixed
+designs take batches of exactly `size` records, `floor(records / size)` of them a pass; records left over by the division are not used in
+that pass. Designs with batches of random size divide by the nominal `size` too, whatever a batch holds.
 
 A design states facts about itself, and theorems, samplers and planners go by these (`lethe.run.participation`).
 """

@@ -1,5 +1,8 @@
 r"""Regularisers: a convex h that the proximal step adds to the loss, taken exactly, after the noise.
 
+A Run names them as `regulariser`; `train.core.proximal` computes their steps, theorems use the facts. $\lambda$ is the step size, $\kappa$
+the strength, u the unit of rounding, x the parameters, $x_g$ those of a group.
+
 Three facts matter to a certificate: how strongly convex h is (it contracts), the diameter of its domain, and how much its step rounds.
 
 Lemma (docs/theory.md, section 14). A computed step of a point of norm at most N is within `roundings` uN of the exact one, and several, one

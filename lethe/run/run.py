@@ -1,4 +1,4 @@
-"""Run: everything a certificate needs to know of a training run; what the planner writes and what the trainer records."""
+"""Run: what a certificate needs of a training. Trainers record one, `plan` fills in its noise, `certify` and the theorems read it."""
 
 from __future__ import annotations
 

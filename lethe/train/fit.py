@@ -1,4 +1,6 @@
-"""fit: the entry point of training, for modules, linear models and convex heads."""
+"""fit: the entry point of training, for modules, linear models and convex heads. Users and `lethe.jobs` call it. It plans the run from the
+arguments, starts progress, callbacks and the ledger, and calls `train_network`, `train_linear`, `train_head` or `train_along_directions`.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""TrainOptions: what few trainings need, as one object that is passed on as it is."""
+"""TrainOptions: settings that few trainings need, as one object; `fit`, `PrivacyEngine` and the integrations take it as `options`. So
+their signatures stay short; an option that a kind of training would ignore is refused.
+"""
 
 from __future__ import annotations
 

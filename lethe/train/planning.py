@@ -1,4 +1,6 @@
-"""The run that a training's own words stand for: a target, and, given or chosen, epochs, a batch size and a clip norm."""
+"""Makes the run of a training from a target (epsilon, delta) and, given or chosen, epochs, a batch size and a clip norm. `fit`,
+`PrivacyEngine` and the integrations call `planned`: most users have no Run, and the noise must be the smallest that meets the target.
+"""
 
 import math
 from collections.abc import Mapping

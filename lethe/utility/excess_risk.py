@@ -1,4 +1,7 @@
-r"""The excess risk of a run: a proved bound of how far its last iterate stays above the minimum, or why there is none."""
+r"""The excess risk of a run: a proved bound of how far its last iterate stays above the minimum, or why there is none.
+
+`lethe.utility.excess_risk_bound` is called with a Run; `accounting.best_steps` and the studio use it to weigh steps against noise.
+"""
 
 import math
 from dataclasses import dataclass

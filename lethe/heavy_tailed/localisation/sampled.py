@@ -1,4 +1,7 @@
-"""The localised solver on small batches drawn in secret: far fewer gradients, for an (epsilon, delta) guarantee."""
+"""The localised solver on small batches drawn in secret: far fewer gradients, for an (epsilon, delta) guarantee. The estimators for heavy
+tails call `sampled_localised` when a user chooses it; lethe/accounting/heavy_tailed.py derives its cost again from `draws_of`. Phase i has
+$n_i$ records, z is the noise multiplier, q the sampling rate.
+"""
 
 import math
 from collections.abc import Callable

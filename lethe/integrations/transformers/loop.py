@@ -1,4 +1,6 @@
-"""The loop of transformers.Trainer, whose steps are those of a PrivacyEngine."""
+"""The loop of transformers.Trainer, whose steps are those of a PrivacyEngine. `privatize` puts `PrivateLoop` before the Trainer's class;
+the Trainer's own loop then calls these methods for batches, steps and logs.
+"""
 
 import copy
 import math

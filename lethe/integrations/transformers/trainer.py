@@ -1,4 +1,6 @@
-"""privatize: a class or an object of any of transformers' Trainers, whose steps become those of a PrivacyEngine."""
+"""privatize: makes of a class or an object of any of transformers' Trainers one whose steps are those of a PrivacyEngine. Users call it;
+`PrivacyMixin` takes its arguments, makes the engine and the record, and `PrivateLoop` (loop.py) the steps.
+"""
 
 import dataclasses
 import inspect

@@ -1,5 +1,7 @@
 r"""Loss: bounds on the curvature and gradient of one record's loss, and how they are known; losses of which nothing else is known.
 
+A Run holds a loss; theorems ask its curvature and gradient bound. f is one record's loss.
+
 Curvature: gradient differences satisfy $\nabla f(x) - \nabla f(y) = H(x-y)$ with a symmetric $H$, $-m I \preceq H \preceq M I$;
 $m$ = weak_convexity (negative when f is strongly convex), $M$ = smoothness.
 """

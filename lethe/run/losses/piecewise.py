@@ -1,4 +1,8 @@
-"""Losses of quadratic and linear pieces: the hinge with a rounded corner, of two classes or one against all others; truncated squares."""
+"""Losses of quadratic and linear pieces: the hinge with a rounded corner, of two classes or one against all others; truncated squares.
+
+A Run names one as `loss`; solvers of linear models call their values, slopes and curvatures. s is the score, y the target, h the half-width
+of the rounded corner, R the bound on a record's features.
+"""
 
 from __future__ import annotations
 

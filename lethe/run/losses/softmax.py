@@ -1,5 +1,8 @@
 r"""Softmax regression, one score for each class: whole, or with its slope cut, of which `logistic` has the lemma.
 
+A Run names one as `loss`. p are the class probabilities, y the record's class, c the bound at which slopes (derivatives in the scores) are
+cut, R the bound on features.
+
 Lemma (docs/theory.md, 5b: the curvature of the envelope). If $\gamma = \|p - e_y\| \le 1/\sqrt2$ then $\mathrm{diag}(p) - pp^\top \preceq
 \gamma(\sqrt2 - \gamma)I$. Proof. Put $p_y = 1 - r$, $p_j = rq_j$ and $\theta^2 = 1 + \|q\|^2$, so $\gamma = r\theta$. For unit v with $A =
 v_y - \langle q, v\rangle$ and $B = \sum q_jv_j^2 - \langle q, v\rangle^2$ the variance of v under p is $r((1 - r)A^2 + B)$, and we need

@@ -1,4 +1,7 @@
-"""Schedules, numbers over time as frozen data: what each of them is, and their shapes."""
+"""Schedules, numbers over time as frozen data: the base class, and its shapes.
+
+A Run holds one as `step_size` or `noise_multiplier`; v is the schedule, t the step or pass.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Paying: a training that is reserved in a ledger before it begins, and settled with the run that was recorded."""
+"""Paying: reserves the cost of a training in a privacy ledger before it begins, and replaces the reservation by the recorded run's cost
+after it. Without it a crash could leave noise drawn that no ledger counts. `fit` and `PrivacyEngine` make one by `paying`, where a ledger
+is in use; `Telling` calls it as the last of the callbacks.
+"""
 
 import os
 from contextlib import suppress

@@ -1,4 +1,7 @@
-r"""Checkpointed training: it continues correctly after being killed at any moment.
+"""Checkpointed training: it continues correctly after being killed at any moment.
+
+`Trainer` calls `begin` before the first step, `before_noise` and `after` in each, `finish` at the end. The journal is a text file that
+lists each step before its noise is drawn (`journal.py`); the checkpoint holds the model, the optimiser and the stream of batches.
 
 **No generator is stored.** A training that goes on draws fresh noise. What was drawn before is gone with the process, and noise of a known
 generator is refused a second time, so the same noise is never added to two different things. Correlated noise is stored as far as later

@@ -1,4 +1,7 @@
-"""Journal of noisy steps that may have been released, written before each step is taken; and the receipt of what pays for them."""
+"""Journal: the list of steps whose noise may have been drawn, appended to disk before each draw; and the receipt of the ledger's
+reservation. A training that was killed learns from it which noisy gradients to count although no checkpoint has them. `Checkpointing`
+writes the journal, `Paying` the receipt.
+"""
 
 import os
 import weakref

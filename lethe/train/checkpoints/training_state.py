@@ -1,4 +1,7 @@
-"""The training state in a checkpoint: saved, validated against the training that continues, and restored."""
+"""The training state in a checkpoint: saved, compared with the training that continues, and restored. `Trainer` collects the parts of a
+network's training (model, optimiser, batches, recorder, noise) in a `Training`; `Checkpointing` saves and restores it. A checkpoint of
+another model or run is refused, since its steps would not be those that the certificate counts.
+"""
 
 import hashlib
 from collections.abc import Mapping

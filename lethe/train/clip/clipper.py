@@ -1,4 +1,7 @@
-"""Clipper: the sum of records' clipped gradients, of any function of a batch to one loss a record."""
+"""Clipper: the sum of the records' clipped gradients, for any function that maps a batch to one loss a record. It chooses the fastest way
+to single records' gradients that gives the right ones (rules of layers, vmap, one after another) and decides which batches are checked.
+`Trainer` calls `add` with each micro-batch and `take` once a step.
+"""
 
 import sys
 import warnings

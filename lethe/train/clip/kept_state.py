@@ -1,4 +1,7 @@
-"""What a forward pass leaves behind: in parameters and buffers, and in the modules' Python attributes."""
+"""Finds what a forward pass leaves behind: in parameters and buffers, and in the modules' Python attributes. A cache of earlier records
+would make one record's loss depend on another. The check (`check.py`), checkpoints and `Backbone` compare these digests before and after a
+batch.
+"""
 
 import copy
 from collections.abc import Generator, Mapping

@@ -1,4 +1,7 @@
-"""How the gradients of a model's records are computed: by the rules of its layers, by vmap of the model, or one record after another."""
+"""How the gradients of a model's records are computed: by the rules of its layers, by vmap of the model, or one record after another.
+`Clipper` asks for them with a `Way`, and the check with another, to compare. Rows are what the model sees; a unit (a record or a user) may
+have several, whose gradients are added.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext

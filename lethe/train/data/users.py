@@ -1,4 +1,7 @@
-"""Users: whose each record is, exactly as the ids say it, and which records of a unit take part in a step."""
+"""Privacy of users: whose record each is, by the ids of the caller, and which records of a user take part in a step. Where a run protects
+users, its unit (what is drawn into batches) is a user with all records. `Trainer` asks for the `Members` of a run's units, `BatchStream`
+turns drawn units into rows with them.
+"""
 
 import hashlib
 from collections.abc import Mapping

@@ -1,4 +1,6 @@
-"""Linear models and heads on tables in blocks: what is done to a block where it is read, and what training sees of it, sums."""
+"""Linear models and heads on tables in blocks (partitions that workers read): each block gives only its sum of clipped gradients. For data
+that do not fit in memory: the linear loop uses `BlockLinearModel` in place of `LinearModel`, and sends `Rows` to the workers.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

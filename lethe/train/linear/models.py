@@ -1,4 +1,6 @@
-"""Linear models: their features, finite and projected to the public norm bound, and targets; the description of one, and a trained one."""
+"""Linear models: preparing features (finite, projected to the public norm bound R) and targets; the description and the trained model. The
+linear loop calls `prepare_features` and `prepare_targets`; a user describes the model by `Linear` and gets a `LinearPredictor`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warnings about a training, while there is time and at its end, and what is said of how its records were kept apart."""
+"""Warnings about a training, early or at its end, and the sentences of its record on how records were kept independent. `Trainer` calls
+it: a parameter without gradients or a batch that changes rounding is better noticed at the first step.
+"""
 
 import re
 import warnings

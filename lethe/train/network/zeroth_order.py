@@ -1,5 +1,8 @@
 r"""Training without gradients: two forward passes a step, along one random direction, in the memory of inference.
 
+For models too large for backward passes; `fit` calls `train_along_directions` for the clip method "directional". $f_i$ is the loss of
+record i at parameters x, h a small step, C the clip norm.
+
 Records' slopes $(f_i(x + hu) - f_i(x - hu))/2h$ along $u \sim N(0, I)$ are clipped to $[-C, C]$; their sum gets noise, and says how far to
 go along u: one number. Where only the last iterate is released, along $u/\|u\|$, with noise in all directions: docs/theory.md, section 20.
 """

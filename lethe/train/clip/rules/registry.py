@@ -1,4 +1,7 @@
-"""The layers of a model: the rule of each type, which own trained parameters, and which no way of training can bound a record in."""
+"""The registry of layers: the rule of each type, which layers hold trained parameters, and which types mix records and are refused.
+`RecordGradients` asks `layers_of` for the layers of a user's model and `refuse_model` before training; a user adds a rule by
+`register_rule`. A rule computes all records' gradients in a layer's parameters from its input and the gradient in its output.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

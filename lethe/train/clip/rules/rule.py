@@ -1,4 +1,6 @@
-"""What a rule of a layer is given, and gives."""
+"""The interface of a layer's rule: the call that it receives, the parts (gradients of all records in a parameter) that it yields.
+`Recording` (fast.py) makes a `Call` of each call of a layer and passes it to the layer's `Rule`; every file of rules builds on it.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass

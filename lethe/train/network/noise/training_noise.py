@@ -1,4 +1,6 @@
-"""The noise of one training: what makes it, and which process adds it to what."""
+"""The noise of one training: which source makes it, and which process adds it to which tensors, so that no number gets it twice or never.
+`NoisySums` and `Descent` call `add_to` once a step; `sources_of` makes it of the run and the options (secure, correlated, seeded).
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
