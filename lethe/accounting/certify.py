@@ -119,6 +119,15 @@ def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str]
         InputError: delta is out of range, or not above what a cap on batches costs, or the run has no noise yet; or there is no key to
             sign with.
         HypothesisError: none of `theorems` applies; composition always does.
+
+    Example:
+        >>> import lethe
+        >>> run = lethe.Run(
+        ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=4.0,
+        ...     release="all")
+        >>> certificate = lethe.certify(run, delta=1e-5)
+        >>> certificate.theorem, round(certificate.epsilon, 2)
+        ('composition', 2.26)
     """
     if not isinstance(run, Run) and isinstance(run, Recorded) and isinstance(run.record, TrainingRecord):
         return certify(run.record.run, delta, theorems, allow_large_delta=allow_large_delta).sealed(run.record)

@@ -80,6 +80,15 @@ def compare(
     Raises:
         InputError: a value out of range, a run without noise, or a listed schedule that would have to be stretched.
         HypothesisError: none of `theorems` can certify the run.
+
+    Example:
+        >>> import lethe
+        >>> run = lethe.Run(
+        ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=4.0,
+        ...     release="all")
+        >>> comparison = lethe.compare(run, delta=1e-5)
+        >>> next(row.theorem for row in comparison.rows if row.status == 'used')
+        'composition'
     """
     delta = delta_for(require_run(run, correlated=True).records, delta, allow_large_delta=allow_large_delta)
     if over != "noise" and run.noise_multiplier is None:

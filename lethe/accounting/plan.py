@@ -57,6 +57,14 @@ def plan(
         InputError: a target out of range, or two or none, a noise schedule that is zero everywhere, or a seeded run.
         CalibrationError: no amount of noise of this shape meets the target, or no number of steps has a bound below the initial gap.
         HypothesisError: steps="best", and there is no bound of the excess risk of such runs; the error says why.
+
+    Example:
+        >>> import lethe
+        >>> run = lethe.Run(
+        ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=None,
+        ...     release="all")
+        >>> round(lethe.plan(run, epsilon=1.0, delta=1e-5).noise_multiplier, 2)
+        8.34
     """
     goal = as_target(run, epsilon, delta, target, allow_large_delta=allow_large_delta)
     if any(one is not None for one in (steps, dimension, initial_gap)):

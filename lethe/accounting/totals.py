@@ -254,6 +254,13 @@ def total(
     Raises:
         InputError: a part cannot be added, or an argument is out of its range.
     Reference: Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10 (adaptive composition of fixed guarantees).
+
+    Example:
+        >>> import lethe
+        >>> round(
+        ...     lethe.total([lethe.guarantees.GDP(0.3), lethe.guarantees.GDP(0.4)], delta=1e-5,
+        ...     neighbours='replace_one').epsilon, 2)
+        1.99
     """
     if not isinstance(parts, list | tuple) or not parts:
         raise outside("parts", parts, "a list of at least one certificate, statement, total, guarantee, event or file")

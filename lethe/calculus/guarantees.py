@@ -104,6 +104,11 @@ class GDP(Guarantee):
     r"""$\mu$-Gaussian differential privacy: no easier to tell apart than $N(0,1)$ and $N(\mu,1)$. $\mu = \infty$ means not private.
 
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383.
+
+    Example:
+        >>> import lethe
+        >>> round(lethe.guarantees.GDP(1.0).epsilon(1e-5), 3)
+        4.377
     """
 
     mu: float
@@ -134,6 +139,11 @@ class ZCDP(Guarantee):
     r"""$\rho$-zero-concentrated DP: Rényi divergence at most $\rho\alpha$ at every order. $\rho = \infty$ means not private.
 
     Reference: Bun & Steinke 2016, arXiv:1605.02065.
+
+    Example:
+        >>> import lethe
+        >>> round(lethe.guarantees.ZCDP(0.5).epsilon(1e-5), 3)
+        4.728
     """
 
     rho: float
@@ -188,7 +198,13 @@ class RDPCurve(Guarantee):
 
 @dataclass(frozen=True, slots=True)
 class ApproxDP(Guarantee):
-    r"""$(\epsilon, \delta)$-DP at one point, and nothing anywhere better: infinity below its $\delta$, 1 below its $\epsilon$."""
+    r"""$(\epsilon, \delta)$-DP at one point, and nothing anywhere better: infinity below its $\delta$, 1 below its $\epsilon$.
+
+    Example:
+        >>> import lethe
+        >>> lethe.guarantees.ApproxDP(1.0, 1e-6).epsilon(1e-5)
+        1.0
+    """
 
     epsilon_bound: float
     delta_bound: float

@@ -100,7 +100,7 @@ class SmoothedMean(MeanOracle):
         return gaussian_release(sensitivity, noise_for(sensitivity, self.rho))
 
     def shared(self, touches: int) -> "SmoothedMean":
-        r"""With $\rho$ split evenly."""
+        r"""The oracle with $\rho$ split evenly over so many uses of a record."""
         return replace(self, rho=self.rho / require_count("touches", touches))
 
 

@@ -50,7 +50,7 @@ class ShuffledOracle(MeanOracle):
         return Release(guarantee=ApproxDP(self.epsilon, self.delta), sensitivity=None, noise_std=deviation)
 
     def shared(self, touches: int) -> Self:
-        """Itself, for one touch."""
+        """Itself, if each record is used once; else an error."""
         if require_count("touches", touches) != 1:
             raise InputError(
                 f"a shuffled oracle and {touches} uses of one record; it is accounted for one.",

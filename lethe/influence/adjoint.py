@@ -119,7 +119,7 @@ class _StepBack:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Curvature:
-    """Of each record's loss in its scores."""
+    """The second and third derivatives of each record's loss in its scores, as functions."""
 
     product: Callable[[Tensor], Tensor]  # the second derivative S times directions
     root: Callable[[Tensor], Tensor]  # $Rz$ for noise z, with $RR^\\top = S$
@@ -143,7 +143,7 @@ def _curvature(loss: LinearLoss, scores: Tensor, targets: Tensor) -> _Curvature:
 
 
 def _diagonal(second: Tensor, third: Tensor) -> _Curvature:
-    """Of scores that do not bend one another."""
+    """The curvature of losses whose Hessian in the scores is diagonal."""
 
     def bend_roots(direction: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         bend = third * direction

@@ -1,4 +1,4 @@
-"""The influence of noise on a quadratic loss: exact, from the eigenvalues of its Hessian, in no time. Users call it where they know or
+"""The influence of noise on a quadratic loss: exact, from the eigenvalues of its Hessian. Users call it where they know or
 assume a curvature, and give the estimate to `lethe.allocate`, which places the noise of the steps.
 """
 

@@ -120,7 +120,7 @@ class Fitted(Generic[Model]):
 
     @property
     def epsilon(self) -> float:
-        """That of the certificate; InputError as there."""
+        """Epsilon of the certificate; raises what `certificate` raises."""
         return self.certificate.epsilon
 
     def report(self, path: str | os.PathLike[str]) -> None:

@@ -59,7 +59,7 @@ def planned(
     loss: Loss | None = None,
     allow_large_delta: bool = False,
 ) -> TrainingPlan:
-    r"""The run that was given, or the one that the words stand for, with the smallest noise that meets the target.
+    r"""The caller's run, or the one that `words` describe, with the smallest noise that meets the target.
 
     What is called shuffling: random allocation, every iterate released, one record added or removed. An epoch is a pass, with as many steps
     as without privacy, $k = \lceil n/b\rceil$; a batch has n/k records in the mean. Of several processes b is of each. With a run the words

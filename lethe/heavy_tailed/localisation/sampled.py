@@ -138,7 +138,7 @@ def _steps(rate: float, noise: float, count: int) -> SampledGaussian:
 
 
 def draws_of(phase: Phase) -> dict[str, Any] | None:
-    """The numbers that the cost of a phase on secret batches follows from, beside how often a record is touched; None of another phase."""
+    """The numbers that give the cost of a phase on secret batches, with how often a record is used; None for another kind of phase."""
     single = phase.release.guarantee
     if not isinstance(phase.whole, ApproxDP) or not isinstance(single, SampledGaussian):
         return None

@@ -186,7 +186,7 @@ class PrivacyMixin(PrivateLoop):
             add_certificate(Path(str(self.args.output_dir)) / "README.md", self.certificate_)
 
     def _send_telemetry(self) -> None:
-        """Of TRL: nothing is sent."""
+        """TRL's telemetry, replaced: nothing is sent."""
 
     @contextmanager
     def _one_batch_a_step(self) -> Iterator[None]:

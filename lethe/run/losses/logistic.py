@@ -37,6 +37,12 @@ class Logistic(TwoClassLoss):
     r"""$f(x) = \log(1 + e^{-z\langle u, x\rangle})$, $z = 2y - 1$ for the class $y \in \{0, 1\}$: $\|\nabla f\| \le R$, $M \le R^2/4$.
 
     In the score $s = \langle u, x\rangle$: $l' = \mathrm{sigmoid}(s) - y$, $l'' = \mathrm{sigmoid}(s)\,\mathrm{sigmoid}(-s) \le 1/4$.
+
+    Example:
+        >>> import lethe
+        >>> loss = lethe.losses.Logistic(feature_norm=2.0)
+        >>> [round(value, 3) for value in (loss.known_gradient_bound, *loss.curvature)]
+        [2.0, 0.0, 1.0]
     """
 
     summary: ClassVar[str] = "logistic regression"

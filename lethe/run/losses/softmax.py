@@ -55,6 +55,12 @@ class Softmax(SoftmaxLoss):
     r"""$f(X) = -\log\mathrm{softmax}(X^\top u)_y$: $\|\nabla f\| = \|u\|\,\|p - e_y\| \le \sqrt2 R$, $M \le R^2/2$.
 
     In the scores: $l' = p - e_y$; $l'' = \mathrm{diag}\,p - pp^\top$ of trace $1 - \sum p_j^2 \le 1 - 1/K$, no eigenvalue above 1/2.
+
+    Example:
+        >>> import lethe
+        >>> loss = lethe.losses.Softmax(feature_norm=1.0)
+        >>> [round(value, 3) for value in loss.curvature]
+        [0.0, 0.5]
     """
 
     summary: ClassVar[str] = "softmax regression"

@@ -39,6 +39,12 @@ class Tweedie(NumericLoss):
         target_bound: Y > 0, in target units.
         cut: c of at least $Y^{2-p}/1000$, in loss per score: target units to the power 2 - p.
     Reference: Jørgensen 1987, Exponential dispersion models, J. Royal Stat. Soc. B 49(2).
+
+    Example:
+        >>> import lethe
+        >>> loss = lethe.losses.Tweedie(feature_norm=1.0, power=1.0, target_bound=10.0, cut=1.0)
+        >>> [round(value, 3) for value in loss.curvature]
+        [0.0, 11.0]
     """
 
     summary: ClassVar[str] = "Tweedie regression, slope cut"

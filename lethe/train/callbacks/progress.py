@@ -43,7 +43,7 @@ class ProgressBar(Callback):
 
     @staticmethod
     def wanted(progress: object) -> bool:
-        """Whether there is somebody to look at it."""
+        """Whether `progress` is True and standard error a terminal."""
         return progress is True and sys.stderr.isatty()
 
     def on_train_begin(self, run: Run, *, steps_done: int) -> None:

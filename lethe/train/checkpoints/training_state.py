@@ -267,6 +267,6 @@ def _divided(state: Mapping[str, Any]) -> dict[str, int | None]:
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:
-    """Of PyTorch's global generators, from which dropout draws."""
+    """The states of PyTorch's global generators, from which dropout draws."""
     states = {"cpu": torch.get_rng_state()}
     return states | {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else states

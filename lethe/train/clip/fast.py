@@ -54,7 +54,7 @@ class _Hold(torch.autograd.Function):
 
 
 class _Anchored(torch.autograd.Function):
-    """The same tensor, of which a gradient is asked."""
+    """The identity, with an output that requires a gradient."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, anchor: Tensor) -> Tensor:

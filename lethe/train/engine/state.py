@@ -104,7 +104,7 @@ class LoopState:
 
     def deliver(self) -> Iterator[Any]:
         """The batches that are left of the epoch, or of all. One that was delivered and not used, to a cell of a notebook that looked at it
-        or was interrupted, is delivered again: its records have met nothing."""
+        or was interrupted, is delivered again: its records were not used."""
         with self._together():
             self._refuse_not_taken()
             if self._batch is None:

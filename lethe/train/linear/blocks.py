@@ -32,7 +32,7 @@ _CPU = torch.device("cpu")
 class Rows:
     """How the records of a block become rows of a linear model; it is sent to workers.
 
-    A backbone gives each block's features by a copy of its own, so that no records of two blocks meet; None: they are what is stored.
+    A backbone gives each block's features by a copy of its own, so no two blocks' records mix; None: they are what is stored.
     """
 
     loss: LinearLoss

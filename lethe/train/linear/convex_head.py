@@ -40,7 +40,7 @@ class FeatureProjection(nn.Module):
         self.feature_norm, self.dtype = feature_norm, dtype
 
     def forward(self, features: Tensor) -> Tensor:
-        """Shape (B, d) to the same, in the head's type."""
+        """Project each row; features and result have shape (B, d), the result the head's type."""
         rows, _ = onto_ball(features.to(torch.float64), self.feature_norm, dtype=self.dtype)
         return rows.to(self.dtype)
 

@@ -1,6 +1,5 @@
 """The features that a frozen backbone gives each record, with a check that they depend on that record alone. The linear loop, `train_head`
-and `Rows` read features through a `Backbone`. If one record could change another's features, its gradient would not be the only thing it
-changes in a sum, and no certificate would hold.
+and `Rows` read through a `Backbone`. Mixed features would let a record change others' gradients, uncertified.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Backbone:
 
         The first physical batch is looked at, and the last where it is shorter: for each binary digit of the records' numbers in it, the
         records with a 1 there are exchanged for other inputs, and the features of those with a 0 must not change by a bit; then the other
-        way round. Any two records differ in some digit, so each is seen to stay when each other changes.
+        way round. Any two records differ in some digit, so each is compared while every other one changes.
 
         What a backbone keeps of records outside its buffers shows in two ways: a copy of it that was shown other inputs first must give
         the same features of the first batch, bit for bit, and so must the backbone itself once more when it has seen all records. How it

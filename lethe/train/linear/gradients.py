@@ -54,7 +54,7 @@ def losses_of(loss: LinearLoss, scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _arrays(scores: Tensor, targets: Tensor) -> tuple[FloatArray, FloatArray]:
-    """As the losses take them: targets of shape (n,)."""
+    """Scores and targets as NumPy arrays, targets of shape (n,), for the loss's own code."""
     return scores.detach().cpu().numpy(), targets.detach().to(device="cpu", dtype=torch.float64).squeeze(1).numpy()
 
 

@@ -237,7 +237,7 @@ def shown_rounding(run: Run, dtype: torch.dtype, parameter_norm: float) -> float
 
 
 def warn_of_rounding(run: Run, precision: Precision) -> None:
-    r"""Warn of a coarser type that a plan kept no room for, where it costs more than a hundredth of one touch of a record.
+    r"""Warn of a coarser type that a plan kept no room for, where it costs more than a hundredth of what one use of a record does.
 
     The errors since the noise before, hidden by the noise that comes next: $\mu = \sqrt{\sum_s(\sum_{t \le s}2\lambda_tG/\tau_s)^2}$.
     """

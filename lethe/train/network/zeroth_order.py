@@ -55,7 +55,7 @@ class Direction:
             self.length = float(torch.stack([part.double().square().sum() for _, part in self.parts()]).sum().sqrt())
 
     def parts(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        """Its part in each parameter, `length` times as long."""
+        """The direction in each parameter, times `length`."""
         drawn = torch.Generator(device=(device := self._parameters[0].device)).manual_seed(self._seed)
         for parameter in self._parameters:
             yield parameter, torch.randn(parameter.shape, generator=drawn, dtype=parameter.dtype, device=device)

@@ -282,6 +282,12 @@ def fix_batch_norm(model: Module) -> Module:
 
     Args:
         model: any module; one that is itself a batch normalisation comes back as another module.
+
+    Example:
+        >>> import torch
+        >>> from lethe.train import fix_batch_norm
+        >>> fix_batch_norm(torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16)))[1]
+        GroupNorm(8, 16, eps=1e-05, affine=True, bias=True)
     """
     if isinstance(model, _BatchNorm):
         return _group_norm(model)  # pyright: ignore[reportReturnType]

@@ -44,7 +44,7 @@ class Call:
 
     @property
     def gradient(self) -> Tensor:
-        """In the only tensor that the layer gave."""
+        """The gradient in the layer's output, which is one tensor."""
         (gradient,) = self.gradients
         assert gradient is not None
         return gradient if gradient.dtype == torch.float32 else wide(gradient)
