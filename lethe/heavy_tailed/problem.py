@@ -203,6 +203,7 @@ class Problem:
         return self._needed("moments", "release them by estimated_moments")
 
     def _needed(self, name: str, otherwise: str) -> Any:
+        """The value of a field; an error that names it where the problem does not have it."""
         value = getattr(self, name)
         if value is None:
             raise InputError(f"{name} = None; this method needs it.", source="the problem", remedy=f"give {name}, or {otherwise}")
