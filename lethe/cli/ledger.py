@@ -9,7 +9,8 @@ from rich.text import Text
 from lethe.cli.console import SHUT, AsJson, KeyFile, Quiet, file_option, print_json, print_tables, say, working
 from lethe.documents.strict import read_document, write_bytes
 from lethe.errors import InputError, LedgerError
-from lethe.report.sections.evidence import account_blocks, accounts_document
+from lethe.report.sections.budgets import accounts_document
+from lethe.report.sections.evidence import account_blocks
 from lethe.report.tables import reservations_csv, terminal
 
 app = typer.Typer(no_args_is_help=True, help="Reserve, release, settle: what a data set has left of its privacy budget, for a team.")

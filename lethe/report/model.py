@@ -101,19 +101,21 @@ class Picture(NamedTuple):
         """The same in words: the axes, what is drawn, and where the numbers are."""
         named = {} if isinstance(self.plot, str) else {"Across": self.plot.settings["xlabel"], "Up": self.plot.settings["ylabel"]}
         axes = "".join(f" {axis}: {words}." for axis, words in named.items() if words)
-        return f"Line plot.{axes} {self.caption} The table has the numbers."
+        return f"{'Picture' if isinstance(self.plot, str) else 'Line plot'}.{axes} {self.caption} The table has the numbers."
 
 
 Block = str | Items | Facts | Table | Picture | Code | Notice | Heading
 
 
 class Section(NamedTuple):
-    """A part with a title: its key in links and in JSON, its blocks, and the same as numbers, for JSON."""
+    """A part with a title: its key in links and in JSON, its blocks, the same as numbers, for JSON, and after how many blocks a page
+    folds the rest away; None: nowhere."""
 
     key: str
     title: str
     blocks: tuple[Block, ...]
     data: dict[str, Any]
+    shown: int | None = None
 
 
 class Document(NamedTuple):

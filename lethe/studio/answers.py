@@ -206,6 +206,27 @@ ALTERNATIVES: Mapping[str, Callable[[Run], Run]] = {
 """What is changed -> how."""
 
 
+NOISE_FACTORS = (0.7, 1.4, 0.5, 2.0, 0.35, 2.8, 0.25, 4.0)
+"""Of the noise of a run: where its epsilon is drawn besides, the nearest first."""
+
+
+@lru_cache(maxsize=1024)
+def epsilon_at(query: str, factor: float) -> tuple[float, float]:
+    """(largest noise multiplier, epsilon) of the run of the state with this query, all its noise times `factor`; errors as `answer`."""
+    question, level = State.from_query(query).question(), answer(query).noise
+    run = question.run
+    largest = 1.0 if run.noise_multiplier is None else float(run.noise_multipliers.max())
+    scaled, certificate = _certified(question._replace(run=run.with_noise_scaled(factor * level / largest), find_noise=False))
+    return float(scaled.noise_multipliers.max()), certificate.epsilon
+
+
+def state_with(query: str, label: str) -> State:
+    """The state with this query, changed to one of `ALTERNATIVES`; its target and its noise stay."""
+    state = State.from_query(query)
+    changed = State.of_run(ALTERNATIVES[label](state.question().run), state)
+    return changed.with_texts(**{name: state.texts[name] for name in ("find", "epsilon", "noise")})
+
+
 @lru_cache(maxsize=1024)
 def price(query: str, label: str) -> AlternativePrice | None:
     """The price of one of `ALTERNATIVES` to the state with this query; None where the run has it already; LetheError as `answer`."""

@@ -5,6 +5,7 @@ import ctypes
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -14,8 +15,9 @@ from lethe.documents.strict import parse_document
 from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
 from lethe.studio import parts
-from lethe.studio.answers import ALTERNATIVES, AlternativePrice, StateAnswer, answer, price
+from lethe.studio.answers import ALTERNATIVES, NOISE_FACTORS, AlternativePrice, StateAnswer, answer, epsilon_at, price, state_with
 from lethe.studio.controls import CONTROLS
+from lethe.studio.picture import price_svg
 from lethe.studio.state import LONGEST_LINK, State, query_of
 from lethe.studio.web import App, HTMLDependency, Inputs, Outputs, Request, Session, reactive, render, ui
 
@@ -23,13 +25,11 @@ _HERE = Path(__file__).parent
 _LONGEST_FILE = 1_000_000
 # No date is asked for, and the console complains of the script that asks for them: of one name the highest version is taken.
 _NO_DATES = HTMLDependency("bootstrap-datepicker", "999")
-_PARTS = (
-    ("headline", "What is certified"),
-    ("alternatives", "The price of alternatives"),
+_FOLDED = (
     ("theorems", "Epsilon by theorem"),
     ("schedule", "Noise schedule"),
-    ("prediction", "Predicted risk"),
-    ("documents", "This run"),
+    ("prediction", "Predicted risk (no part of the guarantee)"),
+    ("documents", "This run as a file, and its certificate"),
 )
 
 
@@ -86,10 +86,11 @@ def _whole(content: Any) -> Any:
         ui.head_content(
             ui.tags.meta(name="viewport", content="width=device-width, initial-scale=1"),
             ui.tags.link(rel="icon", href="data:,"),
+            ui.tags.style((files("lethe.report") / "templates" / "site.css").read_text(encoding="utf-8")),
             ui.tags.style((_HERE / "page.css").read_text(encoding="utf-8")),
             ui.tags.script(ui.HTML((_HERE / "page.js").read_text(encoding="utf-8"))),
         ),
-        ui.tags.header(ui.tags.h1("Lethe studio"), ui.tags.p("What every choice of a private training costs.", class_="lead-line")),
+        ui.tags.header(ui.tags.h1("Lethe studio"), ui.tags.p("What every choice of a private training costs."), class_="bar"),
         content,
         title="Lethe studio",
         lang="en",
@@ -101,22 +102,25 @@ def _questions(state: State) -> Any:
         ui.tags.label("Open a run (.yaml or .json)", for_="open"),
         ui.tags.input(type="file", id="open", accept=".yaml,.yml,.json", class_="form-control"),
         ui.tags.p(id="told", class_="small-print", role="status"),
-        ui.output_ui("notes"),
-        class_="card-like",
+        class_="opening",
     )
-    return ui.tags.form(parts.controls(state.texts), opening, class_="questions", aria_label="The run", onsubmit="return false")
+    fields = parts.controls(state.texts, opening), ui.output_ui("notes")
+    return ui.tags.form(*fields, class_="questions", aria_label="The run", onsubmit="return false")
 
 
 def _answers() -> Any:
+    folded = (
+        ui.tags.details(ui.tags.summary(ui.tags.h2(heading)), ui.output_ui(name), class_=f"card-like {name}") for name, heading in _FOLDED
+    )
     return ui.div(
-        *(
-            ui.tags.section(
-                ui.tags.h2(heading, ui.HTML(' <span class="tag">prediction</span>') if name == "prediction" else None),
-                ui.div(ui.output_ui(name), aria_live="polite" if name == "headline" else None),
-                class_=f"card-like {name}",
-            )
-            for name, heading in _PARTS
+        ui.tags.section(ui.div(ui.output_ui("headline"), aria_live="polite"), class_="card-like headline", aria_label="What is certified"),
+        ui.tags.section(
+            ui.tags.h2("Epsilon against noise"),
+            ui.output_ui("picture"),
+            ui.output_ui("alternatives"),
+            class_="card-like alternatives",
         ),
+        *folded,
         class_="answers",
     )
 
@@ -134,6 +138,7 @@ def _attempt(work: Callable[..., Any], *arguments: Any) -> Any:
 def _serve(input: Inputs, session: Session, workers: dict[str, WorkerThreads]) -> None:
     error_text: reactive.Value[str] = reactive.Value("")
     priced: reactive.Value[tuple[str, dict[str, AlternativePrice | None]]] = reactive.Value(("", {}))
+    drawn_curve: reactive.Value[tuple[str, list[tuple[float, float]]]] = reactive.Value(("", []))
 
     @reactive.calc
     def query() -> str:
@@ -148,6 +153,10 @@ def _serve(input: Inputs, session: Session, workers: dict[str, WorkerThreads]) -
 
     @reactive.extended_task
     async def compared(requested: str) -> None:
+        curve = [await in_worker("prices", epsilon_at, requested, factor) for factor in NOISE_FACTORS]
+        async with reactive.lock():
+            drawn_curve.set((requested, [point for point in curve if not isinstance(point, str)]))
+            await reactive.flush()
         prices_by_label: dict[str, AlternativePrice | None] = {}
         for label in ALTERNATIVES:
             result = await in_worker("prices", price, requested, label)
@@ -186,14 +195,19 @@ def _serve(input: Inputs, session: Session, workers: dict[str, WorkerThreads]) -
             return draw(got) if isinstance(got, StateAnswer) else otherwise(got)
 
         drawn.__name__ = name  # by which Shiny knows where it stands
-        render.ui(drawn)
+        session.output(suspend_when_hidden=False)(render.ui(drawn))  # what is folded away is ready when it is opened
 
-    def prices(got: StateAnswer) -> Any:
+    def current_prices() -> dict[str, AlternativePrice | None]:
         requested, prices_by_label = priced()
-        return parts.prices(prices_by_label if requested == query() else {}, noise=got.found_noise)
+        return prices_by_label if requested == query() else {}
+
+    def picture(got: StateAnswer) -> Any:
+        requested, curve = drawn_curve()
+        return ui.HTML(price_svg(got, curve if requested == query() else (), current_prices()))
 
     show("headline", parts.headline, parts.refusal)
-    show("alternatives", prices)
+    show("picture", picture)
+    show("alternatives", lambda got: parts.prices(current_prices(), noise=got.found_noise))
     for draw in (parts.theorems, parts.schedule, parts.prediction, parts.documents):
         show(draw.__name__, draw)
 
@@ -203,13 +217,20 @@ def _serve(input: Inputs, session: Session, workers: dict[str, WorkerThreads]) -
         note = ui.tags.p("Too long for a link: save the run instead.", class_="small-print") if long else None
         return ui.TagList(parts.refusal(error_text()) if error_text() else None, note)
 
+    def take(changed: State | str) -> None:
+        if isinstance(changed, State):
+            parts.update_controls(changed.texts)
+        error_text.set("" if isinstance(changed, State) else changed)
+
     @reactive.effect
     @reactive.event(input.opened)
     async def _open() -> None:
-        opened = await in_worker("answers", _state_of, input.opened(), query())
-        if isinstance(opened, State):
-            parts.update_controls(opened.texts)
-        error_text.set("" if isinstance(opened, State) else opened)
+        take(await in_worker("answers", _state_of, input.opened(), query()))
+
+    @reactive.effect
+    @reactive.event(input.alternative)
+    async def _change() -> None:
+        take(await in_worker("answers", state_with, query(), input.alternative()))
 
     for task in (answered, compared):
         session.on_ended(task.cancel)

@@ -21,6 +21,7 @@ class Control(NamedTuple):
         hint: a line under it.
         broad: whether it takes the whole width.
         only: a control and those of its words with which this one matters; None: always.
+        front: whether it stands on the first screen, outside its group.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Control(NamedTuple):
     hint: str = ""
     broad: bool = False
     only: tuple[str, frozenset[str]] | None = None
+    front: bool = False
 
 
 def loss_parameters() -> tuple[str, ...]:
@@ -66,7 +68,7 @@ def _parameter(name: str) -> Control:
 
 CONTROLS: tuple[Control, ...] = (
     Control("find", "Find", _PRIVACY, "noise", {"noise": "the noise for this epsilon", "epsilon": "the epsilon of this noise"}, broad=True),
-    Control("epsilon", "Target epsilon", _PRIVACY, "1.0", only=("find", frozenset({"noise"}))),
+    Control("epsilon", "Epsilon", _PRIVACY, "1.0", only=("find", frozenset({"noise"})), front=True),
     Control(
         "noise",
         "Noise multiplier",
@@ -79,11 +81,11 @@ CONTROLS: tuple[Control, ...] = (
     Control("release", "Who sees what", _PRIVACY, "last", _RELEASES, broad=True),
     Control("neighbours", "Neighbours", _PRIVACY, "zero_out", _plain(get_args(Neighbours))),
     Control("unit", "Unit of privacy", _PRIVACY, "record", _UNITS, "Of users, the number of records and the batch size count users."),
-    Control("records", "Records", _STEPS, "60000"),
+    Control("records", "Records", _STEPS, "60000", front=True),
     Control("design", "Batch design", _STEPS, "cyclic", _plain(tuple(DESIGNS))),
-    Control("size", "Batch size", _STEPS, "600", only=("design", _SIZED)),
-    Control("length", "Length in", _STEPS, "passes", _plain(("passes", "steps"))),
-    Control("count", "How many", _STEPS, "20"),
+    Control("size", "Batch size", _STEPS, "600", only=("design", _SIZED), front=True),
+    Control("length", "Length in", _STEPS, "passes", {"passes": "epochs", "steps": "steps"}),
+    Control("count", "Epochs", _STEPS, "20", front=True),
     Control("step_size", "Step size", _STEPS, "0.5", hint=_SHAPES),
     Control("noise_at", "Noise at", _STEPS, "every_step", _plain(get_args(NoiseAt))),
     Control("loss", "Kind of loss", _LOSS, "softmax_regression", _plain(tuple(LOSSES)), broad=True),

@@ -14,7 +14,43 @@ document.addEventListener("DOMContentLoaded", () => {
   // The address is the state: nothing is loaded again.
   Shiny.addCustomMessageHandler("link", ({query}) => { history.replaceState(null, "", query ? `?${query}` : location.pathname); });
 
+  // The noise stands in front where it is what is set; else it is only a shape. The length is in epochs or in steps.
+  const arrange = () => {
+    const noise = document.getElementById("noise").closest(".control"), asked = document.getElementById("find").closest(".control");
+    if (document.getElementById("find").value === "epsilon") document.getElementById("front").append(noise); else asked.after(noise);
+    document.getElementById("count-words").textContent = document.getElementById("length").value === "steps" ? "Steps" : "Epochs";
+  };
+  arrange();
+  document.addEventListener("change", arrange);
+  $(document).on("shiny:updateinput", () => setTimeout(arrange));
+
+  // Drag or click in the picture: the field that it names is set where the pointer is let go.
+  let dragging = false;
+  const aim = (event) => {
+    const svg = document.querySelector("svg.price");
+    if (!svg?.dataset.field) return null;
+    const {field, start, end, low, high} = svg.dataset, at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    const up = field === "epsilon", share = Math.min(1, Math.max(0, ((up ? at.y : at.x) - start) / (end - start)));
+    const value = Number((low * (high / low) ** share).toPrecision(3)), place = Number(start) + share * (end - start);
+    svg.querySelector(".guide path").setAttribute("d", up ? `M40 ${place}H388` : `M${place} 15V196`);
+    svg.querySelector(".guide text").textContent = `${field} ${value}`;
+    return {field, value};
+  };
+  document.addEventListener("pointerdown", (event) => { dragging = !event.target.closest(".mark") && !!event.target.closest("svg.price"); });
+  document.addEventListener("pointermove", (event) => { if (dragging) aim(event); });
+  document.addEventListener("pointercancel", () => { dragging = false; });
+  document.addEventListener("pointerup", (event) => {
+    const aimed = dragging && aim(event);
+    dragging = false;
+    if (!aimed) return;
+    const input = document.getElementById(aimed.field);
+    input.value = aimed.value;
+    input.dispatchEvent(new Event("change", {bubbles: true}));
+  });
+
   document.addEventListener("click", async (event) => {
+    const change = event.target.closest("[data-alternative]");
+    if (change) Shiny.setInputValue("alternative", change.dataset.alternative, {priority: "event"});
     const copy = event.target.closest("[data-copy]"), save = event.target.closest("[data-save]");
     if (copy) {
       try {

@@ -7,8 +7,9 @@ from itertools import groupby
 from typing import Any
 
 from lethe.calculus.upward_formatting import shown
-from lethe.studio.answers import ALTERNATIVES, AlternativePrice, StateAnswer
+from lethe.studio.answers import ALTERNATIVES, AlternativePrice, StateAnswer, TheoremRow
 from lethe.studio.controls import CONTROLS, Control
+from lethe.studio.picture import priced_labels
 from lethe.studio.web import ui
 
 _SEEN = {"last": "if only the final parameters are seen", "all": "whatever is seen of the training"}
@@ -16,22 +17,30 @@ _CHANGED = {"replace_one": "replaced by another", "zero_out": "left without grad
 _WIDTH, _HEIGHT = 640.0, 240.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 12.0, 14.0, 46.0
 _MARKS_UP_TO = 60
+_FRONT = ("records", "size", "count", "epsilon")
 
 
-def controls(texts: Mapping[str, str]) -> Any:
-    """All controls under their headings, with these texts; what does not matter is hidden, not switched off."""
+def controls(texts: Mapping[str, str], *below: Any) -> Any:
+    """The few of the first screen; folded away, all others under headings and what stands `below` them. What does not matter is hidden.
+
+    The page's script moves the noise to the front where it is what is set.
+    """
+    front = sorted((control for control in CONTROLS if control.front), key=lambda control: _FRONT.index(control.name))
+    folded = groupby((control for control in CONTROLS if not control.front), key=lambda control: control.group)
+    fields = (
+        ui.tags.fieldset(ui.tags.legend(heading), *(_control(field, texts[field.name]) for field in group)) for heading, group in folded
+    )
     return ui.TagList(
-        *(
-            ui.tags.fieldset(ui.tags.legend(heading), *(_control(field, texts[field.name]) for field in group))
-            for heading, group in groupby(CONTROLS, key=lambda control: control.group)
-        )
+        ui.tags.fieldset(*(_control(control, texts[control.name]) for control in front), id="front", aria_label="The run in short"),
+        ui.tags.details(ui.tags.summary("All settings"), *fields, *below, class_="settings"),
     )
 
 
 def _control(control: Control, text: str) -> Any:
     hint = ui.tags.p(control.hint, class_="hint", id=f"{control.name}-hint") if control.hint else None
     if control.words is None:
-        field = ui.input_text(control.name, control.label, text, width="100%", spellcheck="false")
+        label = ui.span(control.label, id="count-words") if control.name == "count" else control.label
+        field = ui.input_text(control.name, label, text, width="100%", spellcheck="false")
     else:
         field = ui.input_select(control.name, control.label, dict(control.words), selected=text, width="100%")
     shape = "control broad" if control.broad else "control"
@@ -78,18 +87,28 @@ def headline(answer: StateAnswer) -> Any:
     return ui.TagList(
         number,
         ui.tags.p(f"{where}: {name} {noise}, {answer.steps} steps, by {answer.theorem}."),
+        ui.tags.p(f"Predicted excess risk: at most {answer.risk.value}.", class_="small-print") if answer.risk.value else None,
         *(ui.tags.p(note, class_="small-print") for note in answer.notes),
     )
 
 
 def theorems(answer: StateAnswer) -> Any:
-    """Every theorem's epsilon, or why it does not apply."""
-    rows = (_row(row.theorem, row.epsilon or "–", row.why, class_="used" if row.used else "") for row in answer.theorems)
-    return _table(("Theorem", "Epsilon", "Why, or why not"), rows, "Epsilon by theorem")
+    """Every theorem's epsilon; folded away, why the others do not apply."""
+    head = ("Theorem", "Epsilon", "Why, or why not")
+    applicable, others = ([row for row in answer.theorems if bool(row.epsilon) is applies] for applies in (True, False))
+
+    def table(rows: Iterable[TheoremRow]) -> Any:
+        cells = (_row(row.theorem, row.epsilon or "–", row.why, head, class_="strong" if row.used else "") for row in rows)
+        return _table(head, cells, "Epsilon by theorem")
+
+    count = f"{len(others)} do{'es' if len(others) == 1 else ''} not apply"
+    return ui.TagList(table(applicable), ui.tags.details(ui.tags.summary(count), table(others)) if others else None)
 
 
 def schedule(answer: StateAnswer) -> Any:
-    """The picture, and in words how many steps have noise."""
+    """The picture, and in words how many steps have noise; nothing of constant noise, which is no picture."""
+    if len({level for _, level in answer.schedule}) <= 1 and answer.noisy_steps == answer.steps:
+        return None
     return ui.TagList(
         ui.HTML(schedule_svg(answer.schedule, answer.steps)),
         ui.tags.p(f"Noise multiplier of each step: {answer.noisy_steps} of {answer.steps} steps have noise.", class_="small-print"),
@@ -131,15 +150,20 @@ def prediction(answer: StateAnswer) -> Any:
 
 def prices(prices_by_label: Mapping[str, AlternativePrice | None], *, noise: bool) -> Any:
     """What each alternative costs, noise or else epsilon; those not computed yet say so, those that the run has already are left out."""
-    rows = (_price_row(label, prices_by_label.get(label, "…")) for label in ALTERNATIVES if prices_by_label.get(label, "…") is not None)
-    return _table(("Change", "Noise needed" if noise else "Epsilon", "Against this run"), rows, "Price of alternatives")
+    head = ("Change", "Noise needed" if noise else "Epsilon", "Against this run")
+    marks = {label: str(number) for number, label in enumerate(priced_labels(prices_by_label), start=1)}
+    labels = (label for label in ALTERNATIVES if prices_by_label.get(label, "…") is not None)
+    rows = (_price_row(label, prices_by_label.get(label, "…"), marks.get(label, ""), head) for label in labels)
+    return _table(head, rows, "Price of alternatives")
 
 
-def _price_row(label: str, price: AlternativePrice | str | None) -> Any:
+def _price_row(label: str, price: AlternativePrice | str | None, mark: str, head: tuple[str, ...]) -> Any:
     if not isinstance(price, AlternativePrice):
-        return _row(label, "…", "computing")
+        return _row(label, "…", "computing", head)
     ratio = "" if price.ratio is None else f"{price.ratio:.3g} times"
-    return _row(label, price.number or "–", price.why or ("the same" if ratio == "1 times" else ratio), data_price=label)
+    take = ui.tags.button(label, type="button", class_="btn-link", data_alternative=label) if price.number else label
+    name = ui.TagList(ui.span(mark, class_="mark-number"), take) if mark else take
+    return _row(name, price.number or "–", price.why or ("the same" if ratio == "1 times" else ratio), head, data_price=label)
 
 
 def documents(answer: StateAnswer) -> Any:
@@ -161,11 +185,13 @@ def _text(text: str, label: str, **attributes: str) -> Any:
     return ui.tags.pre(text, class_="code", tabindex="0", role="region", aria_label=label, **attributes)
 
 
-def _row(name: str, amount: str, words: str, **attributes: str) -> Any:
-    return ui.tags.tr(ui.tags.th(name, scope="row"), ui.tags.td(amount, class_="amount"), ui.tags.td(words), **attributes)
+def _row(name: Any, amount: str, words: str, head: tuple[str, ...], **attributes: str) -> Any:
+    cells = (ui.tags.td(cell, role="cell", data_label=label) for cell, label in zip((amount, words), head[1:], strict=True))
+    return ui.tags.tr(ui.tags.th(name, scope="row", role="rowheader"), *cells, role="row", **attributes)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[Any], caption: str) -> Any:
-    cells = (ui.tags.th(word, scope="col") for word in head)
-    body = ui.tags.table(ui.tags.thead(ui.tags.tr(*cells)), ui.tags.tbody(*rows), aria_label=caption)
-    return ui.div(body, class_="wide", tabindex="0", role="region", aria_label=caption)
+    # The roles are written out because a style that stacks the cells on telephones would take them away.
+    cells = (ui.tags.th(word, scope="col", role="columnheader") for word in head)
+    top = ui.tags.thead(ui.tags.tr(*cells, role="row"), role="rowgroup")
+    return ui.tags.table(top, ui.tags.tbody(*rows, role="rowgroup"), aria_label=caption, role="table", class_="wordy")

@@ -13,7 +13,9 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import pytest
@@ -49,6 +51,10 @@ class Page:
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": [feature]})
 
+    def unfold(self) -> None:
+        """Open everything that is folded away."""
+        self.driver.execute_script("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+
     def complaints(self) -> list[str]:
         """What the console said since it was last asked, warnings and errors."""
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
@@ -80,6 +86,18 @@ class Page:
             "Page.captureScreenshot", {"captureBeyondViewport": whole, **({"clip": self._clip()} if whole else {})}
         )
         path.write_bytes(base64.b64decode(shot["data"]))
+
+    def shown_everywhere(self, folder: Path, name: str) -> None:
+        """Screenshots wide and narrow, light and dark: none is wider than its screen, and the dark ones are dark."""
+        image = pytest.importorskip("matplotlib.image")
+        for width, scheme in product((1280, 390), SCHEMES):
+            self.look(width, scheme)
+            file = folder / f"{name}_{width}_{scheme}.png"
+            self.screenshot(file, whole=False)
+            pixels = image.imread(file)
+            assert pixels.shape[1] == width
+            assert self.overflow() <= 0, file
+            assert (float(median(pixels[:, :, 0].ravel().tolist())) < 0.35) == (scheme == "dark"), file
 
     def kept(self, name: str) -> None:
         """Keep what the screen shows as docs/pictures/NAME.png, if that was asked for: `make pictures`."""

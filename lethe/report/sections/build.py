@@ -151,7 +151,7 @@ def document_of(subject: Subject) -> Document:
     rates = AttackRates.of(subject.proof.guarantee, ALARMS, curve)
     first = guarantee(subject, rates)
     first = first._replace(blocks=(first.blocks[0], *opening(subject, rates), *first.blocks[1:]))
-    by_curve = [first, protection(subject), hypotheses(subject), attacks(subject, curve, rates)]
+    by_curve = [protection(subject), hypotheses(subject), attacks(subject, curve, rates)]
     rest = [section(subject) for section in (deltas, steps, noise, training, theorems, audits, signing, provenance)]
     of_run = "" if subject.run is None else f", run {subject.run.run_id}"
     return Document(
@@ -159,7 +159,7 @@ def document_of(subject: Subject) -> Document:
         subtitle=f"Privacy report, written by Lethe {__version__}{of_run}",
         facts=about(subject),
         notices=notices(subject),
-        sections=(*by_curve, *(section for section in rest if section is not None)),
+        sections=(first._replace(shown=3), *(section._replace(shown=0) for section in (*by_curve, *rest) if section is not None)),
         data={"private": subject.private, "sealed": subject.sealed, type(subject.proof).__name__.lower(): subject.proof.to_dict()},
         sources=_sources(subject),
     )

@@ -1,7 +1,6 @@
 """What others say of it, as blocks that the report and the terminal share: theorems, audits, totals, accounts of a ledger."""
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 from lethe.accounting.compare import compare
@@ -11,7 +10,7 @@ from lethe.audit.statistics.result import AuditResult, rounded_down
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.comparison import Comparison
 from lethe.documents.version import __version__
-from lethe.report.model import Block, Code, Document, Heading, Items, Notice, Picture, Section, Table
+from lethe.report.model import Block, Code, Document, Heading, Notice, Picture, Section, Table
 from lethe.report.subject import Subject
 
 _KINDS = {
@@ -141,33 +140,16 @@ def crossed(page: AuditPage, result: AuditResult) -> bool:
 
 def audit_document(page: AuditPage, certificate: str | None, picture: Picture) -> Document:
     """An audit as a page of its own."""
-    return _bare(page.stated[0], Section("audit", "Audit", tuple(audit_blocks(page, certificate, picture)), page.to_document()))
+    return bare_document(page.stated[0], Section("audit", "Audit", tuple(audit_blocks(page, certificate, picture)), page.to_document()))
 
 
-def account_blocks(account: dict[str, Any], *, whole: bool = False) -> list[Block]:
-    """What is counted and left of a data set (`Account.to_dict`), and a line for each reservation.
-
-    Of the `whole`, too, what it rests on (declared first), and how each reservation was settled.
-    """
+def account_blocks(account: dict[str, Any]) -> list[Block]:
+    """What is counted and left of a data set (`Account.to_dict`), and a line for each reservation."""
     title, *counted = account["title"]
-    lines, head = account["reservations"], (*RESERVED, "settled", "artefact", "reason") if whole else RESERVED
-    rows = tuple((*reservation_cells(line), line["settled_at"][:19], line["artefact"][:16], line["reason"])[: len(head)] for line in lines)
+    lines = account["reservations"]
     marks = tuple("quiet" if line["state"] == "voided" else "" for line in lines)
-    table = Table("Reservations", head, rows, numbers=(0, 5), marks=marks)
-    if not whole:
-        return [Heading(title), *counted, table, f"note: {account['note']}"]
-    share = f"{min(100.0 * account['share'], 100.0):.2f} % of the budget is spent"
-    declared = (Heading("Declared, and proved by nothing"), Items(tuple(account["declared"])))
-    return [*declared, *(f"{line}." for line in (*counted, share)), account["note"], table, f"Last entry: {account['head']}"]
-
-
-def accounts_document(accounts: Sequence[dict[str, Any]]) -> Document:
-    """The accounts of data sets as one page, for whoever answers for the data."""
-    parts = [
-        Section(f"set-{number}", account["title"][0], tuple(account_blocks(account, whole=True)), account)
-        for number, account in enumerate(accounts)
-    ]
-    return _bare("Privacy budgets", *parts)
+    table = Table("Reservations", RESERVED, tuple(map(reservation_cells, lines)), numbers=(0, 5), marks=marks)
+    return [Heading(title), *counted, table, f"note: {account['note']}"]
 
 
 def reservation_cells(line: dict[str, Any]) -> tuple[str, ...]:
@@ -177,5 +159,6 @@ def reservation_cells(line: dict[str, Any]) -> tuple[str, ...]:
     return (str(line["number"]), line["state"], line["at"][:19], line["by"], line["why"], own_epsilon, line["what"], line["guarantee"])
 
 
-def _bare(title: str, *sections: Section) -> Document:
+def bare_document(title: str, *sections: Section) -> Document:
+    """Sections as a page of their own."""
     return Document(title, f"written by Lethe {__version__}", (), sections, {}, ())

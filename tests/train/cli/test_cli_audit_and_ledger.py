@@ -123,7 +123,7 @@ def test_a_release_from_its_reservation_to_the_page(ledger, tmp_path, capsys) ->
     assert "team A" in shown
     assert status("ledger", "export", ledger, "-o", str(tmp_path / "page.html")) == 0
     page = (tmp_path / "page.html").read_text()
-    assert page.index("Declared") < page.index("team A")
+    assert page.index("Declared, and proved") < page.index("<caption>Reservations")
     assert "<script" not in page
     assert status("ledger", "export", ledger, "-o", str(tmp_path / "table.csv")) == 0
     rows = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))

@@ -143,7 +143,7 @@ def test_every_format_has_every_section_what_must_be_read_first_and_the_numbers_
         assert f"({shown(subject.epsilon)}, {subject.delta:g})-differential privacy" in text
     for section in document.sections if suffix != ".tex" else ():
         assert f'"{section.key}"' in text if suffix != ".md" else f"## {section.title}\n" in text
-    before = {".html": '<nav aria-label="Contents">', ".md": "\n## ", ".tex": "\\begin{center}", ".json": '"sections"'}[suffix]
+    before = {".html": '<main id="content">', ".md": "\n## ", ".tex": "\\begin{center}", ".json": '"sections"'}[suffix]
     assert document.notices[0].heading in text[: text.index(before)]
 
 
@@ -223,7 +223,7 @@ def test_the_page_is_well_made_and_asks_for_nothing(monkeypatch: pytest.MonkeyPa
     assert read.handlers == []
     assert "script" not in read.tags
     assert not re.search(r"@import|url\((?!#)", " ".join(read.styles))
-    assert {"header", "nav", "main", "footer"} <= set(read.tags)
+    assert {"header", "main", "footer"} <= set(read.tags)
     assert read.tags.count("h1") == 1
     labels = [attributes.get("id") for _, attributes in read.starts if attributes.get("id")]
     assert len(labels) == len(set(labels))

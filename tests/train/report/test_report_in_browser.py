@@ -47,6 +47,7 @@ def test_it_is_readable_everywhere_and_asks_nobody(
     page.requests()
     page.open(pages[name])
     assert page.requests() == [pages[name].as_uri()]
+    page.unfold()
     for width, scheme in _EVERYWHERE:
         page.look(width, scheme)
         assert page.overflow() <= 0, (width, scheme)
@@ -66,14 +67,32 @@ def test_dark_is_dark_and_paper_is_white(page: Page, pages: dict[str, Path]) -> 
     assert seen["dark"] < 150 < 600 < seen["light"]
     page.look(800, "dark", media="print")
     assert page.driver.execute_script(ground) == "rgb(255, 255, 255)"
-    assert page.driver.execute_script("return getComputedStyle(document.querySelector('nav')).display") == "none"
+    assert page.driver.execute_script("return getComputedStyle(document.querySelector('.skip')).display") == "none"
 
 
 def test_words_in_pictures_are_as_large_as_small_print_on_a_telephone(page: Page, pages: dict[str, Path]) -> None:
     page.open(pages["declared"])
+    page.unfold()
     page.look(360, "light")
     words = "[...document.querySelectorAll('figure svg text')].map(one => one.getBoundingClientRect())"
     sizes = page.driver.execute_script(f"return {words}.map(one => Math.min(one.width, one.height))")
     heights = [size for size in sizes if size > 0]
     assert len(heights) > 20
     assert sorted(heights)[len(heights) // 2] >= 8
+
+
+def test_what_is_not_on_the_first_screen_is_folded_away_but_not_on_paper(page: Page, pages: dict[str, Path], tmp_path: Path) -> None:
+    page.open(pages["declared"])
+    page.shown_everywhere(tmp_path, "report")
+    page.look(1280)
+    for words in ("#guarantee .lead", "#guarantee dl", "#guarantee figure"):
+        box = page.driver.execute_script("return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", words)
+        assert 0 < box["top"] < box["bottom"] <= 900, words
+    height = "return document.documentElement.scrollHeight"
+    folded = {width: page.look(width) or page.driver.execute_script(height) for width in (1280, 390)}
+    assert folded[1280] < 2500
+    assert folded[390] < 3000
+    titles = [heading.get_attribute("textContent") for heading in page.driver.find_elements("css selector", "h2")]
+    assert len(titles) == len(set(titles)) > 8
+    page.look(1280, media="print")
+    assert page.driver.execute_script(height) > 3 * folded[1280]

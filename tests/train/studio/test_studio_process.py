@@ -27,7 +27,7 @@ import websockets
 
 from lethe.studio.controls import CONTROLS
 
-_OUTPUTS = ("headline", "said")
+_OUTPUTS = ("headline", "notes")
 _FIRST: dict[str, Any] = {control.name: control.default or (next(iter(control.words)) if control.words else "") for control in CONTROLS}
 _HELD = """
 import time

@@ -1,10 +1,12 @@
 """The planner: the parts of its page, its server, its threads, and the texts of its controls, as a link and as a run and back."""
 
 import asyncio
+import math
 import re
 from threading import Event
 from typing import Any
 from urllib.parse import urlencode
+from xml.etree import ElementTree
 
 import pytest
 from helpers import make_run
@@ -16,8 +18,9 @@ from lethe.studio.state import State
 pytest.importorskip("shiny", reason="the studio needs Shiny")
 
 from lethe.studio import parts
-from lethe.studio.answers import ALTERNATIVES, AlternativePrice, answer
+from lethe.studio.answers import ALTERNATIVES, AlternativePrice, answer, epsilon_at, state_with
 from lethe.studio.app import WorkerThreads
+from lethe.studio.picture import price_svg
 from lethe.studio.server import LOOPBACK, OwnPagesOnly, listen
 
 
@@ -246,3 +249,49 @@ def test_a_link_of_before_is_about_records() -> None:
     users = State(dict(state.texts) | {"unit": "user"})
     assert State.from_query(users.query()).question().run.unit == "user"
     assert "unit" not in state.question().run.to_document()
+
+
+@pytest.mark.parametrize("noise", ["3", "{schedule: exponential, first: 1, ratio: 0.999}"])
+@pytest.mark.parametrize("find", ["noise", "epsilon"])
+def test_the_curve_is_what_certify_says_of_other_noise(noise: str, find: str) -> None:
+    texts = state(noise=noise, find=find)
+    run = texts.question().run if find == "epsilon" else lethe.plan(texts.question().run, 1.0, 1e-6)
+    level, epsilon = epsilon_at(texts.query(), 2.0)
+    assert level == pytest.approx(2.0 * run.noise_multipliers.max(), rel=1e-12)  # one rounding a product
+    assert epsilon == pytest.approx(lethe.certify(run.with_noise_scaled(2.0), 1e-6).epsilon, rel=1e-9)
+
+
+@pytest.mark.parametrize("find", ["noise", "epsilon"])
+def test_the_dot_stands_where_the_answer_is_and_marks_are_numbered(find: str) -> None:
+    got = answer(state(find=find).query())
+    prices = {"Poisson batches": AlternativePrice("2", 0.5, ""), "half as long": AlternativePrice("", None, "<b>"), "twice as long": None}
+    root = ElementTree.fromstring(price_svg(got, [(2 * got.noise, got.epsilon / 2)], prices))
+    dot = root.find("circle[@class='chosen']")
+    assert dot is not None
+    field, low, high, start, end = (root.get(f"data-{name}", "") for name in ("field", "low", "high", "start", "end"))
+    assert field == ("epsilon" if find == "noise" else "noise")
+    at = float(dot.get("cy" if find == "noise" else "cx", ""))
+    value = float(low) * (float(high) / float(low)) ** ((at - float(start)) / (float(end) - float(start)))
+    assert value == pytest.approx(got.epsilon if find == "noise" else got.noise, rel=0.005)  # the dot is written to a tenth of a unit
+    marks = root.findall("g[@class='mark']")
+    assert [mark.get("data-alternative") for mark in marks] == ["Poisson batches"]
+    assert [text.text for mark in marks for text in mark.findall("text")] == ["1"]
+
+
+def test_no_noise_is_no_picture_and_constant_noise_no_schedule() -> None:
+    assert price_svg(answer(state(find="epsilon", noise="0").query()), [(1.0, math.inf)], {}) == ""
+    assert parts.schedule(answer(state().query())) is None
+    assert "<svg" in str(parts.schedule(answer(state(noise="{schedule: exponential, first: 1, ratio: 0.999}").query())))
+
+
+def test_an_alternative_that_is_taken_is_the_one_that_was_priced() -> None:
+    before = state(release="all", epsilon="2", delta="1e-7")
+    for label, change in ALTERNATIVES.items():
+        after = state_with(before.query(), label)
+        assert after.question().run == change(before.question().run)
+        assert [after.texts[name] for name in ("find", "noise", "epsilon", "delta")] == ["noise", "10.0", "2", "1e-7"]
+
+
+def test_theorems_that_do_not_apply_are_folded_away() -> None:
+    used, _, others = str(parts.theorems(answer(state().query()))).partition("<details>")
+    assert [("optimal-shift" in part, "sampled-gaussian" in part) for part in (used, others)] == [(True, False), (False, True)]
