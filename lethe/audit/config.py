@@ -1,4 +1,8 @@
-"""AuditConfig: one audit, described in full before anything is trained."""
+"""AuditConfig: one audit, described in full before anything is trained.
+
+Users and `lethe audit` give it to `audit` (trainers/audits.py): how many trainings, which canary (a record made to be remembered), which
+adversary and level. What is fixed beforehand cannot be chosen by its result.
+"""
 
 import os
 from typing import Annotated, ClassVar, Literal, TypeAlias

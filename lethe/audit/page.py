@@ -1,4 +1,8 @@
-"""Claim: what somebody states of a mechanism; AuditPage: the claim beside the audited lower bounds, and whether they contradict it."""
+"""Claim: what somebody states of a mechanism; AuditPage: the claim beside the audited lower bounds, and whether they contradict it.
+
+verdict.py makes the page; users print it, the report shows it. A lower bound above the claimed epsilon refutes the claim or its
+implementation.
+"""
 
 from __future__ import annotations
 

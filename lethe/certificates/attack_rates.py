@@ -1,4 +1,8 @@
-"""What a guarantee allows the best membership attack, and the Gaussian mechanism that says nearly the same in one number."""
+"""AttackRates: what a guarantee allows the best membership attack, and the Gaussian mechanism that says nearly the same in one number.
+
+`attack_rates` of certificates, statements and totals gives it, and the report prints it: rates of attacks are easier to judge than epsilon.
+`FLOOR` is the small probability (1e-10) up to which the Gaussian mechanism has to cover the guarantee.
+"""
 
 from __future__ import annotations
 

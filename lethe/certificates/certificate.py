@@ -1,4 +1,8 @@
-"""Certificate: what was proved of a run, by which theorem, from which hypotheses, and why not by another."""
+"""Certificate: what was proved of a run, by which theorem, from which hypotheses, and why not by another.
+
+`lethe.certify` and every training make it; users print, save and load it, `lethe verify`, the ledger and the report read it. It holds run,
+guarantee, theorem and findings, so that all can be computed again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Claims: what may be asked of anything that has a guarantee for a number of records, and how its file is read and written."""
+"""Claims: what may be asked of anything that has a guarantee for a number of records, and how its file is read and written.
+
+Base class of `Certificate`, `Statement` and `Total`, so that each has `epsilon_at`, `delta_at`, `tradeoff`, `attack_rates`, `save` and
+`load` with the same refusals.
+"""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +15,7 @@ from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError
 
 UNREADABLE = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)
-"""What reading the content of a file of another kind stumbles over."""
+"""Exceptions that reading a file of another kind, or a damaged one, may raise; they become an `InputError`."""
 
 
 class Claims:

@@ -1,4 +1,7 @@
-"""Comparison: what every theorem said of a run."""
+"""Comparison: what every theorem said of a run, a row each, with the reason where one does not apply.
+
+`lethe.compare` fills it with a `ComparisonRow` for each theorem; `lethe compare` and the report print it.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass

@@ -1,4 +1,8 @@
-"""Derivation: the numbers of a mechanism that its guarantee follows from, so that whoever reads a file can compute it again."""
+"""Derivation: the numbers of a mechanism that its guarantee follows from, so that whoever reads a file can compute it again.
+
+Mechanisms and estimators attach one to each `Statement`; `lethe.accounting.recheck` computes the guarantee from it again, so that a file
+cannot claim an epsilon that its numbers do not give.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Finding: one hypothesis of a theorem and how it is known: checked, enforced or declared."""
+"""Finding: one hypothesis of a theorem and how it is known: checked, enforced or declared.
+
+Theorems and mechanisms give one for each of their hypotheses; certificates and statements list them, `lethe verify` checks them again. A
+guarantee is only as good as what was declared, so each says how it is known.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace

@@ -1,5 +1,7 @@
 """ed25519 keys: one of the installation, made on first use, or a team's own, given by an environment variable.
 
+seal.py signs training and release records with one and checks signatures; `lethe verify` and the ledger take the public keys of others.
+
 A key's fingerprint is "ed25519:" and the 64 hexadecimal digits of the public key itself, which is no longer than a hash of it would be.
 """
 

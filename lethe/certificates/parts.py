@@ -1,4 +1,8 @@
-"""The parts of a certificate: citations, step constants, theorems not used, relations in words; and how each is read from a file."""
+"""The parts of a certificate: citations, step constants, theorems not used, relations in words; and how each is read from a file.
+
+Certificates, statements, comparisons and totals build and parse their content by these, so that a file with other keys or words is refused
+in one way.
+"""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields

@@ -1,4 +1,7 @@
-"""privacy_report: a page of words on what several releases cost together."""
+"""privacy_report: a page of words on what several releases cost together.
+
+Estimators (`privacy_report_`) and `privacy_report_of` a pipeline call it with the statements of their releases.
+"""
 
 from collections.abc import Sequence
 

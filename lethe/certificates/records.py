@@ -1,4 +1,8 @@
-"""Records: what the code that trained or released states of it, with the digests of what was released; as in-toto statements."""
+"""Records: what the code that trained or released states of it, with the digests of what was released; as in-toto statements.
+
+A training loop, an engine or an estimator makes one when it has released its weights; seal.py signs it, and `certify` reads it to count as
+"enforced" what the run by itself only declares.
+"""
 
 from __future__ import annotations
 

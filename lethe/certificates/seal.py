@@ -1,4 +1,8 @@
-"""Seal: the record of a training or a release in a DSSE envelope, signed by the installation of Lethe that carried it out."""
+"""Seal: the record of a training or a release in a DSSE envelope, signed by the installation of Lethe that carried it out.
+
+`Certificate` and `Statement` seal the record they rest on; `lethe verify` opens it, to show that the released weights are those of the
+certificate. DSSE is an envelope format for signed texts.
+"""
 
 from __future__ import annotations
 

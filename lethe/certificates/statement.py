@@ -1,4 +1,8 @@
-r"""Statement, the certificate of a release that is no run: what it costs, by which mechanism with which numbers, and what it rests on."""
+r"""Statement, the certificate of a release that is no run: what it costs, by which mechanism with which numbers, and what it rests on.
+
+Every mechanism and every fit of an estimator makes one; `lethe.total` adds them up, the ledger pays by them, `lethe verify` recomputes
+them. For a run of gradient descent there is `Certificate`.
+"""
 
 from __future__ import annotations
 

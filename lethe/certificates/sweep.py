@@ -1,4 +1,8 @@
-"""Sweep: what every theorem said of a run along values of one quantity, and which quantities may be varied."""
+"""Sweep: what every theorem said of a run along values of one quantity, and which quantities may be varied.
+
+`lethe.compare(..., over=...)` fills it: the run with, say, more noise or passes is made by `moved`, and a comparison made of each; the
+report plots it.
+"""
 
 import difflib
 from dataclasses import dataclass

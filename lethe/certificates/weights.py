@@ -1,6 +1,9 @@
 r"""Released weights: tensors by name, or files of them, of which nothing is executed; and their SHA-256, which is the same for every
 file format and machine they are kept in.
 
+`lethe verify` compares this digest of a file with the one in a certificate; training loops and estimators write it when they release.
+Loading a pickle would execute what is in it, so none is loaded.
+
 The bytes that are hashed, format `lethe-tensors-v1`:
 
 1. the line `lethe-tensors-v1`, ended by "\n";

@@ -1,4 +1,7 @@
-"""The command `lethe`: its verbs, and how errors reach a person."""
+"""The command `lethe`: its verbs, and how errors reach a person.
+
+The shell's entry point calls `main`; the verbs are in the other files of this package, and errors become one message and an exit status.
+"""
 
 import sys
 from typing import Annotated

@@ -1,4 +1,8 @@
-"""What all verbs share: options, names that a shell completes, console output, and the gate of verbs that state an epsilon."""
+"""What all verbs share: options, names that a shell completes, console output, and the gate of verbs that state an epsilon.
+
+Every file of verbs imports it, so that all have the same options and the same output. The gate makes a verb fail if its epsilon is above
+`--max-epsilon`, for use in scripts.
+"""
 
 import math
 import warnings

@@ -1,4 +1,7 @@
-"""`lethe ledger`: what a data set has left, in a database that a team shares."""
+"""`lethe ledger`: what a data set has left, in a database that a team shares.
+
+app.py adds the verbs; each opens the database, calls one method of `lethe.ledger.Ledger`, and prints what it returns.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,4 +1,7 @@
-"""`lethe reproduce`, of the figures and tables in `lethe_experiments`, which comes with the source alone; and `lethe studio`."""
+"""`lethe reproduce`, of the figures and tables in `lethe_experiments`, which comes with the source alone; and `lethe studio`.
+
+app.py adds both verbs: the former draws a published result again, the latter starts the interactive page of `lethe.studio`.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""What `lethe plan` and `lethe studio` make of a configuration of `lethe train`: what would be chosen, by public facts alone."""
+"""What `lethe plan` and `lethe studio` make of a configuration of `lethe train`: what would be chosen, by public facts alone.
+
+runs.py (`lethe plan`) and pages.py (`lethe studio`) call it with the file; nothing is trained and no record is read but for their number.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,4 +1,7 @@
-"""The verbs of what was proved: `explain`, `verify`, `total`, `report`, and `key`, by which others can tell that a seal is yours."""
+"""The verbs of what was proved: `explain`, `verify`, `total`, `report`, and `key`, by which others can tell that a seal is yours.
+
+app.py adds the verbs; each reads files of certificates or statements and calls `lethe.verify`, `lethe.total` or `lethe.report`.
+"""
 
 import math
 from pathlib import Path

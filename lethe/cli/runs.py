@@ -1,4 +1,7 @@
-"""The verbs of a run: `certify`, `compare` and `plan`."""
+"""The verbs of a run: `certify`, `compare` and `plan`.
+
+app.py adds the verbs; each reads a file that describes a run and calls `lethe.certify`, `lethe.compare` or `lethe.plan`: no data is needed.
+"""
 
 import re
 from dataclasses import replace

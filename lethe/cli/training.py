@@ -1,4 +1,7 @@
-"""The verbs that train, `train`, `demo` and `audit`, and those around a table of one's own, `init` and `predict`."""
+"""The verbs that train, `train`, `demo` and `audit`, and those around a table of one's own, `init` and `predict`.
+
+app.py adds the verbs; the work is in `lethe.jobs`, here are options, output and exit status.
+"""
 
 import csv
 import io

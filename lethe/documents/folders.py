@@ -1,4 +1,7 @@
-"""Folders of results: written whole or not at all, and never over somebody else's files."""
+"""Folders of results: written whole or not at all, and never over somebody else's files.
+
+`lethe train`, `demo` and other verbs that write several files call `write_folder`; a folder with half of them would be taken for a result.
+"""
 
 import os
 import shutil

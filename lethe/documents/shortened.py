@@ -1,4 +1,7 @@
-"""Results as print, repr and notebooks show them: few lines, long lists of numbers by their number and range."""
+"""Results as print, repr and notebooks show them: few lines, long lists of numbers by their number and range.
+
+Certificates, comparisons, specifications and estimators call these in their `__repr__` and `_repr_html_`.
+"""
 
 from collections.abc import Iterable, Sequence
 from html import escape

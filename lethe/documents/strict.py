@@ -1,5 +1,8 @@
 """YAML, JSON and NumPy files: read strictly, written whole or not at all, exact to the bit.
 
+All files that Lethe reads or writes (runs, configurations, certificates, statements) pass through here: a number read otherwise than
+written would be another epsilon.
+
 Strict means: no duplicate keys (YAML and JSON both let the last one win silently), no NaN, and `1e-5` is a number
 in YAML too (YAML 1.1 reads it as text). Infinity is written as the text "inf", which strict JSON allows.
 """

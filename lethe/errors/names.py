@@ -1,5 +1,8 @@
 """Names that are not there, and the ones that are meant: American spellings are taken; other libraries' words, and names that a package
 has no more, are refused with what to write.
+
+Constructors and functions of the public API are decorated by `in_other_words`; packages call `refuse_old_name`, specifications
+`did_you_mean`. A parameter that is silently ignored could be the one that sets the noise.
 """
 
 import difflib

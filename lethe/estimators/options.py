@@ -1,4 +1,8 @@
-"""EstimatorOptions: what few fits ask for, beside the parameters of an estimator; and what to write for words that are neither."""
+"""EstimatorOptions: what few fits ask for, beside the parameters of an estimator; and what to write for words that are neither.
+
+Every estimator takes them as `options=`, so that its constructor has few parameters; `options_of` is called in `fit` and refuses those that
+do not belong to the estimator. `answers` tells whoever writes another library's word what to write.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields

@@ -1,4 +1,8 @@
-"""PrivateEstimator: what every estimator shares. All checks are in fit; nothing of the data is kept but what was released."""
+"""PrivateEstimator: what every estimator shares. All checks are in fit; nothing of the data is kept but what was released.
+
+Models, transformers and the search derive from it: parameters and their checks, budget, ledger, `certificate_`, `epsilon_` and the report
+are written here once.
+"""
 
 import inspect
 import math

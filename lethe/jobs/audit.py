@@ -1,4 +1,7 @@
-"""`lethe audit`: its configuration, and what can be audited: a training of `lethe train`, a run, or anybody's functions, found by name."""
+"""`lethe audit`: its configuration, and what can be audited: a training of `lethe train`, a run, or anybody's functions, found by name.
+
+The command calls `AuditJob` with a file; it builds what is audited, calls `lethe.audit.trainers.audit` and returns the page.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The sections of a training configuration: data, privacy, ledger, model, and the questions in it that nobody has answered yet."""
+"""The sections of a training configuration: data, privacy, ledger, model, and the questions in it that nobody has answered yet.
+
+training.py (`lethe train`), demo.py and init.py read and write them; an answer left open is refused, since a default for a range or an
+epsilon would be a guess about private data.
+"""
 
 from __future__ import annotations
 

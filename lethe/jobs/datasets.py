@@ -1,4 +1,7 @@
-"""Data to train on: scikit-learn's embedded digits, and the user's own npz, csv, csv.gz or parquet files."""
+"""Data to train on: scikit-learn's embedded digits, and the user's own npz, csv, csv.gz or parquet files.
+
+training.py, demo.py and audit.py load by it; text columns become numbers by public lists only.
+"""
 
 import math
 import os

@@ -1,5 +1,7 @@
 """`lethe demo`: one model and privacy target, six combinations of batches and accounting, and the accuracy of each.
 
+The command calls `Demo`; it is for people who have not trained privately before.
+
 Every choice is a fixed rule on public quantities: four batches a pass, twenty passes, step size half of 1/smoothness, and gradients
 clipped to norm 1, which no record's gradient exceeds at the start from zero (there it is sqrt(1 - 1/classes)). The rule looks at no data,
 so on the user's own nothing besides the released weights leaks. Its constants were chosen on the digits, which are public.

@@ -1,5 +1,8 @@
 """What `lethe init` writes: a run for a usual task; or a configuration for a table, with a question wherever an answer would need a look
 at the records.
+
+The command writes the text to a file, which the user completes and gives to `lethe train`; ranges read off the records would be a release
+that nobody pays for.
 """
 
 import math

@@ -1,4 +1,7 @@
-"""What `lethe train` writes: SavedModel, two plain files of which nothing is executed, and JobOutcome, all that is said of a training."""
+"""What `lethe train` writes: SavedModel, two plain files of which nothing is executed, and JobOutcome, all that is said of a training.
+
+training.py makes them; `lethe predict` loads the model, the command prints the outcome.
+"""
 
 from __future__ import annotations
 

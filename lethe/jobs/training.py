@@ -1,4 +1,8 @@
-"""`lethe train`: from a configuration to a folder with weights, the recorded run and its certificate."""
+"""`lethe train`: from a configuration to a folder with weights, the recorded run and its certificate.
+
+The command and `lethe plan` read a `Job` from a file; audit.py trains it again and again. It builds an estimator or a run, trains,
+certifies and, where the file names a ledger, pays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Budgets: what a data set may lose in all, as a privacy filter keeps it, and the terms on which it is entered."""
+"""Budgets: what a data set may lose in all, as a privacy filter keeps it, and the terms on which it is entered.
+
+Users give a `Budget` to `Ledger.create`; a privacy filter is the rule that stops adaptively chosen releases before their sum exceeds the
+budget.
+"""
 
 from __future__ import annotations
 

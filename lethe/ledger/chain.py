@@ -1,4 +1,7 @@
-"""The chain: entries that are only ever added, each with the digest of the one before and of its own content; and texts in them."""
+"""The chain: entries that are only ever added, each with the digest of the one before and of its own content; and texts in them.
+
+`Ledger` appends entries and reading.py checks the digests, so that an entry that was changed or removed later is noticed.
+"""
 
 import getpass
 import hashlib

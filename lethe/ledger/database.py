@@ -1,5 +1,7 @@
 """The database of a ledger: SQLite or PostgreSQL by SQLAlchemy, one writer at a time, and errors for people.
 
+`Ledger` and reading.py open their transactions here: two programs that reserve at once must not both get what is left.
+
 Each transaction has a connection of its own: nothing is torn by a fork or a server that was started anew, and a SQLite ledger at rest is
 one file.
 """

@@ -1,4 +1,8 @@
-"""Documents: what a reservation or a release rests on, computed again, its price, and the refusals that say what is left."""
+"""Checking and pricing the document (certificate, statement or guarantee) that a reservation or a release rests on, and refusals that say
+what is left.
+
+`Ledger`, paying.py and reading.py call it; nothing is paid by an epsilon that a file merely claims.
+"""
 
 from fractions import Fraction
 from typing import Any

@@ -1,4 +1,8 @@
-"""Ledger: reserve, release, settle. What a data set has left is decided in one transaction, before anything is released."""
+"""Ledger: reserve, release, settle. What a data set has left is decided in one transaction, before anything is released.
+
+Users, `lethe ledger`, and paying.py (for trainings and fits) call it. A reservation holds back its price before a training, and is settled
+with what was released.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Spending: on whose behalf, and from which data set, trainings, fits and releases by hand are paid for."""
+"""Spending: on whose behalf, and from which data set, trainings, fits and releases by hand are paid for.
+
+Trainings and estimators take a `Spending` as `ledger=`, and call its steps before noise is drawn and after; `spending` gives all within a
+block one, `Spending.release` is for releases by hand.
+"""
 
 from __future__ import annotations
 

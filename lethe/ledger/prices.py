@@ -1,5 +1,7 @@
 r"""Prices: what a guarantee costs of a data set's budget, in whole units, rounded up.
 
+documents.py prices releases, budgets.py the budget itself.
+
 A budget is kept by a privacy filter, which is fixed when the data set is entered: it adds up $\mu^2$ (filter `gdp`) or $\rho$ (filter
 `zcdp`), and beside it the chances that a release fails openly (`slack`). Sums of whole numbers have no rounding errors, and do not depend
 on the order in which releases are added.

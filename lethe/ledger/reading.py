@@ -1,5 +1,7 @@
 """Reading a ledger: what data sets have left, and whether it is as it was written.
 
+`Ledger` derives from it; its `verify` walks the whole chain, `show` gives the account of a data set.
+
 Every entry follows from those before, every row from its entry, every price from its certificate.
 """
 

@@ -1,4 +1,7 @@
-"""The schema's versions: a ledger is made, and brought to the newest one, by Alembic; and what of it is not the ledger's."""
+"""The schema's versions: a ledger is made, and brought to the newest one, by Alembic; and what of it is not the ledger's.
+
+`Ledger.open` calls it; reading.py's `verify` asks for differences, such as a trigger or table that somebody added.
+"""
 
 from functools import cache
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The tables of a ledger: the chain of entries, and what it says in columns, so that the database itself refuses what cannot be.
 
+`Ledger` writes an entry and its rows by `write`; reading.py compares all rows with what the chain says.
+
 The rows beside an entry follow from it, so that whoever reads the chain knows what every table must hold.
 """
 

@@ -1,5 +1,8 @@
 r"""Least squares from noisy sufficient statistics, with a ridge that adapts to the data (AdaSSP).
 
+`NoisyMoments` of the estimators calls `adassp` for least squares: two matrix products and one Gaussian release, where a descent would take
+many steps. X has rows of D features, y the targets; a and $\omega$ weigh the parts.
+
 One Gaussian vector is released, with noise $N(0, \sigma^2)$ on every coordinate:
 
 $$\Big(\mathrm{svec}(X^\top X),\ \frac{aR}{B}X^\top y,\ \omega\,\lambda_{\min}(X^\top X)\Big),\qquad

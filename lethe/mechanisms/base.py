@@ -1,4 +1,8 @@
-r"""What mechanisms share: weights with their statement, joint statements, and Gaussian noise for releases."""
+r"""What mechanisms share: weights with their statement, joint statements, and Gaussian noise for releases.
+
+Every mechanism and estimator takes its noise and its statement from here: `gaussian_noise_std` calibrates to a target $\mu$,
+`gaussian_statement` says what a sensitivity and a noise prove, and `joint` composes several.
+"""
 
 import math
 from collections.abc import Iterable, Sequence

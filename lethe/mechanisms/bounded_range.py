@@ -1,5 +1,8 @@
 r"""Bounded range: what an exponential mechanism satisfies beyond pure differential privacy, and what that is worth in other currencies.
 
+quantile.py draws by the exponential mechanism and takes its guarantee from here; `lethe.accounting.derivations` computes that of a file
+again. From $\epsilon$-DP alone its Rényi, GDP and $\delta$ bounds would be larger than need be.
+
 A mechanism is $\epsilon$-BR when on any two neighbouring data sets the logarithm of the ratio of its two densities stays within some
 interval of length $\epsilon$, which contains 0: $\epsilon$-BR implies $\epsilon$-DP, and is up to a factor 2 stronger. Largest are all
 divergences where the ratio takes two values only, x and $xa$ with $a = e^{-\epsilon}$; what is left is to maximise over x (docs/theory.md,

@@ -1,5 +1,7 @@
 r"""Sums of numbers in [0, 1], d a record, with Gaussian noise: hits, truncated losses, missing entries.
 
+`describe`, `private_score` and `LevelRelease` call `noisy_sums` with d numbers of each record; metrics.py takes its sensitivity.
+
 One record moves each of the d sums by at most 1, whether it is replaced or zeroed out (then it adds nothing), and all of them together by
 at most $\Delta = \sqrt d$. Some pair of neighbours moves them so far: a record of ones beside one of zeros, or beside none.
 """

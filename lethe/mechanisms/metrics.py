@@ -1,5 +1,8 @@
 r"""Metrics of a model as means over records of numbers in [0, 1], and what noisy means say.
 
+`private_score` and `PrivateSearch` turn predictions into these numbers (`numbers_of`, `gains`), release their sums with noise, and read
+score and interval off them (`score_of`).
+
 A mean of n such numbers, $\hat m$ with noise of standard deviation s, has the interval $\{a : (\hat m - a)^2 \le z^2(s^2 + a(1-a)/n)\}$ for
 the mean of what the records are drawn from, since no law on [0, 1] of mean a has a larger variance; for their own the last term goes.
 """

@@ -1,5 +1,8 @@
 r"""Means and second moments of rows of bounded norm, each released with Gaussian noise.
 
+`PrivatePCA`, `PrivateWhitening`, the whitening of linear models and the narrowing of target ranges call it with rows clipped to norm R;
+`lethe.accounting.derivations` recomputes its sensitivities.
+
 Of second moments $\sum_i x_ix_i^\top$ the noise is $N(0, \sigma^2)$ in every coordinate of an orthonormal basis of the symmetric matrices
 in the Frobenius inner product: $\sigma$ on the diagonal, $\sigma/\sqrt2$ off it (Dwork, Talwar, Thakurta, Zhang 2014, Analyze Gauss).
 

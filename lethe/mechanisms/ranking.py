@@ -1,5 +1,8 @@
 r"""The area under the ROC curve (AUC), from noisy counts of two classes in halves of halves of a public range of scores.
 
+`private_score` calls `rank_counts` with labels and scores of a classifier of two classes. P and Q are the positives and negatives, p and q
+their counts in cells, z the quantile of the interval's level.
+
 $AUC = U/(PQ)$, U the pairs of a positive with a lower negative, ties half. What one record can do to it depends on P and Q, which are
 private: next to P = 1 it is 1. So counts are released in its place. Level l divides the range into $2^l$ cells; a cell is divided further
 where the noisy counts of its level say that it holds pairs. Of the children of cells divided one class is counted left and right:

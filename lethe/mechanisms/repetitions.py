@@ -1,4 +1,8 @@
-"""How often a private selection tries: a random number with a law that makes the choice private."""
+"""How often a private selection tries: a random number with a law that makes the choice private.
+
+selection.py draws its number of tries from these laws, and `PrivateSearch` plans with their laws: with a fixed number of tries the best of
+them would be less private.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 r"""Private selection: run a private mechanism a random number of times, and release the best output alone; what that costs.
 
+`PrivateSearch` calls `choose` with its try, and `selection_guarantee` for its price; `lethe.accounting.derivations` recomputes it.
+$\delta_Q$ is the privacy profile of Q, $\epsilon_Q(\lambda)$ its Rényi divergence of order $\lambda$; K is the number of tries with
+parameters $\gamma$, $\eta$.
+
 Q is the base mechanism (training, and scoring if that sees private data), its outputs totally ordered by score, ties broken at random; A is
 the selected output. For the truncated negative binomial let R be the smallest number with
 $(1-\gamma)\,\delta_Q(\log R) \le \gamma(R - 1)$, and $L = (1+\eta)\log R$. Then

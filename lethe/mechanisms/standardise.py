@@ -1,5 +1,7 @@
 r"""Private mean and scale of every column: two noisy moments, the second of which costs nothing beside the first.
 
+`PrivateStandardScaler` calls `standardise` with its table and ranges; `lethe.accounting.derivations` recomputes the sensitivity.
+
 With public bounds $[a_j, b_j]$, centre $c_j$ and half width $h_j$, every value becomes $u = (x - c_j)/h_j \in [-1, 1]$ after clipping, and
 contributes $\varphi(u) = (u,\ \kappa(u^2 - 1))$ to its column. Released is $\sum_i \varphi(u_{ij}) + N(0, \sigma^2 I_2)$ of all columns.
 

@@ -1,4 +1,8 @@
-"""What mechanisms ask of records: finite tables, rows of bounded norm, targets within bounds, and a public number of records."""
+"""What mechanisms ask of records: finite tables, rows of bounded norm, targets within bounds, and a public number of records.
+
+All mechanisms of this package call these checks at their start: a bound on the sensitivity holds only of rows that were projected or
+checked, and the `Finding` that says so goes into its statement.
+"""
 
 from collections.abc import Callable
 from typing import Any, cast

@@ -1,4 +1,7 @@
-"""Tables of Dask's collections, and passes on a cluster: one task for each block, whose answer goes to the driver and nowhere else."""
+"""Tables of Dask's collections, and passes on a cluster: one task for each block, whose answer goes to the driver and nowhere else.
+
+Users call `dask_table`; estimators call `table_in_blocks` on what `fit` was given, and take its result as any table in blocks.
+"""
 
 import importlib
 import pickle

@@ -1,4 +1,7 @@
-"""Tables of arrays and of files: .npy files, which are mapped and never read whole, and Parquet files, of which a row group is a block."""
+"""Tables of arrays and of files: .npy files, which are mapped and never read whole, and Parquet files, of which a row group is a block.
+
+Users call them for tables larger than memory, and give the result to `fit` of an estimator or of `lethe.train`.
+"""
 
 import importlib
 import os

@@ -1,4 +1,8 @@
-"""The tasks of Dask that a single partition needs, carried out where it is summed: else reads run ahead, and partitions pile up."""
+"""The tasks of Dask that a single partition needs, carried out where it is summed: else reads run ahead, and partitions pile up.
+
+dask_tables.py calls `partition_tasks` once a table, passes.py `computed` on each block. Dask is a library for computing on a cluster by
+graphs of tasks.
+"""
 
 import importlib
 from collections.abc import Hashable, Sequence

@@ -1,4 +1,8 @@
-"""One pass: a pure function of each block and of public parameters, carried out anywhere; what comes back counts once for each block."""
+"""One pass: a pure function of each block and of public parameters, carried out anywhere; what comes back counts once for each block.
+
+`ExaminedTable` (table.py) runs every sum of a mechanism as a pass; executors are threads here or a Dask cluster. A record counted twice
+would break the sensitivity, so a repeated answer counts once.
+"""
 
 import os
 import sys

@@ -1,4 +1,7 @@
-"""Readers: Blocks of frames and of arrays, each checked against what the first of them is."""
+"""Readers: Blocks of frames and of arrays, each checked against what the first of them is.
+
+files.py and dask_tables.py make one for their kind of partition; blocks of other columns or types are refused, naming no value.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -1,4 +1,8 @@
-"""PartitionedTable: records in blocks, of which nobody sees more than sums; and the same table once a fit has looked through it."""
+"""PartitionedTable: records in blocks, of which nobody sees more than sums; and the same table once a fit has looked through it.
+
+Mechanisms and estimators ask an `ExaminedTable` for sums of a function over records; files.py and dask_tables.py make the tables. The first
+pass checks all numbers, so that later ones only sum.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Canaries, records that a model remembers if it remembers anything, and trainings with and without them."""
+"""Canaries, records that a model remembers if it remembers anything, and trainings with and without them.
+
+The trainers of `lethe.audit.trainers` make canaries by these, and `audit` plays a `CanaryRun` (one training, canaries put in by coins) or
+many `RecordTrial`s (one training each, with the record or without).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,8 @@
 r"""Membership inference by shadow models: who is trained on what, and what the attack says of the audited model's candidates.
 
+Called by users who have models of their own, not by `audit`: shadow models are trained alike on other draws of records, and show the attack
+how scores of members and non-members differ.
+
 How a model is trained, and how the attack learns from the shadow models, are functions of the caller's: nothing here needs a framework.
 """
 

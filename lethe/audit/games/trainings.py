@@ -1,4 +1,8 @@
-"""Independent trainings through joblib, in this process, in others, or on whatever cluster `joblib.parallel_config` names; their scores."""
+"""Independent trainings through joblib, in this process, in others, or on whatever cluster `joblib.parallel_config` names; their scores.
+
+The games (two_worlds.py, canaries.py, shadow_models.py) run their trainings here: hundreds of them need many processes, and one that fails
+must not lose the others or be left out unseen.
+"""
 
 import pickle
 import traceback

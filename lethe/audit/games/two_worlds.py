@@ -1,4 +1,7 @@
-"""The two-world game: many trainings, half of them without the record, each with its own seed, whose scores a file can keep."""
+"""The two-world game: many trainings, half of them without the record, each with its own seed, whose scores a file can keep.
+
+`audit` calls `play` with a trial that trains once and returns its score; a game that was stopped goes on from its file.
+"""
 
 import hashlib
 import inspect

@@ -1,4 +1,7 @@
-"""From the scores of a game to an audit page: the certified bound, the conditional one, or the reason why there is none."""
+"""From the scores of a game to an audit page: the certified bound, the conditional one, or the reason why there is none.
+
+`audit` calls it with the scores of the game it played; conditional bounds assume a Gaussian trade-off curve, certified ones nothing.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,8 @@
-"""What is counted in a game, errors in two worlds or right guesses in one run; exact bounds of the rates behind it; input checks."""
+"""What is counted in a game, errors in two worlds or right guesses in one run; exact bounds of the rates behind it; input checks.
+
+lower_bounds.py, one_run.py and rules.py count errors with these (`Tally`, `Guesses`) and bound the true rates by Clopper and Pearson's
+exact intervals.
+"""
 
 from __future__ import annotations
 

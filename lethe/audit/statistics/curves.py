@@ -1,5 +1,8 @@
 r"""What a lower bound is stated for, what is assumed of the trade-off curve, and the $\epsilon$ that two error rates then prove.
 
+Users and verdict.py give an `AuditSetting` (delta, level, neighbours, adversary, curve) to every bound of this package. A trade-off curve
+says how rarely a test can miss the record for each rate of false alarms.
+
 `AnyMechanism` assumes nothing. The others prove an $\epsilon$ only if the curve is of their family: a Gaussian formula on a mechanism
 that is not Gaussian can be wrong every time, so what comes out is called conditional.
 """

@@ -1,4 +1,8 @@
-"""Scores of many runs in two worlds turned into a result: certified, conditional, credible, or a point estimate."""
+"""Scores of many runs in two worlds, without and with one record, turned into a lower bound on epsilon, and what it is worth.
+
+verdict.py calls `two_world`, whose result is certified, or conditional where the setting assumes a trade-off curve (curves.py); `credible`
+(Bayesian) and `point_estimate` are for users who compare with papers, and prove nothing.
+"""
 
 import math
 from collections.abc import Sequence
@@ -45,7 +49,7 @@ def two_world(
     Args:
         out_scores: one score a run without the record, shape (n0,); higher means more likely IN.
         in_scores: one score a run with it, shape (n1,).
-        setting: what the bound is for.
+        setting: delta, the confidence level and the assumed trade-off curve.
         rule: where the threshold is, declared before the scores were seen.
         unit: what one score comes from: a run, or, for a Gaussian curve, a step.
         seeds: of the runs; each may occur once.
@@ -56,7 +60,8 @@ def two_world(
     curve = require_instance("setting", setting, AuditSetting).curve
     counted = require_instance("rule", rule, ThresholdRule, _DECLARE).count_errors(first, second, setting)
     epsilon = curve.epsilon(counted.rates, setting.delta)
-    apart = np.full(first.size, -_FAR), np.full(second.size, _FAR)  # no scores of so many runs prove more
+    # at_best: the largest epsilon that so many runs could prove, from scores that tell the two worlds apart without an error.
+    apart = np.full(first.size, -_FAR), np.full(second.size, _FAR)
     try:
         at_best = max(epsilon, curve.epsilon(rule.count_errors(*apart, setting).rates, setting.delta))
     except HypothesisError:  # the curve allows no scores without an error

@@ -1,5 +1,8 @@
 r"""A lower bound on $\epsilon$, or on $\mu$, from one run: many canaries with a coin each, and guesses about the coins.
 
+verdict.py calls `one_run` with scores and coins, since hundreds of trainings are often too dear. A canary is a record made to be
+remembered; its coin decided whether it was trained on.
+
 A membership attack on models whose members were drawn by coins is such a game: `membership_inference` gives the bound beside the point
 estimate that papers print.
 """

@@ -1,4 +1,8 @@
-"""AuditResult: a lower bound, what kind of statement it is, and its assumptions."""
+"""AuditResult: a lower bound, what kind of statement it is, and its assumptions.
+
+lower_bounds.py and one_run.py return it; an `AuditPage` and the report show it. It cannot be made with an estimator that does not support
+its kind, so an estimate never reads as a proof.
+"""
 
 import math
 from typing import Annotated, Any, Literal, NamedTuple, Self

@@ -1,5 +1,7 @@
 """Rules that choose the threshold of a test; each keeps the level it is given.
 
+`two_world` calls the rule with the scores of both worlds; it calls the record present above the threshold, and counts both kinds of errors.
+
 To try every threshold on the reported scores and keep the best is no rule: its bound is above the truth in far more runs than its level
 says.
 """

@@ -1,5 +1,7 @@
 r"""Membership scores from losses and confidences, higher for likelier members.
 
+Called by users on outputs of their models, before `membership_inference` or a bound; nothing in Lethe calls it.
+
 A score is no statement about privacy: it becomes a bound only in a game, with independent runs or coin-flipped canaries.
 """
 

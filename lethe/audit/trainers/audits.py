@@ -1,4 +1,8 @@
-"""audit: play a game with a trainer and compare the result with its claim."""
+"""audit: play a game with a trainer and compare the result with its claim.
+
+Called by users and by `lethe audit` with a trainer (what is audited), data and an `AuditConfig`; it makes the canaries, plays the game, and
+hands the scores to verdict.py.
+"""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,7 @@
-"""Audits of `lethe.train.fit` on any network: by its losses, its displacement, or every noisy gradient that it took a step with."""
+"""Audits of `lethe.train.fit` on any network: by its losses, its displacement, or every noisy gradient that it took a step with.
+
+`audit` plays with it; an adversary who sees every noisy step (white box) gets them through a watched optimiser.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,8 @@
-"""What can be audited: trainers that say which records are looked for, how their models are scored, and what is claimed of them."""
+"""What can be audited: trainers that say which records are looked for, how their models are scored, and what is claimed of them.
+
+`audit` takes an `AuditedTraining`: linear.py and networks.py derive from `RunTraining`, which has a run and so a certified claim;
+`FunctionTraining` wraps anybody's `train(data, seed)`.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -1,4 +1,9 @@
-"""Which mechanism trains: the one asked for, or the one of least predicted risk; from public facts only."""
+"""Which mechanism trains: the one asked for, or the one of least predicted risk; from public facts only.
+
+Linear models have several mechanisms (objective or output perturbation, noisy moments, gradient descents); which adds least error depends
+on sizes and budget. `PrivateLinearModel` calls `choose` once a fit with `PublicFacts`; as no record is looked at, the choice itself costs
+no privacy.
+"""
 
 import difflib
 from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""MechanismPlan and Outcome: what every way to train a linear model makes of a problem."""
+"""MechanismPlan and Outcome: the interface of every way to train a linear model.
+
+`choose` asks each mechanism for a `MechanismPlan`, which has its price and predicted risk, and `PrivateLinearModel` then carries out the
+chosen one on the records, which gives an `Outcome`: released weights and their proof. perturbed.py and runs.py implement them.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,10 @@
-"""Training by what is no run: a perturbed minimiser, with the ridge that the public model of the risk asks for, or noisy moments."""
+"""The mechanisms that are no gradient descent: a perturbed minimiser, with the ridge that the public model of the risk asks for, or noisy
+moments.
+
+`choose` makes plans of these beside the runs (runs.py). A perturbed minimiser is exact minimisation with noise in the objective or on the
+result; noisy moments are least squares from noisy second moments (AdaSSP). The noise is calibrated here, the maths is in
+`lethe.mechanisms`.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress

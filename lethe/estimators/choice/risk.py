@@ -1,5 +1,8 @@
 r"""A public model of a problem, by which mechanisms are compared: a quadratic whose curvature falls like a power.
 
+`choose` calls `risk` with the public facts and the noise of each plan, and takes the smallest; run_shapes.py and perturbed.py use the same
+model to set step sizes and ridges. n records have k scores of loss l, rows of norm at most R; $h_j$ is the curvature of the j-th direction.
+
 $$\text{risk} = \frac k2\sum_j h_j\big(\beta_j^2\,\rho^2 + v_j\big),\qquad h_j \propto j^{-a},\quad
   \sum_j h_j = c\,R^2\,\mathrm{tr}\,l''/k,$$
 

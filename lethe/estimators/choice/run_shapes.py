@@ -1,5 +1,9 @@
 r"""Runs for a public problem: batches, passes and steps by a rule, and the noise that the rule expects them to need.
 
+runs.py calls `best_shape` with the public facts before any noise is calibrated, so that only one shape has to be calibrated. Symbols: P
+passes of $\ell$ batches of b records, T steps in all, step size $\eta$, gradients of norm at most G, target $\mu$-GDP; one touch is one
+step that uses the record.
+
 For each design the rule takes, of a small grid, the passes, the batches a pass and the step size with the smallest predicted risk
 (`lethe.estimators.choice.risk`). With $s = (2\text{ or }1)\,\eta G/b$ for one touch it expects the noise
 

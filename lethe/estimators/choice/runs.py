@@ -1,4 +1,8 @@
-"""Training by a run: gradient descent on batches, certified for its last iterate, with correlated noise for all of them."""
+"""Training by a run: gradient descent on batches, certified for its last iterate, with correlated noise for all of them.
+
+`choose` plans these beside the other mechanisms; the chosen one calibrates its noise by `lethe.accounting`, trains by descents.py and
+certifies what it recorded. `PrivateLinearModel` and `lethe train` take the training record and the secret batch order from here.
+"""
 
 from dataclasses import dataclass
 from functools import cache, lru_cache

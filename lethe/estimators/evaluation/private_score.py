@@ -1,4 +1,8 @@
-"""private_score: accuracy, AUC, log-loss, calibration, R2 or mean absolute error of a model on private records, with intervals."""
+"""private_score: accuracy, AUC, log-loss, calibration, R2 or mean absolute error of a model on private records, with intervals.
+
+Called by users with a fitted model and test records: scores on private records are releases too. Each metric is a noisy sum of numbers in
+[0, 1] (`lethe.mechanisms.metrics`), the AUC noisy counts; intervals cover the noise and the sampling of records.
+"""
 
 import math
 import secrets

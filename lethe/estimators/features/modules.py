@@ -1,5 +1,7 @@
 r"""Modules of image features: scattering, and responses to random filters.
 
+images.py wraps both as transformers of scikit-learn: they are fixed by a seed or a formula, so applying them costs no privacy.
+
 Scattering: averages, and averages of moduli of wavelet coefficients, twice over, with nothing learned.
 
 With Morlet wavelets and the low pass $\phi$ of width $0.8\cdot2^{J-1}$ pixels, circular convolution $\star$ on the padded image:

@@ -1,5 +1,8 @@
 r"""What estimators built on `lethe.heavy_tailed` share: their constants, and the statement of what was released.
 
+`PrivateMean` and the two heavy-tailed linear models derive from it; they clip where no public bound is known, so they need a scale (clip
+norm, curvature, moment) first.
+
 Constants that are not given are released from records set aside for that, a fixed part of a public order, so that none is read off the data
 unpaid. Whatever is released from them costs together as much as the solver does on the others; a record is in one of the two parts, so the
 whole costs the larger of the two and not their sum.

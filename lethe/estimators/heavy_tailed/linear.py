@@ -1,4 +1,9 @@
-"""Linear models for heavy tails: gradients as slopes times rows, in memory or in blocks, and which solver, from public constants alone."""
+"""Linear models for heavy tails: gradients as slopes times rows, in memory or in blocks, and which solver, from public constants alone.
+
+The solvers of `lethe.heavy_tailed` take any gradient function; for linear models the gradient of a record is a number (the slope of the
+loss at its score) times its row, so clipping needs no autograd. The linear models (model.py) call `solve`; `PrivateMean` (mean.py) takes
+its blocks and its clipping from here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The mean of records with heavy tails or outliers, in private."""
+"""The mean of records with heavy tails or outliers, in private.
+
+Called by users as `PrivateMean(...).fit(X)`: a mean of clipped records whose clip norm is given, or released from a part of the records
+(base.py). The solver is `lethe.heavy_tailed`'s.
+"""
 
 import math
 from typing import Any, Self

@@ -1,4 +1,8 @@
-"""Private linear models for features and targets with heavy tails or outliers: least squares, and logistic regression."""
+"""Private linear models for features and targets with heavy tails or outliers: least squares, and logistic regression.
+
+Called by users as any estimator; they take records whose features have no public bound, where `LinearRegression` and `LogisticRegression`
+would clip rows at a norm. Constants come from base.py, gradients and solvers from linear.py.
+"""
 
 from dataclasses import field
 from typing import Any, ClassVar, Self

@@ -1,4 +1,8 @@
-"""PublicFacts: all that a mechanism may look at before it is chosen. Nothing here depends on a record, nor on what was released."""
+"""PublicFacts: all that a mechanism may look at before it is chosen. Nothing here depends on a record, nor on what was released.
+
+`PrivateLinearModel` makes it in `fit` from shapes, public bounds and options; `choose`, the risk model and every mechanism plan from it
+alone, which is why the choice of a mechanism costs no privacy.
+"""
 
 import math
 from dataclasses import dataclass

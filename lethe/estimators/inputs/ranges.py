@@ -1,5 +1,8 @@
 """Ranges of columns and norms of rows as released quantiles, where no public bounds are known.
 
+A scaler, a regression or a linear model with "auto" as its bound calls these with its records and a part of its budget; the quantiles come
+from `lethe.mechanisms.quantiles`.
+
 Warnings of ranges and norms that tell little follow from what was released, and so tell nothing more.
 """
 

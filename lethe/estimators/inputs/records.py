@@ -1,5 +1,8 @@
 r"""Records: the private data as training reads it, batch by batch; never more than a chunk of it is copied.
 
+`PrivateLinearModel` makes them in `fit`; mechanisms read rows of bounded norm from them. A user is one person with several rows $u$ of the
+table; $n_u$ is their number, $w_i$ a row's weight, G the bound on gradients.
+
 Of users a loss is the mean over the user's rows, so its gradient is no longer than that of one row:
 
 $$l_u(w) = \frac1{n_u} \sum_{i \in u} w_i\,l(\langle w, x_i\rangle, y_i), \qquad \|\nabla l_u\| \le G$$

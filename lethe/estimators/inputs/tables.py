@@ -1,4 +1,7 @@
-"""What `fit` and `predict` are given, as scikit-learn reads it: tables, targets, labels, weights; and parameters that are words or numbers.
+"""Reading and checking the arguments of `fit` and `predict` as scikit-learn does (tables, targets, labels, weights), and the checks of
+parameters that may be "auto" (`declared_*`).
+
+Every estimator calls these at the start of `fit`, before anything is planned or paid, so that what is refused has cost nothing.
 
 Tables are made safe for products: duplicate entries of sparse rows summed, rows with enormous entries scaled down. Both look at one row at
 a time, so neighbours stay neighbours. Without them one record could show, though its norm is bounded: an entry of 1e308 makes a product
@@ -25,8 +28,8 @@ from lethe.partitions.table import PartitionedTable
 FEWEST_RECORDS = 2
 FLOATS = [np.float64, np.float32]
 SPARSE: dict[str, Any] = {"accept_sparse": "csr", "accept_large_sparse": True, "dtype": FLOATS}
-"""What `validate_data` is told where a CSR table may be given."""
-FRAME = {"skip_check_array": True}  # and where a frame is taken as it comes, for steps that take its columns by their names
+"""Checks of `validate_data` where a CSR table may be given."""
+FRAME = {"skip_check_array": True}  # checks where a frame is passed on as it is, to steps that select its columns by name
 LARGEST_ENTRY = 1e150  # its square does not overflow, nor does a sum of a hundred million of them
 
 Labels = np.ndarray[Any, Any]
@@ -80,10 +83,10 @@ def _refuse_blocks(X: Any) -> None:
 
 
 def readable(table: Any) -> Any:
-    """The table itself, finite, an array or a CSR table, where nothing is to be done, else a copy: see the top."""
+    """A table that is safe to multiply: duplicate entries summed, enormous rows scaled down (see the head); itself if it is so."""
     if isinstance(table, np.ndarray):
         return table * _factors(np.abs(table).max(axis=1))[:, None] if _has_larger(table) else table
-    # A table anew: what the old one believes of its format may no longer be true.
+    # A new table object: the flags of the old one (sorted, no duplicates) may no longer be true.
     once = type(table)((table.data, table.indices, table.indptr), shape=table.shape)
     if not once.has_canonical_format:
         once = once.copy()
@@ -98,10 +101,12 @@ def readable(table: Any) -> Any:
 
 
 def _has_larger(entries: np.ndarray[Any, Any]) -> bool:
+    """Whether an entry is larger than `LARGEST_ENTRY`, which single precision cannot be."""
     return entries.dtype == np.float64 and entries.size > 0 and max(float(entries.max()), -float(entries.min())) > LARGEST_ENTRY
 
 
 def _factors(largest: Array) -> Array:
+    """By what each row is multiplied so that its largest entry is at most `LARGEST_ENTRY`."""
     return np.minimum(1.0, LARGEST_ENTRY / np.maximum(largest, 1.0))
 
 
@@ -136,6 +141,7 @@ def public_labels(classes: Any, y: Any) -> tuple[Labels, Array, str]:
 
 
 def _declared_classes(classes: Any) -> Labels:
+    """The classes that the caller gave as public, sorted."""
     needed = "a list of at least two different labels, all text or all numbers"
     try:
         array = np.asarray(classes)
@@ -187,7 +193,7 @@ def declared_norm(feature_norm: Any) -> float | None:
 
 
 def declared_switch(name: str, value: Any) -> bool | None:
-    """Whether something is asked for, or None, of "auto", where the estimator decides."""
+    """The value of a parameter that is True, False or "auto"; None, of "auto": the estimator decides from public facts."""
     if isinstance(value, str) and value == "auto":
         return None
     if not isinstance(value, bool | np.bool_):
@@ -196,7 +202,7 @@ def declared_switch(name: str, value: Any) -> bool | None:
 
 
 def declared_passes(passes: Any) -> int | None:
-    """The passes asked for, a whole number >= 1, or None, of "auto", where the rule decides."""
+    """The passes asked for, a whole number >= 1, or None, of "auto", where the estimator's rule on public facts decides (`run_shapes`)."""
     if isinstance(passes, str) and passes == "auto":
         return None
     if isinstance(passes, bool | np.bool_) or not isinstance(passes, int | np.integer) or passes < 1:

@@ -1,5 +1,8 @@
 r"""Targets of a regression: public bounds, or released ones, around which they are centred and at which they are truncated.
 
+The regressors call `released_range` or `narrowed_range` in `fit` with the targets and a part of the budget, since the noise of a regression
+is in proportion to the range of its targets; `Centred` then maps targets to units of it.
+
 A range that was given may be narrowed by the targets' mean and second moment, which are released for a hundredth of the budget. Noise is
 in proportion to the range, and a range that is known without looking at the targets is often several times as wide as they lie. Of targets
 in units of half the range, about its middle, and truncated to [-1, 1], let m and s be the released mean and second moment, with noise of

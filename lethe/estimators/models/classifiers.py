@@ -1,4 +1,8 @@
-"""Private classifiers: logistic regression, binary or multinomial, softmax regression, and a linear support vector machine."""
+"""Private classifiers: logistic regression, binary or multinomial, softmax regression, and a linear support vector machine.
+
+Called by users; all are `PrivateLinearModel` with a loss of `lethe.run.losses`, and here only labels, class weights and predictions are
+dealt with.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

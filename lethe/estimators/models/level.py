@@ -1,4 +1,7 @@
-r"""LevelRelease: the level of a model of counts or costs, released after its training, since a loss whose slope is cut ends too low.
+r"""LevelRelease: the factor by which the mean predictions of a model of counts or costs are corrected, released after its training.
+
+`PrivateLogLink` plans it. To bound gradients its loss is cut: the derivative in the score is clipped to [-c, c], which biases predictions
+downwards. T is the bound on targets, in units of the training.
 
 Of n records with targets y and means $\hat\mu$, both cut at T, released are $A = \sum y$ and $B = \sum\hat\mu$ with Gaussian noise, each
 record's weight in [0, 1] counted; the intercept moves by $\log(A/B)$. Where the noise of costs does not depend on their mean but for its

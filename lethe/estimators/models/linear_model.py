@@ -1,4 +1,8 @@
-"""PrivateLinearModel: what the private linear models share."""
+"""PrivateLinearModel: what the private linear models share.
+
+A classifier or regressor calls `_plan` with its loss: budget, bound on the rows, whitening and mechanism are settled from public facts. The
+function it returns trains on the targets; `_release` then keeps the weights and their certificate.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import field

@@ -1,4 +1,9 @@
-"""Private regression of counts and costs: Poisson, gamma and Tweedie, with a logarithmic link."""
+"""Private regression of counts and costs: Poisson, gamma and Tweedie, with a logarithmic link.
+
+Called by users. Deviances of counts and costs have unbounded derivatives, so the loss is cut: its derivative in the score is clipped (slope
+cut). That biases predictions, which a second release corrects (level.py). Targets are trained on in units in which their upper bound is T =
+8.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -19,7 +24,8 @@ from lethe.estimators.private_estimator import with_constructor
 from lethe.mechanisms.base import Array
 from lethe.run.losses import Tweedie
 
-_BOUND = 8.0  # T: targets are trained on in units of an eighth of the upper end of their range, about their mean where they are skewed
+# T, the bound on targets in units of the training: an eighth of the upper end of their range, about their mean where they are skewed.
+_BOUND = 8.0
 _SMALLEST = 1e-12  # of the upper end: a mean of 0 has no deviance
 
 
@@ -30,9 +36,10 @@ class PrivateLogLink(PrivateRegressor, ABC):
     $$\min_{w,b} \frac1n\sum_i w_i\,l_c\big(\langle w, x_i\rangle + b,\ y_i/u\big) + \frac\alpha2\|w\|^2,\qquad
       \hat\mu = u\,e^{\langle w, x\rangle + b},$$
 
-    as far as privacy and the mechanism allow, l half the deviance of power p and $l_c$ with its slope cut, u an eighth of the upper end of
-    the range. The intercept is moved so that the means add up to the targets, by sums that are released after the training for 1 to 15 %
-    of the budget (in squared mu); not of users, nor where records are so few that noise would hide it: there slopes are cut far out alone.
+    as far as privacy and the mechanism allow, l half the deviance of power p, $l_c$ the same with its derivative in the score clipped to
+    [-c, c], u an eighth of the upper end of the range. The intercept is moved so that the means add up to the targets, by sums that are
+    released after the training for 1 to 15 % of the budget (in squared mu); not of users, nor where records are so few that noise would
+    hide it: there slopes are cut far out alone.
 
     Args:
         alpha: $\ge 0$, in scikit-learn's sense of targets divided by u.

@@ -1,4 +1,8 @@
-"""Private regression by least squares: what the regressors share, with a ridge, an l1 penalty or both, and by Huber's loss."""
+"""Private regression by least squares: what the regressors share, with a ridge, an l1 penalty or both, and by Huber's loss.
+
+Called by users; log_link.py derives from `PrivateRegressor`. Noise is in proportion to the range of the targets, so `fit` takes the range
+that was given, narrows it by a small release (a smaller range within it), or releases one.
+"""
 
 import math
 from functools import partial
@@ -71,7 +75,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return bool(self.fit_intercept) and not self._of_costs
 
     def _against_narrowing(self) -> str | None:
-        """Why a range of a model like this one cannot be narrowed; None: it can."""
+        """Why the range of the targets is not replaced by a released, smaller one within it; None: it may be."""
         return None
 
     def _taken_as_public(self, target_range: TargetRange) -> list[str]:
@@ -123,14 +127,14 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         if target_range is None and grouped is not None:
             raise row_by_row('target_bound = "auto"', "the range of the targets, a number or a pair")
         public = [] if target_range is None else self._taken_as_public(target_range)
-        declared_range, against, options = target_range, self._against_narrowing(), options_of(self)
+        public_range, no_narrowing, options = target_range, self._against_narrowing(), options_of(self)
         if targets is None:
-            against = "the table is in blocks"
+            no_narrowing = "the table is in blocks"
         elif grouped is not None:
-            against = "the moments are released from single rows, of which one user may have many"
+            no_narrowing = "the moments are released from single rows, of which one user may have many"
         may_choose = options.mechanism == "auto"
         cost = narrowing_cost(
-            options.narrow_range, target_range, records, budget, may_choose=may_choose, against=against, costs=self._of_costs
+            options.narrow_range, target_range, records, budget, may_choose=may_choose, against=no_narrowing, costs=self._of_costs
         )
         narrows = cost is not None
         if narrows:
@@ -141,13 +145,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
                     f"that range is not narrowed, though asked for: {records} records tell nothing of it at this epsilon; it cost nothing"
                 )
             cost = range_cost(records, budget, costs=self._of_costs) if target_range is None else None
-        # A range that is to be released stands for itself by one of half width 1, in whose units the plan is the same for all.
-        ahead = target_range or TargetRange(centre=0.0, half=1.0, statement=cost)
-        unit, bound = self._unit(ahead)
+        # A range that is yet to be released is planned with as [-1, 1]: in units of its half width the plan is the same for all ranges.
+        planned_range = target_range or TargetRange(centre=0.0, half=1.0, statement=cost)
+        unit, bound = self._unit(planned_range)
         correction = self._correction(records, budget, grouped)
         train = self._plan(
             table,
-            self._loss(ahead, unit),
+            self._loss(planned_range, unit),
             budget=budget,
             chance=chance,
             users=grouped,
@@ -157,7 +161,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             target_bound=bound,
             costs=[
                 release_cost
-                for release_cost in (ahead.statement, None if correction is None else correction.cost)
+                for release_cost in (planned_range.statement, None if correction is None else correction.cost)
                 if release_cost is not None
             ],
             keeps_loss=self._keeps_loss or (self._of_costs and correction is None),
@@ -165,12 +169,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         settings: dict[str, Any] = {"centred": self._centred, "costs": self._of_costs, "generator": chance.norm}
         if narrows:
             assert targets is not None
-            assert declared_range is not None
-            target_range = narrowed_range(targets, declared_range, budget, **settings)
+            assert public_range is not None
+            target_range = narrowed_range(targets, public_range, budget, **settings)
             low, high = self._ends(target_range)
             done = (
                 "leave that range as it is"
-                if target_range.half == declared_range.half
+                if target_range.half == public_range.half
                 else f"narrow that range to between {low:g} and {high:g}"
             )
             public.append(f"NOT public, but released: the {'sizes' if self._of_costs else 'moments'} of the targets {done}")
@@ -186,8 +190,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             of_loss, self._loss(target_range, unit), budget=budget, public=public, l1=l1 / unit, corrected=corrected
         )
         self.target_range_ = self._ends(target_range)
-        if narrows and declared_range is not None:  # not beyond the given ends by rounding: what is above 0 stays so
-            (low, high), (lowest, highest) = self.target_range_, self._ends(declared_range)
+        if narrows and public_range is not None:  # not beyond the given ends by rounding: what is above 0 stays so
+            (low, high), (lowest, highest) = self.target_range_, self._ends(public_range)
             self.target_range_ = max(low, lowest), min(high, highest)
         self._release(*self._in_target_units(coefficients[:, 0], float(intercepts[0]), target_range, unit))
         return self

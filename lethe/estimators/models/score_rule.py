@@ -1,4 +1,8 @@
-"""ScoreRule: how scores and probabilities of classes are computed from released weights, of an estimator or of what was saved of it."""
+"""ScoreRule: how scores and probabilities of classes are computed from released weights, of an estimator or of what was saved of it.
+
+The estimators predict by it, and `lethe train` saves it beside the weights, so that a saved model predicts alike without scikit-learn's
+estimator.
+"""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,5 +1,8 @@
 r"""Whitened rows: what a linear model trains on where a share of its budget pays for the mean and the covariance of its features.
 
+`PrivateLinearModel` calls `chosen_whitening` from public facts and `whitened_rows` with the records; the model is fitted on what comes out.
+x is a row, R the bound on its norm, d its length, R' the new bound, S and m what was released.
+
 What all rows share tells no record from another, and takes its part of the norm that noise is in proportion to; and columns that vary
 little hardly move a model of bounded rows, whatever they tell. With $v = \tilde x/R$, $\tilde x = x\min(1, R/\|x\|)$, a model is trained on
 

@@ -1,5 +1,7 @@
 r"""BlockRecords: the private data as training reads it, in blocks; in place of `inputs.records.Records`, of which each chunk is one.
 
+`PrivateLinearModel` makes them where `fit` gets a table in blocks (files, Dask); mechanisms read sums over blocks from them.
+
 Beside the records of a table stand their weights, and whose they are. Rows of one user may lie in several blocks. A user's loss is the mean
 over its rows, so that the sum over users is one over rows, each with the share $1/n_u$ of its user: sums over blocks need $n_u$, and no two
 rows of a user in one place.

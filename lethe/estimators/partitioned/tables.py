@@ -1,4 +1,8 @@
-"""Tables in blocks: looked through before anything is planned or paid, numbers of their records for quantiles, and transformed tables."""
+"""Tables in blocks: looked through before anything is planned or paid, numbers of their records for quantiles, and transformed tables.
+
+The estimators' `fit` calls `examined` first: one pass that checks all numbers and counts records, since a table in blocks cannot be checked
+in memory. Scaler, PCA and models then read columns, norms or transformed rows from it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """callers: what a fit knows of the code that called it, read off the stack: earlier steps of its pipeline, a search, fits of before.
 
+An estimator within a pipeline or a grid search cannot see that others were fitted on the same records; `PrivateEstimator.fit` asks here
+(through `KNOWN_AT_FIT`), and its report then says that its epsilon is not the whole.
+
 What did this in another process or thread is not on the stack, and rows that were transformed before fit was called say nothing of it.
 """
 

@@ -1,5 +1,7 @@
 """privacy_of: the joint privacy of everything that was fitted on the same data, part by part of a fitted pipeline.
 
+Called by users with a fitted pipeline: every step has a statement of its own only. callers.py walks pipelines with it too.
+
 A part is a private release, declared, or learned nothing; everything else is refused. Only what was fitted is looked at: of a
 `ColumnTransformer` its `transformers_`, remainder and all, of a `FeatureUnion` its `transformer_list`. Branches see the same records, so
 each counts in full, as a step behind another does.

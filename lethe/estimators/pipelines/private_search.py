@@ -1,5 +1,7 @@
 r"""PrivateSearch: parameters chosen privately, in the manner of scikit-learn's RandomizedSearchCV.
 
+Called by users: choosing parameters by scores on private records costs privacy, which scikit-learn's searches do not count.
+
 A public split sets m of the n records aside. One try draws a candidate, fits it on the others with a guarantee G, and scores it on the m
 with Gaussian noise, $\mathrm{score} = \frac1m\sum_i s_i + N(0, \sigma^2)$, $s_i \in [0, 1]$. A record that changes is on one side of the
 split, which does not depend on it. On the side of training the try is a fit and work on what it released; on the other the fit has

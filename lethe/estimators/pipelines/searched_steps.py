@@ -1,4 +1,8 @@
-"""What a private search may fit, a model of this package or a pipeline that ends in one, its candidates, and the two sides of its split."""
+"""What a private search may fit, a model of this package or a pipeline that ends in one, its candidates, and the two sides of its split.
+
+private_search.py asks here, before anything is fitted, whether a model and its candidates can be searched, and for the records of either
+side: those that train and those that score.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,5 +1,8 @@
 r"""A privacy budget divided among the steps of a pipeline: those of one try of a private search, or several fits on the same records.
 
+private_search.py calls it before its tries; users call `split_budget` for estimators that they fit one after the other. A guarantee is
+$\mu$-GDP or $(\epsilon, \delta)$-DP; a try is one random draw of parameters, fitted and scored.
+
 Let G be the guarantee of all, and $p_j$ the shares of the steps, $\sum_j p_j = 1$. Each step is calibrated to a guarantee $G_j$:
 
 - G is $\mu$-GDP, every step is: $\mu_j = \mu\sqrt{p_j}$, since squares of $\mu$ add up (Dong, Roth, Su 2019, Corollary 3.3).

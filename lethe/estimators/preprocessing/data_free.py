@@ -1,5 +1,8 @@
 """PublicScaler, and which other transformers learn nothing from records, so that fitting them costs no privacy.
 
+`privacy_of` and `PrivateSearch` ask here of every step of a pipeline that has no statement: a step that learned from records without noise
+would void the guarantee, and is refused.
+
 The number, the names and the types of columns are public, and a step may keep them. Where a step stops at a record, or warns of it, that
 it did not is no more than is known of every estimator here: none fits what it refuses.
 """

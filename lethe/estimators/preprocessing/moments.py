@@ -1,4 +1,8 @@
-"""Columns and channels by private second moments: principal components, and whitening."""
+"""Columns and channels by private second moments: principal components, and whitening.
+
+Called by users as steps of a pipeline: `PrivatePCA` and `PrivateWhitening` release noisy second moments (`lethe.mechanisms.moments`) and
+derive their matrix from those alone.
+"""
 
 from dataclasses import field
 from functools import partial

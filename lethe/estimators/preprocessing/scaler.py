@@ -1,4 +1,8 @@
-"""What private preprocessing shares; and columns by private quantiles: a StandardScaler, and a clipper of columns and rows."""
+"""What private preprocessing shares; and columns by private quantiles: a StandardScaler, and a clipper of columns and rows.
+
+Called by users as steps of a pipeline; ordinary scalers would release means and maxima of private records without noise. PCA and whitening
+(moments.py) derive from `PrivateTransformer`.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

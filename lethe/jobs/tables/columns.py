@@ -1,4 +1,8 @@
-"""What everybody knows of the columns of a table, and the feature vectors that this makes of its rows."""
+"""Public facts on the columns of a table (ranges, dates, categories), and the feature vectors that rows become by them.
+
+A configuration of `lethe train` has them in its data section; datasets.py and training.py encode rows by them, saved.py again for
+predictions. All is fixed without the records, so the encoding costs no privacy.
+"""
 
 from __future__ import annotations
 

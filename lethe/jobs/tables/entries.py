@@ -1,4 +1,7 @@
-"""What an entry of a table is: nothing, a number, a day."""
+"""What an entry of a table is: nothing, a number, a day.
+
+columns.py encodes rows by these, and init.py guesses by them what a column may be.
+"""
 
 import math
 from datetime import datetime

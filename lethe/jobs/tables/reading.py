@@ -1,4 +1,8 @@
-"""ColumnTable: a .csv, .csv.gz or .parquet file as named columns; what cannot be read is refused without a word that stands in a row."""
+"""ColumnTable: a .csv, .csv.gz or .parquet file as named columns; what cannot be read is refused without a word that stands in a row.
+
+datasets.py, init.py and saved.py read by it. Errors may be logged where records may not be seen, so they name row and column, and quote
+nothing.
+"""
 
 from __future__ import annotations
 

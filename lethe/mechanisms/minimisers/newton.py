@@ -1,5 +1,9 @@
 r"""The minimiser of a regularised risk to a certified accuracy: Newton's method, and a descent that always arrives where it falls short.
 
+Objective and output perturbation call `minimiser`: their proofs need the gradient norm at what is released to be below a tolerance, which
+this certifies. W are the weights (D features, k scores), $u_i$ a row, $l_i''$ the curvature of its loss, $\lambda$ the ridge, m a sample of
+rows.
+
 Where W is small the Hessian is factored. Where it is not,
 
 $$H = \frac1n\sum_i u_iu_i^\top\otimes l_i'' + \lambda I$$

@@ -1,5 +1,7 @@
 r"""The regularised empirical risk of a linear model and its derivatives, of records in memory or in blocks.
 
+newton.py minimises it, and both perturbations build it from the records that an estimator passes on; F is the mean loss plus the ridge.
+
 Of blocks one pass gives F, its gradient and its Hessian, so that a step of Newton's method is one pass. Where there are too many weights
 to factor a Hessian, a pass gives F, the gradient and what the preconditioner needs, and each product is a pass of its own.
 """

@@ -1,5 +1,9 @@
 r"""Objective perturbation: the minimiser of a risk that was tilted by Gaussian noise, released up to a certified error of the solver.
 
+`MinimiserMechanism` of the estimators calls it with records, loss and noise; `lethe.accounting.derivations` calls `objective_guarantee` to
+recompute a file. $f_i$ is the loss of record i at weights w, $\Lambda$ the ridge times the n records, $\sigma$ the noise of the tilt b,
+$\tau$ that of the release.
+
 $$J(w) = \sum_i f_i(w) + \frac\Lambda2\|w\|^2 + \langle b, w\rangle,\quad b \sim N(0, \sigma^2I),\quad \Lambda = n\lambda;\qquad
   \tilde w + N(0, \tau^2I),\quad \|\nabla J(\tilde w)\|/n \le \eta.$$
 

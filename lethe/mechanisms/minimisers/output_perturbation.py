@@ -1,5 +1,8 @@
 r"""Output perturbation: the minimiser of a regularised empirical risk, released with Gaussian noise.
 
+`MinimiserMechanism` of the estimators calls it; `lethe.accounting.derivations` recomputes `output_sensitivity` of a file. $\lambda$ is the
+ridge, n the records, $\tau$ the gradient norm at which the solver stops.
+
 $$\tilde w + N(0, \sigma^2 I),\qquad \|\tilde w - w^*\| \le \tau/\lambda,\qquad
   w^* = \arg\min_w F(w),\quad F(w) = \frac1n\sum_i f_i(w) + \frac\lambda2\|w\|^2,$$
 

@@ -1,5 +1,8 @@
 r"""Quantiles of columns whose unit is unknown, from three noisy histograms: of sizes over powers of two, then of values, twice.
 
+ranges.py of the estimators (for "auto" bounds) and `describe` call it: no range is known beforehand, so one has to be located in private
+first. quantile.py is for ranges that are public.
+
 1. *Sizes.* $|v|$ is counted over the bins $[2^k, 2^{k+1})$, $k = -30..39$; smaller ones are in a bin of their own, larger ones in the last.
    It takes half of the squared $\mu$. Where no bins stand out of the noise nothing is detected; else S is the power of two that few records
    are above.

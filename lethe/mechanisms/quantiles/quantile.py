@@ -1,5 +1,8 @@
 r"""A private quantile of numbers in a public range, such as a median, by the exponential mechanism: the likelier the closer its rank is.
 
+Called by users who know a range (`private_quantile`); `lethe.accounting.derivations` recomputes its sensitivity. p is the quantile's level,
+$z_i$ the records' numbers.
+
 Of a point r of the range the rank is off by
 
 $$v(r) = \#\{i : z_i < r\} - p\,m,$$

@@ -163,8 +163,8 @@ def test_the_example_on_the_page_runs_and_is_as_private_as_it_says(capsys: pytes
     assert names["model"].weight.detach().numpy()[0] == pytest.approx(names["solution"].parameters, abs=0.2)
 
 
-def test_every_test_that_the_page_names_exists_once() -> None:
-    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "solvers.md").read_text())
+def test_every_test_that_the_corrections_name_exists_once() -> None:
+    named = re.findall(r"`(test_\w+)`", (ROOT / "benchmarks" / "measurements" / "solvers.md").read_text())
     defined = [name for file in ROOT.glob("tests/**/test_*.py") for name in re.findall(r"^def (test_\w+)\(", file.read_text(), flags=re.M)]
     assert len(set(named)) > 30
     assert {name: defined.count(name) for name in named} == dict.fromkeys(named, 1)
