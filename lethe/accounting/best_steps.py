@@ -1,4 +1,7 @@
-"""The number of steps whose excess risk has the least bound, at the privacy that its noise is planned for."""
+"""The number of steps whose excess risk has the least bound, at the privacy that its noise is planned for.
+
+`plan` and `allocate` call it for a full-batch run and `steps="best"`: more steps descend further, and each needs more noise.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,8 @@
-"""certify: try every theorem on a run, or on its beginnings, keep the smallest epsilon, record why not the rest."""
+"""certify: try every theorem on a run, keep the smallest epsilon, and record why the others were not used; the same of a run's beginnings.
+
+`lethe.certify`, the command line, reports, jobs and what training returns call it with a Run, or a training record, and a delta; planners
+call its halves.
+"""
 
 import difflib
 import math
@@ -94,7 +98,7 @@ def _resolved_theorems(theorems: Sequence[Theorem | str]) -> list[Theorem]:
     return resolved
 
 
-@in_other_words
+@in_other_words  # takes American spellings of arguments, and names what another library's argument is called here
 def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str] = OURS, *, allow_large_delta: bool = False) -> Certificate:
     """The smallest epsilon that can be proved of what `run` releases.
 
@@ -115,6 +119,15 @@ def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str]
         InputError: delta is out of range, or not above what a cap on batches costs, or the run has no noise yet; or there is no key to
             sign with.
         HypothesisError: none of `theorems` applies; composition always does.
+
+    Example:
+        >>> import lethe
+        >>> run = lethe.Run(
+        ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=4.0,
+        ...     release="all")
+        >>> certificate = lethe.certify(run, delta=1e-5)
+        >>> certificate.theorem, round(certificate.epsilon, 2)
+        ('composition', 2.26)
     """
     if not isinstance(run, Run) and isinstance(run, Recorded) and isinstance(run.record, TrainingRecord):
         return certify(run.record.run, delta, theorems, allow_large_delta=allow_large_delta).sealed(run.record)
@@ -222,7 +235,7 @@ class Cumulative:
         return {"delta": self.delta, "steps": list(self.steps), "every_iterate": columns[0], "last_iterate": columns[1]}
 
 
-@in_other_words
+@in_other_words  # takes American spellings of arguments, and names what another library's argument is called here
 def cumulative_privacy(
     run: Run,
     delta: float,

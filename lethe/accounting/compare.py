@@ -1,4 +1,7 @@
-"""compare: what every theorem, ours and the published, says of a run, and why it is used or not; once, or along a sweep."""
+"""compare: what every theorem, ours and the published, says of a run, and why it is used or not; once, or along a sweep.
+
+`lethe.compare`, the command line and reports call it with a Run and a delta: a user sees what each bound gives and what it would need.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import overload
@@ -46,7 +49,7 @@ def compare(
 ) -> Sweep: ...
 
 
-@in_other_words
+@in_other_words  # takes American spellings of arguments, and names what another library's argument is called here
 def compare(
     run: Run,
     delta: float,
@@ -77,6 +80,15 @@ def compare(
     Raises:
         InputError: a value out of range, a run without noise, or a listed schedule that would have to be stretched.
         HypothesisError: none of `theorems` can certify the run.
+
+    Example:
+        >>> import lethe
+        >>> run = lethe.Run(
+        ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=4.0,
+        ...     release="all")
+        >>> comparison = lethe.compare(run, delta=1e-5)
+        >>> next(row.theorem for row in comparison.rows if row.status == 'used')
+        'composition'
     """
     delta = delta_for(require_run(run, correlated=True).records, delta, allow_large_delta=allow_large_delta)
     if over != "noise" and run.noise_multiplier is None:

@@ -1,4 +1,8 @@
-"""The rules that compute a statement's guarantee again, from the numbers of its mechanism."""
+"""The rules that compute a statement's guarantee again, from the numbers of its mechanism.
+
+`recheck` calls `computed` for a statement in a file, so that its epsilon follows from numbers and is not merely read. There is one rule for
+each kind of mechanism.
+"""
 
 import json
 import math

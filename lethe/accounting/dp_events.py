@@ -1,4 +1,7 @@
-"""Translation of dp_accounting's relations and events into Lethe's."""
+"""Translation of dp_accounting's relations and events into Lethe's.
+
+`parts` (totals of files) and `integrations.dp_accounting` hand in such events: another library's description of a mechanism.
+"""
 
 import math
 import operator

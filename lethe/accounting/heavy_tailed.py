@@ -1,4 +1,8 @@
-"""Certificates of heavy-tailed solvers: composition of their phases, or a last-iterate theorem, whichever is smaller; phases as numbers."""
+"""Certificates of heavy-tailed solvers: composition of their phases, or a last-iterate theorem, whichever is smaller; phases as numbers.
+
+The heavy-tailed solvers return a `Solution` of several phases; its user calls `certify_solution`. `derivations` reads phases back from a
+file.
+"""
 
 from __future__ import annotations
 

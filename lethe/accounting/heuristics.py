@@ -1,5 +1,8 @@
 r"""What the last iterate would give away if the loss were linear: no proof, and nothing rests on it.
 
+Reports and the command line show it beside the certificate, marked as a heuristic. G is a gradient bound, C the clip norm, $z_t$ the noise
+multiplier of step t.
+
 With a linear loss a record adds the same vector to each batch that holds it, and the last iterate is a sum: the record moves it by
 $KG$ beside noise of variance $\sum_t z_t^2C^2$, where K counts the batches that held it. Networks that were attacked gave away no more than
 that; losses can be built that give away more.

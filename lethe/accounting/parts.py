@@ -1,4 +1,8 @@
-"""What a total is made of: every kind of document as a guarantee that was computed again, with what it declares."""
+"""What a total is made of: every kind of document as a guarantee that was computed again, with what it declares.
+
+`total` and the ledger read each file or object that they add up with `part_of`; nothing that a file claims is believed that can be computed
+again.
+"""
 
 import hashlib
 from collections.abc import Iterable

@@ -1,4 +1,7 @@
-"""plan: fill in the smallest noise that meets a privacy target."""
+"""plan: fill in the smallest noise that meets a privacy target.
+
+`lethe.plan`, the command line, jobs, trainers and `allocate` call it with a Run whose noise is open, and a target.
+"""
 
 from typing import Literal
 
@@ -23,7 +26,7 @@ _TOLERANCE, _TOLERANCE_IF_SLOW, _ROUGHLY = 1e-7, 5e-7, 1e-4
 _ROOM_FOR_ROUNDING = 1e-5
 
 
-@in_other_words
+@in_other_words  # takes American spellings of arguments, and names what another library's argument is called here
 def plan(
     run: Run,
     epsilon: float | None = None,
@@ -54,6 +57,14 @@ def plan(
         InputError: a target out of range, or two or none, a noise schedule that is zero everywhere, or a seeded run.
         CalibrationError: no amount of noise of this shape meets the target, or no number of steps has a bound below the initial gap.
         HypothesisError: steps="best", and there is no bound of the excess risk of such runs; the error says why.
+
+    Example:
+        >>> import lethe
+        >>> run = lethe.Run(
+        ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=None,
+        ...     release="all")
+        >>> round(lethe.plan(run, epsilon=1.0, delta=1e-5).noise_multiplier, 2)
+        8.34
     """
     goal = as_target(run, epsilon, delta, target, allow_large_delta=allow_large_delta)
     if any(one is not None for one in (steps, dimension, initial_gap)):

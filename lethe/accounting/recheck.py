@@ -1,4 +1,7 @@
-"""recheck: certify a certificate's run again, or compute a statement's guarantee, and compare every field with what comes out."""
+"""recheck: certify a certificate's run again, or compute a statement's guarantee, and compare every field with what comes out.
+
+`verify` calls it, and `parts` for totals: a file's epsilon is worth what it follows from.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""total: add up what several releases from the same records cost together, and what that rests on."""
+"""total: add up what several releases from the same records cost together, and what that rests on.
+
+`lethe.total` and the command line call it with certificates, statements, guarantees or files of them, and a delta.
+"""
 
 from __future__ import annotations
 
@@ -129,14 +132,15 @@ class Total(Claims):
             (
                 part.name,
                 str(part.count),
-                shown(self._row(part)),
+                shown(self._epsilon_of(part)),
                 part.guarantee.describe(),
                 "computed" if part.computed else "as written",
             )
             for part in self.parts
         )
 
-    def _row(self, part: Part) -> float:
+    def _epsilon_of(self, part: Part) -> float:
+        """What one part costs by itself, at the total's delta."""
         return part.guarantee.epsilon(self.delta) if self.delta < 1.0 else 0.0
 
     @property
@@ -172,7 +176,7 @@ class Total(Claims):
                 {
                     "name": part.name,
                     "count": part.count,
-                    "epsilon": _plain(self._row(part)),
+                    "epsilon": _plain(self._epsilon_of(part)),
                     "computed": part.computed,
                     "document": part.content,
                 }
@@ -205,7 +209,7 @@ class Total(Claims):
             listed = [_read(part, neighbours, unit, key) for part in content["parts"]]
         except InputError as error:
             raise InputError(f"total: {error.what}", source=source or error.source, remedy=error.remedy) from error
-        except UNREADABLE as error:
+        except UNREADABLE as error:  # content of another shape than a total's
             remedy = "give a file written by `lethe total -o` or Total.save."
             raise no_such_document(TOTAL, error, source, remedy) from error
         recomposed = _composed(listed, neighbours, {target_name: claimed[target_name]}, unit=unit, allow_large_delta=True)
@@ -220,7 +224,7 @@ class Total(Claims):
         return recomposed
 
 
-@in_other_words
+@in_other_words  # takes American spellings of arguments, and names what another library's argument is called here
 def total(
     parts: Sequence[object],
     delta: float | None = None,
@@ -250,6 +254,13 @@ def total(
     Raises:
         InputError: a part cannot be added, or an argument is out of its range.
     Reference: Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10 (adaptive composition of fixed guarantees).
+
+    Example:
+        >>> import lethe
+        >>> round(
+        ...     lethe.total([lethe.guarantees.GDP(0.3), lethe.guarantees.GDP(0.4)], delta=1e-5,
+        ...     neighbours='replace_one').epsilon, 2)
+        1.99
     """
     if not isinstance(parts, list | tuple) or not parts:
         raise outside("parts", parts, "a list of at least one certificate, statement, total, guarantee, event or file")

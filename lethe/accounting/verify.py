@@ -1,4 +1,7 @@
-"""verify: does a certificate follow from its run, who sealed it, and does it belong to these weights?"""
+"""verify: does a certificate follow from its run, who sealed it, and does it belong to these weights?
+
+`lethe.verify` and the command line call it with a file and, where asked, weights and a public key; reports show its answers.
+"""
 
 import os
 from collections.abc import Iterable
@@ -116,7 +119,7 @@ def load(path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Docum
     return kind.from_dict(content, source=source, key=key)
 
 
-@in_other_words
+@in_other_words  # takes American spellings of arguments, and names what another library's argument is called here
 def verify(
     certificate: Document | str | os.PathLike[str],
     *,

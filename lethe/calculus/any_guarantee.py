@@ -1,4 +1,8 @@
-"""What needs to know every kind of guarantee: composition on the same data, reading from JSON, the neighbours meant, scaled noise."""
+"""Operations on guarantees of every kind: composition on the same data, reading from JSON, the neighbours they are about, scaled noise.
+
+A total of several releases (`accounting`, `ledger`), a mechanism of several parts and the planners call it; `calculus.guarantees` holds the
+kinds themselves, and cannot import all of them.
+"""
 
 import math
 from collections import Counter

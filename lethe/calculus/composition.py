@@ -1,4 +1,8 @@
-"""Composition of guarantees of one kind, Rényi curves of any, and how far a guarantee is from a target.
+r"""Composition of guarantees of one kind, Rényi curves of any, and by what factor a guarantee exceeds a target.
+
+Theorems, totals and filters compose with it. Planners (`plan`, `allocate`, mechanisms given a target) ask `overshoot` by what factor a
+guarantee misses its target, to find the smallest noise that meets it. Columns of $\mu$ are the records' slots: one column for each place of
+a record in a pass, one row a pass.
 
 Every rule here holds for adaptive composition: a step may depend on what the steps before it released.
 """

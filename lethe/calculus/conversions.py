@@ -1,4 +1,7 @@
-"""From profiles, Gaussian DP, Rényi DP and zCDP to (epsilon, delta) and back: published conversions, each rounded to the safe side."""
+r"""From profiles, Gaussian DP, Rényi DP and zCDP to (epsilon, delta) and back: published conversions, each rounded to the safe side.
+
+`guarantees` calls it for the epsilon and delta of each kind; mechanisms and budgets for the $\mu$ that an (epsilon, delta) allows.
+"""
 
 import math
 from collections.abc import Callable

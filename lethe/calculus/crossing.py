@@ -1,5 +1,7 @@
-"""Root finding for monotone functions, and the smallest noise that meets a target: the end of the bracket that was evaluated to be on the
-safe side is returned. The least value of a function of whole numbers.
+"""Root finding for monotone functions, the smallest noise that meets a target, and the least value of a function of whole numbers.
+
+Planners search the noise with it, guarantees invert a profile, audits invert a test; whoever needs a bound gets the end of the bracket on
+the safe side, whatever the rounding.
 """
 
 import math

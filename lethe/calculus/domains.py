@@ -1,4 +1,7 @@
-"""Ranges of privacy parameters: a value outside its range is an `InputError`."""
+"""Checks of arguments: a privacy parameter, probability, count or array outside its range is an `InputError`.
+
+Every public function that takes a number checks it here first, so that the same mistake has the same words everywhere.
+"""
 
 import math
 import operator

@@ -1,5 +1,8 @@
-r"""Budgets spent adaptively: the filter, which refuses what costs more than is left; the odometer, which bounds what was spent at moments
-chosen on the way; and Gaussian covers, which bring into a filter that adds up $\mu^2$ what is no Gaussian mechanism.
+r"""Budgets spent adaptively: a filter, which refuses what costs more than is left; an odometer, which bounds what was spent at moments
+chosen on the way; and Gaussian covers, which let a filter that adds up $\mu^2$ take what is no Gaussian mechanism.
+
+Trainers whose noise is chosen on the way (`train.core.budgeted_noise`) pay a filter before each step; `ledger` uses covers to add up
+releases of several kinds against one budget.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Guarantees: frozen statements about a mechanism, each able to say its epsilon at a delta, its delta at an epsilon, and itself in JSON."""
+"""Guarantees: frozen statements about a mechanism, each able to say its epsilon at a delta, its delta at an epsilon, and itself in JSON.
+
+Theorems and mechanisms return them, certificates and statements hold them, `any_guarantee` composes them; each number is rounded to the
+safe side.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -100,6 +104,11 @@ class GDP(Guarantee):
     r"""$\mu$-Gaussian differential privacy: no easier to tell apart than $N(0,1)$ and $N(\mu,1)$. $\mu = \infty$ means not private.
 
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383.
+
+    Example:
+        >>> import lethe
+        >>> round(lethe.guarantees.GDP(1.0).epsilon(1e-5), 3)
+        4.377
     """
 
     mu: float
@@ -130,6 +139,11 @@ class ZCDP(Guarantee):
     r"""$\rho$-zero-concentrated DP: Rényi divergence at most $\rho\alpha$ at every order. $\rho = \infty$ means not private.
 
     Reference: Bun & Steinke 2016, arXiv:1605.02065.
+
+    Example:
+        >>> import lethe
+        >>> round(lethe.guarantees.ZCDP(0.5).epsilon(1e-5), 3)
+        4.728
     """
 
     rho: float
@@ -184,7 +198,13 @@ class RDPCurve(Guarantee):
 
 @dataclass(frozen=True, slots=True)
 class ApproxDP(Guarantee):
-    r"""$(\epsilon, \delta)$-DP at one point, and nothing anywhere better: infinity below its $\delta$, 1 below its $\epsilon$."""
+    r"""$(\epsilon, \delta)$-DP at one point, and nothing anywhere better: infinity below its $\delta$, 1 below its $\epsilon$.
+
+    Example:
+        >>> import lethe
+        >>> lethe.guarantees.ApproxDP(1.0, 1e-6).epsilon(1e-5)
+        1.0
+    """
 
     epsilon_bound: float
     delta_bound: float

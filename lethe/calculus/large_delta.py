@@ -1,5 +1,7 @@
 r"""Which deltas are allowed for a number of records.
 
+`certify`, reports and jobs call it with the delta that was asked for and the number of records n.
+
 $(\epsilon, \delta)$-DP lets a mechanism that publishes each record whole with chance $\delta$ pass. With $\delta \ge 1/n$ that is a record
 of the n on average, so such a statement promises nothing to somebody; practice stays at $\delta \le 1/(10n)$ or far below.
 """

@@ -1,4 +1,7 @@
-"""Random generators for noise in NumPy."""
+"""Random generators for noise in NumPy.
+
+Mechanisms on tables (sums, quantiles, minimisers) take theirs from here: fresh and unrepeatable unless a test hands one in.
+"""
 
 import os
 

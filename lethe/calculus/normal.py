@@ -1,5 +1,8 @@
 r"""Tails of the normal distribution in log space, accurate in the far tail.
 
+Gaussian guarantees, trade-off curves and the sampled Gaussian take their tails from here. $\Phi$ is the normal distribution function,
+$\varphi$ its density; the hockey-stick divergence at $\epsilon$ is the least $\delta$.
+
 Everything here that is a bound is rounded up, so that whoever builds on it inherits the safe side.
 """
 

@@ -1,4 +1,8 @@
-r"""PerturbedMinimiser: the privacy profile of a minimiser of a tilted objective, alone and beside Gaussian releases."""
+r"""PerturbedMinimiser: the privacy profile of a minimiser of a randomly tilted objective, by itself and together with Gaussian releases.
+
+`mechanisms.minimisers.objective_perturbation` states its guarantee with it: the minimiser of a loss with a random linear term added is
+released, and `any_guarantee` composes it with Gaussian releases from the same data.
+"""
 
 import math
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
-r"""Outward rounding: the one place that moves a number to the next float, takes a root of a bound, or turns a quotient into a count; and a
-sum whose rounding has a bound, whatever library adds it up.
+r"""Rounding to the safe side: moves a number to the next float, takes a root of a bound, or turns a quotient into a count; and a sum whose
+rounding has a bound, whatever library adds it up.
+
+Whatever computes a bound rounds its result with these functions.
 
 What is not a number, or negative where it cannot be, comes out as infinity: a bound that says nothing is a bound, and 0 would be a lie.
 `tests/laws/test_outward_rounding.py` keeps such operations out of all other files.

@@ -1,4 +1,8 @@
-r"""The trade-off curve that a privacy profile proves: what no membership attack can beat, and the Gaussian mechanism below it.
+r"""The trade-off curve that a privacy profile proves: the fewest errors that any membership attack makes, and the Gaussian mechanism below
+it.
+
+Guarantees answer `tradeoff` with it, certificates and reports show attack rates by it, filters find Gaussian covers. $\alpha$ is an
+attack's false positive rate.
 
 A mechanism that is $(\epsilon, \delta(\epsilon))$-DP lets no test have a smaller type II error at the type I error $\alpha$ than
 

@@ -1,4 +1,7 @@
-"""Formatting of numbers with few digits, rounded so that what is printed still holds: upper bounds up, lower bounds and limits down."""
+"""Formatting of numbers with few digits, rounded so that what is printed still holds: upper bounds up, lower bounds and limits down.
+
+Certificates, statements and reports print every epsilon, delta and limit with it.
+"""
 
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context

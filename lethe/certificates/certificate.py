@@ -230,6 +230,7 @@ class Certificate(Claims):
 
 
 def _parsed(cls: type[Certificate], content: dict[str, Any], key: PublicKey | None) -> Certificate:
+    """The certificate of the content of a file, whose keys and types are checked."""
     exactly(content, *_KEYS, besides=("seal", "large_delta", "unit"))
     lipschitz, run = content["lipschitz"], Run.from_document(content["run"])
     return cls(

@@ -1,4 +1,4 @@
-"""Claims: what may be asked of anything that has a guarantee for a number of records, and how its file is read and written.
+"""Claims: the questions that anything with a guarantee answers (epsilon, delta, attack rates, sources), and its file.
 
 Base class of `Certificate`, `Statement` and `Total`, so that each has `epsilon_at`, `delta_at`, `tradeoff`, `attack_rates`, `save` and
 `load` with the same refusals.

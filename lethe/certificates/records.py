@@ -1,4 +1,5 @@
-"""Records: what the code that trained or released states of it, with the digests of what was released; as in-toto statements.
+"""TrainingRecord and ReleaseRecord: what the code that trained or released states of it, with digests of what was released, as in-toto
+statements.
 
 A training loop, an engine or an estimator makes one when it has released its weights; seal.py signs it, and `certify` reads it to count as
 "enforced" what the run by itself only declares.
@@ -191,6 +192,7 @@ class Recorded(Protocol):
 
 
 def _claims(content: object) -> tuple[HypothesisClaim, ...]:
+    """The claims of a seal's content, refused unless each has a name and a detail."""
     for claim in _as(list, content):
         require_keys(_PART, claim, {"name", "detail"})
     return tuple(HypothesisClaim(_as(str, claim["name"]), _as(str, claim["detail"])) for claim in _as(list, content))
@@ -281,6 +283,7 @@ def _by(stated: Any, by: str) -> Any:
 
 
 def _findings(stated: Any) -> Iterator[Finding]:
+    """The findings of a statement and of all statements it is composed of."""
     yield from stated.findings
     for part in () if stated.derivation is None else stated.derivation.parts:
         yield from _findings(part)

@@ -1,4 +1,4 @@
-"""What all verbs share: options, names that a shell completes, console output, and the gate of verbs that state an epsilon.
+"""What all commands share: options, names that a shell completes, output, and the gate (a bound on epsilon above which a command fails).
 
 Every file of verbs imports it, so that all have the same options and the same output. The gate makes a verb fail if its epsilon is above
 `--max-epsilon`, for use in scripts.

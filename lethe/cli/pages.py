@@ -1,4 +1,4 @@
-"""`lethe reproduce`, of the figures and tables in `lethe_experiments`, which comes with the source alone; and `lethe studio`.
+"""`lethe reproduce`, which draws figures and tables of `lethe_experiments` (in the source only), and `lethe studio`.
 
 app.py adds both verbs: the former draws a published result again, the latter starts the interactive page of `lethe.studio`.
 """

@@ -1,4 +1,4 @@
-"""What `lethe plan` and `lethe studio` make of a configuration of `lethe train`: what would be chosen, by public facts alone.
+"""Which run or mechanism a configuration of `lethe train` would use, from public facts, for `lethe plan` and `lethe studio`.
 
 runs.py (`lethe plan`) and pages.py (`lethe studio`) call it with the file; nothing is trained and no record is read but for their number.
 """
@@ -72,6 +72,7 @@ def _of_model(job: Job) -> dict[str, Any]:
 
 
 def _plan_of_model(job: Job) -> Any:
+    """The plan that the configured estimator would choose: a fit on zeros of the data's shape, stopped after its choice."""
     assert job.model is not None
     table, chosen = job.rows().train, list[Any]()
     model = job.model.build(job.privacy, job.data, seed=job.seed).set_params(ledger=job.ledger and job.ledger.spending())

@@ -1,4 +1,4 @@
-"""The verbs of what was proved: `explain`, `verify`, `total`, `report`, and `key`, by which others can tell that a seal is yours.
+"""The commands on certificates: `explain`, `verify`, `total`, `report`, and `key`, which prints the public key of your seals.
 
 app.py adds the verbs; each reads files of certificates or statements and calls `lethe.verify`, `lethe.total` or `lethe.report`.
 """

@@ -1,4 +1,4 @@
-"""The verbs of a run: `certify`, `compare` and `plan`.
+"""The commands on a run that is described in a file: `certify`, `compare` and `plan`.
 
 app.py adds the verbs; each reads a file that describes a run and calls `lethe.certify`, `lethe.compare` or `lethe.plan`: no data is needed.
 """

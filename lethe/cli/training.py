@@ -1,4 +1,4 @@
-"""The verbs that train, `train`, `demo` and `audit`, and those around a table of one's own, `init` and `predict`.
+"""The commands that train (`train`, `demo`, `audit`), and those around a table of your own (`init`, `predict`).
 
 app.py adds the verbs; the work is in `lethe.jobs`, here are options, output and exit status.
 """

@@ -1,4 +1,4 @@
-"""Results as print, repr and notebooks show them: few lines, long lists of numbers by their number and range.
+"""Short forms of results for print, repr and notebooks: few lines, long lists of numbers by their length and range.
 
 Certificates, comparisons, specifications and estimators call these in their `__repr__` and `_repr_html_`.
 """

@@ -1,4 +1,4 @@
-"""Base classes of all specifications: frozen, validated data with readable errors.
+"""Specification: base class of everything that is described in a file: frozen, validated data with readable errors.
 
 Runs, losses, noise, configurations and audit results derive from them, and are read from files that people write: a misspelt key must not
 pass as a default.

@@ -1,4 +1,4 @@
-"""PrivacyBudget: the total that an estimator may spend; and paying for a fit, reserved before anything of a record is released.
+"""PrivacyBudget: the total privacy an estimator may spend; and paying for a fit from a ledger before anything is released.
 
 An estimator makes its `PrivacyBudget` from epsilon and delta in `fit`; each release of that fit is planned on it, and its `Statement` is
 subtracted. `paid` reserves the whole in a ledger, where one is used, before a record is read; `private_score` and `describe` pay in the

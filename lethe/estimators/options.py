@@ -1,4 +1,4 @@
-"""EstimatorOptions: what few fits ask for, beside the parameters of an estimator; and what to write for words that are neither.
+"""EstimatorOptions: options of `fit` that few users need; and the answers for parameters of other libraries that are none here.
 
 Every estimator takes them as `options=`, so that its constructor has few parameters; `options_of` is called in `fit` and refuses those that
 do not belong to the estimator. `answers` tells whoever writes another library's word what to write.

@@ -1,5 +1,9 @@
 r"""One pass of noisy clipped accelerated SGD, for smooth convex losses: solver, risk bound and settings.
 
+The estimators for heavy tails (lethe/estimators/heavy_tailed/linear.py) call it where gradients have moments but no bound and the loss is
+smooth. $\beta$ is the smoothness, $1/\eta$ the step size, T the steps, W the diameter of the domain, C the clip norm, $r_k$ the bound of
+the k-th moment of a gradient.
+
 The bounds are for gradients with conditional bias at most B and conditional variance at most $\Sigma^2$ (only the conditional mean of
 the noise need be zero: it depends on the iterate). D bounds how far the start is from a minimiser and, where there is bias, how far any
 point of the domain is: the diameter.

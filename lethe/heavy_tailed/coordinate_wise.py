@@ -1,5 +1,7 @@
 r"""Mean oracles coordinate by coordinate: the smoothed truncation of Wang et al., and settings of `CoordinateMedian` after Kamath et al.
 
+Kept to compare: only experiments and tests call it.
+
 With `multi_pass` on all records they are the two solvers for heavy tails that the paper of Lowy and Razaviyayn improves on. They are about
 moments of single coordinates, for which an even share $r_k/\sqrt d$ of the problem's is taken.
 """
@@ -98,7 +100,7 @@ class SmoothedMean(MeanOracle):
         return gaussian_release(sensitivity, noise_for(sensitivity, self.rho))
 
     def shared(self, touches: int) -> "SmoothedMean":
-        r"""With $\rho$ split evenly."""
+        r"""The oracle with $\rho$ split evenly over so many uses of a record."""
         return replace(self, rho=self.rho / require_count("touches", touches))
 
 

@@ -1,4 +1,7 @@
-"""Noisy mean gradients of disjoint batches, and clipped gradient descent with several passes over them: the solver to try first."""
+r"""Clipped gradient descent with several passes over disjoint batches, and the noisy mean gradients that all solvers here use. The solver
+to try first, for losses of any kind: the estimators for heavy tails and users call `multi_pass`; the other solvers read batches through
+`NoisyBatches`. $w_t$ is the iterate, $\eta_t$ the step size, $\Pi_W$ the projection on the domain, $\tilde g_t$ a noisy mean.
+"""
 
 import math
 from typing import Any

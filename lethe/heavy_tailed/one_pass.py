@@ -1,4 +1,7 @@
-"""One pass of clipped SGD for smooth, strongly convex losses, with a weighted average of the iterates: solver, bound and settings."""
+r"""One pass of clipped SGD for smooth, strongly convex losses, with a weighted average of the iterates: solver, bound and settings. The
+estimators for heavy tails call it for such losses. $w_t$ is the iterate, $\eta_t$ the step, $\zeta_t$ the weight of an iterate, $\Pi_W$ the
+projection on the domain, $\tilde g_t$ a noisy mean gradient, $r_2$ the root mean square of a gradient's norm.
+"""
 
 import math
 

@@ -1,4 +1,7 @@
-"""Mean oracles: noisy means of a batch's gradients, and what they reveal."""
+r"""Mean oracles: noisy means of a batch's gradients, and what they reveal (their privacy cost). Each solver here takes one and calls `mean`
+once a step. $z_i$ is a gradient, s the batch size, C the clip norm, $\rho$ the zCDP cost of one mean, $\sigma$ the noise's standard
+deviation.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ MOST_CLIP = 1e150
 class MeanOracle(ABC):
     r"""A private estimate of a mean gradient.
 
-    The privacy it states is that of everything one record takes part in: a solver that touches each record m times takes
+    The privacy it states is that of everything one record takes part in: a solver that uses each record m times takes
     `shared(m)`, whose single means cost an m-th of it. The noise always comes from the size of the batch at hand.
     """
 
@@ -48,7 +51,7 @@ class MeanOracle(ABC):
 
     @abstractmethod
     def shared(self, touches: int) -> MeanOracle:
-        """The oracle whose `touches` uses on one record cost together what this one states.
+        """The oracle whose `touches` uses on one record cost together what one use of this one costs.
 
         Raises:
             InputError: this oracle cannot be used more than once on a record.
@@ -118,7 +121,7 @@ class ClippedMean(MeanOracle):
         return gaussian_release(sensitivity, noise_for(sensitivity, self.rho))
 
     def shared(self, touches: int) -> ClippedMean:
-        r"""With $\rho$ split evenly."""
+        r"""The oracle with $\rho$ split evenly over so many uses of a record."""
         return replace(self, rho=self.rho / require_count("touches", touches))
 
 
@@ -130,7 +133,7 @@ class PureClippedMean(MeanOracle):
     Formal guarantee: $(\epsilon, 0)$-DP for replacing one of the s records (s public).
     Proof: the noise has the density $c\,e^{-\|z\|/b}$ ($r^{d-1}e^{-r/b}$ of the length, over a surface that grows as $r^{d-1}$). A replaced
     record moves the mean by at most $\Delta = 2C/s$, as of `ClippedMean`, so by the triangle inequality the log ratio of two densities is
-    everywhere at most $\Delta/b = \epsilon$, and it is attained. Batches of a record's own add up: $\epsilon/m$ for m touches.
+    everywhere at most $\Delta/b = \epsilon$, and it is attained. Batches of a record's own add up: $\epsilon/m$ for m uses.
 
     Its standard deviation in a coordinate is $\sqrt{d + 1}\,b$. With localised solvers and `multi_pass` it gives the rate's ingredients of
     Lowy 2026, whose text was not at hand: there Lipschitz extensions are minimised and the minimisers perturbed, which for losses of a
@@ -173,7 +176,7 @@ class PureClippedMean(MeanOracle):
         return Release(guarantee=ApproxDP(self.epsilon, 0.0), sensitivity=None, noise_std=deviation)
 
     def shared(self, touches: int) -> PureClippedMean:
-        r"""With $\epsilon$ split evenly, rounded down."""
+        r"""The oracle with $\epsilon$ split evenly over so many uses of a record, rounded down."""
         uses = require_count("touches", touches)
         return self if uses == 1 else replace(self, epsilon=round_down(self.epsilon / uses, 4e-15))
 
@@ -229,7 +232,7 @@ class CoordinateMedian(MeanOracle):
         return gaussian_release(sensitivity, noise_for(sensitivity, self.rho))
 
     def shared(self, touches: int) -> CoordinateMedian:
-        r"""With $\rho$ split evenly."""
+        r"""The oracle with $\rho$ split evenly over so many uses of a record."""
         return replace(self, rho=self.rho / require_count("touches", touches))
 
 

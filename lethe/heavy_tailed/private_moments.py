@@ -1,4 +1,7 @@
-r"""The moments of gradients, released from records set aside for it, where nothing public says how large they are."""
+"""Private bounds of the moments of gradients, from records set aside for it, where nothing public says how large gradients are. Solvers
+need such a bound to set the clip norm. The estimators for heavy tails call `private_moment`; users of a `Problem` call `estimated_moments`.
+u is a gradient's norm, k the moment's order, b the number of blocks of records.
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,6 +1,8 @@
-"""The problem a solver is given: per-record gradients, where the parameters live, and what is publicly known: moments in place of a bound.
+"""The problem a solver is given: per-record gradients, the domain of the parameters, and public constants: moments in place of a bound.
 
-What is known is stated before the data are seen: measuring it on private data without noise is a release of those data. Wrong numbers
+Users and the estimators for heavy tails build a `Problem`; every solver of this package takes one.
+
+Its constants are declared before the data are seen: measuring it on private data without noise is a release of those data. Wrong numbers
 cost accuracy and never privacy.
 """
 
@@ -38,6 +40,11 @@ class Moments:
     Raises:
         InputError: a number out of range, or a lower-order bound above `bound`.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Assumptions 1, 2 and 3.
+
+    Example:
+        >>> from lethe.heavy_tailed import Moments
+        >>> Moments(order=2, bound=6.0).order
+        2.0
     """
 
     order: float

@@ -1,4 +1,6 @@
-"""Progress of a long computation: a function that is told of each part done, or a bar on a terminal."""
+"""Progress of a long computation: a function that is called with each part done, or a bar on a terminal. The localised solvers, which may
+take hours, call it with the parts done so far.
+"""
 
 import sys
 from collections.abc import Callable, Generator

@@ -1,4 +1,6 @@
-r"""One pass of proximal clipped SGD, for losses that meet the proximal Polyak-Lojasiewicz inequality and need not be convex.
+r"""One pass of proximal clipped SGD, for losses that satisfy the proximal Polyak-Lojasiewicz inequality and need not be convex.
+
+The estimators for heavy tails call it, with solver, risk bound and settings. With $\mu > 0$ the inequality's constant, F* the minimum:
 
 $$\mu(F(w) - F^*) \le -\beta\min_y\Big[\langle\nabla F^0(w), y - w\rangle + \frac\beta2\|y - w\|^2 + h(y) - h(w)\Big]$$
 

@@ -1,4 +1,6 @@
-"""Closed convex sets that parameters stay in, as projections."""
+"""Closed convex sets that parameters stay in, as projections: whole space, ball, box. Users give one to a `Problem`; the solvers project
+each iterate on it.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -66,6 +68,12 @@ class BallDomain(ConvexSet):
     Args:
         radius: > 0, in parameter units.
         centre: shape (d,); None: the origin, in any dimension.
+
+    Example:
+        >>> import numpy as np
+        >>> from lethe.heavy_tailed import BallDomain
+        >>> BallDomain(radius=1.0).project(np.array([3.0, 4.0])).round(3).tolist()
+        [0.6, 0.8]
     """
 
     radius: float

@@ -1,4 +1,6 @@
-r"""Settings of a one-pass solver, and the errors of its noisy gradients that they lead to.
+r"""Settings of a one-pass solver (`Plan`), and the errors of its noisy gradients (bias and variance) that they lead to.
+
+`accelerated`, `one_pass` and `proximal` make their plans here; B, $\Sigma^2$ and $r_2$ are defined at `GradientErrors`.
 
 A plan comes in three kinds. "theory": what the paper's theorem sets, corrected. "optimised": the settings with the smallest proved bound.
 "practical": what works, a clip norm at the size of the gradients and few steps, without a bound that means much. All of them are

@@ -1,4 +1,7 @@
-"""The mean oracles in the shuffle model, where no one but the users sees a gradient."""
+r"""The mean oracles in the shuffle model, where no one but the users sees a gradient: users send bits, which are shuffled before they are
+read. Users of the library pass one to a one-pass solver in place of `ClippedMean`, where no curator may be trusted with the data. s is the
+batch size, C the clip norm, $\tau$ a threshold of each coordinate.
+"""
 
 import math
 from abc import abstractmethod
@@ -47,7 +50,7 @@ class ShuffledOracle(MeanOracle):
         return Release(guarantee=ApproxDP(self.epsilon, self.delta), sensitivity=None, noise_std=deviation)
 
     def shared(self, touches: int) -> Self:
-        """Itself, for one touch."""
+        """Itself, if each record is used once; else an error."""
         if require_count("touches", touches) != 1:
             raise InputError(
                 f"a shuffled oracle and {touches} uses of one record; it is accounted for one.",

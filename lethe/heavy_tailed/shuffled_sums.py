@@ -1,5 +1,8 @@
 r"""A sum of scalars in the shuffle model: each user sends bits, a shuffler mixes them, the analyser counts ones.
 
+The oracles of shuffled_oracles.py use one protocol for each coordinate. s users have values in $[0, \tau]$, each sends g bits for its value
+and b random bits that are 1 with probability p; $\hat z_i$ is the rounded value of user i.
+
 What the analyser sees is the number of ones, $\sum_i\hat z_i + \mathrm{Bin}(bs, p)$, whatever the order of the bits: binomial noise to
 which every user contributes a share, so that no one need be trusted with the values.
 

@@ -1,4 +1,7 @@
-"""What a solver returns: parameters, and phase by phase what they cost in privacy."""
+r"""What a solver returns: parameters, and phase by phase what they cost in privacy. Every solver ends with a `Solution`;
+lethe/accounting/heavy_tailed.py certifies its phases. A phase uses one range of records, each record in the same number of steps. $\mu$ is
+the parameter of Gaussian differential privacy, s a sensitivity, $\sigma$ a standard deviation.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def gaussian_release(sensitivity: float, noise_std: float) -> Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """Steps that touch one range of records, each record in the same number of them.
+    """Steps on one range of records, each record in the same number of them.
 
     Args:
         first, stop: the records `first`, ..., `stop` - 1.
@@ -172,7 +175,7 @@ class Solution:
 def composed(phases: Iterable[Phase]) -> Guarantee:
     r"""The guarantee of phases that may share records: for each record what its phases cost together, and the worst over records.
 
-    Gaussian means: $\mu = \max_i\sqrt{\sum_{j \ni i} m_j\mu_j^2}$, $m_j$ the touches. $(\epsilon, \delta)$ ones: sums of both. Each mean
+    Gaussian means: $\mu = \max_i\sqrt{\sum_{j \ni i} m_j\mu_j^2}$, $m_j$ the uses. $(\epsilon, \delta)$ ones: sums of both. Each mean
     may depend on all that was released before it. Where a phase says `whole`, all of them must be on disjoint records. All noise is taken
     to be fresh: a `Solution` takes the guarantee back where it was not.
 
@@ -220,7 +223,7 @@ def parallel(guarantees: Iterable[Guarantee]) -> Guarantee:
 
 
 def _together(phases: list[Phase]) -> Guarantee:
-    """Of phases on the same records."""
+    """The joint guarantee of phases on the same records."""
     costs = [(phase.release.guarantee, phase.touches) for phase in phases]
     if any(isinstance(cost, NotPrivate) for cost, _ in costs):
         return NotPrivate()

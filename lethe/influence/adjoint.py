@@ -1,4 +1,7 @@
-"""The influence of noise at every step at once: random probes carried backwards along the path of one training."""
+r"""The influence of noise at every step at once: random probes carried backwards along the path of one training. For linear models of any
+loss; users call `adjoint_influence` on public or synthetic data, and give the estimate to `lethe.allocate`, which puts more noise into
+steps of small influence. T steps, step size $\lambda$, batch size b, clip norm C, iterates $x_t$, noise $\nu_t$.
+"""
 
 import math
 from collections.abc import Callable
@@ -116,7 +119,7 @@ class _StepBack:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Curvature:
-    """Of each record's loss in its scores."""
+    """The second and third derivatives of each record's loss in its scores, as functions."""
 
     product: Callable[[Tensor], Tensor]  # the second derivative S times directions
     root: Callable[[Tensor], Tensor]  # $Rz$ for noise z, with $RR^\\top = S$
@@ -140,7 +143,7 @@ def _curvature(loss: LinearLoss, scores: Tensor, targets: Tensor) -> _Curvature:
 
 
 def _diagonal(second: Tensor, third: Tensor) -> _Curvature:
-    """Of scores that do not bend one another."""
+    """The curvature of losses whose Hessian in the scores is diagonal."""
 
     def bend_roots(direction: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         bend = third * direction

@@ -1,7 +1,8 @@
-"""What the estimators take, made by a generator or public with the reason why written beside it, and the estimate that they give.
+"""The data that the estimators of influence accept (synthetic, or public with a reason), and the `Estimate` that they return.
 
-Noise that is placed by looking at private data is a release of those data, and no certificate covers it. So there is no estimator for
-private data, and a plain array is refused: an array does not say where it comes from.
+`quadratic.py`, `adjoint.py` and `retraining.py` call `require_public` first. The influence of a step is by how much its noise raises the
+final loss. Noise that is placed by looking at private data is a release of those data, and no certificate covers it. So there is no
+estimator for private data, and a plain array is refused: an array does not say where it comes from.
 """
 
 from __future__ import annotations

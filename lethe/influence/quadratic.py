@@ -1,4 +1,6 @@
-"""The influence of noise on a quadratic: exact, from the eigenvalues of its Hessian."""
+"""The influence of noise on a quadratic loss: exact, from the eigenvalues of its Hessian. Users call it where they know or
+assume a curvature, and give the estimate to `lethe.allocate`, which places the noise of the steps.
+"""
 
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal

@@ -1,4 +1,7 @@
-"""Influence of noise by retraining with slightly more noise at one step; and the training of a linear model that can be repeated."""
+"""Influence of noise by retraining with slightly more noise at one step; and the training of a linear model that can be repeated. It works
+for any model, at the cost of many trainings. Users call `retraining_influence`; `adjoint.py` repeats trainings by `LinearProblem`. A probe
+is a step whose influence is measured.
+"""
 
 import math
 from collections.abc import Callable, Sequence

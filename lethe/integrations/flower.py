@@ -1,4 +1,5 @@
-r"""Federated averaging by Flower with clients as the users of a certificate.
+"""Federated averaging by Flower with clients as the users of a certificate. Users pass the strategy to Flower's `ServerApp`, which calls
+`configure_train` and `aggregate_train` each round; the latter clips each client's update and adds noise to the sum.
 
 strategy = PrivateFedAvg(run)  # records: clients, batches: clients of a round, steps: rounds, step_size: the server's learning rate
 result = strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=run.total_steps)

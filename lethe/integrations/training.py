@@ -1,4 +1,7 @@
-"""What the trainers of other libraries share: the run that they plan, its batches as their loops ask for them, the record at the end."""
+"""What the integrations of other trainers share: planning the run, its batches in the form of a DataLoader, the record at the end. The
+Lightning callback and the transformers Trainer derive from `RecordedTraining` and ask `Target` for the run. Their loops iterate over
+`LogicalBatches` (all records of one step each), because the run, not the loop's sampler, must draw the records.
+"""
 
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass

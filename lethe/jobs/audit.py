@@ -147,6 +147,7 @@ SUBJECTS: dict[str, type[AuditSubject]] = {subject.kind: subject for subject in 
 
 
 def _of_job(job: Job, delta: float, file: str, allow_large_delta: bool) -> PreparedAudit:
+    """The audit of a training of `lethe train`, with the certificate of its run as the claim."""
     rows, run = job.prepare()
     seeded = run.seeded or job.seed is not None
     run = run.replace(seeded=False)  # an audit trains it again and again, and claims what holds of noise that is drawn anew

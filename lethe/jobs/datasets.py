@@ -122,6 +122,7 @@ def split(table: RecordTable, test_fraction: float, seed: int) -> tuple[RecordTa
 
 
 def _read_npz(file: Path, target: str | None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Features as rows and targets of an .npz file, by the usual names of arrays or the target's."""
     with (
         reading_arrays(file, remedy="give an .npz file of plain arrays (no pickled objects)."),
         file.open("rb") as stream,
@@ -212,6 +213,7 @@ def _real(file: Path, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 
 
 def _numbered_as(file: Path, values: npt.NDArray[Any], classes: Sequence[str]) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
+    """Labels as numbers, by a public list of classes; refuses a label that is not in it."""
     names = tuple(str(name) for name in classes)
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(f"classes: got {list(names)}; they need at least two different names.")
@@ -228,6 +230,7 @@ def _numbered_as(file: Path, values: npt.NDArray[Any], classes: Sequence[str]) -
 
 
 def _numbered(file: Path, values: npt.NDArray[Any]) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
+    """Labels as numbers, by the classes that occur, which then count as declared public."""
     if values.dtype.kind in "OU":
         _refuse_missing(file, "target", np.array([not isinstance(text, str) or not text for text in values.tolist()]))
         values = values.astype(np.str_)

@@ -203,6 +203,7 @@ def _batch_size(records: int) -> int:
 
 
 def _stated(file: Path) -> tuple[PublicColumns, Any, Data]:
+    """Columns, the word on why they are public, and the data section, of a file that `lethe init` wrote."""
     content = read_document(file)
     refuse_other_kind(content, "configuration of `lethe train`", source=str(file))
     with errors_from(file):

@@ -98,6 +98,7 @@ def quoted_text(text: str) -> str:
 
 
 def _column(typed: ColumnTable, table: ColumnTable, name: str, *, look: bool) -> str:
+    """The lines of one column; `look`: the user declared the data public, so ranges may be read off."""
     key, kind = quoted_text(name), typed.type_of(name)
     if re.search(r"(?i:(^|[\W_])(uu)?id$)|[a-z]I[dD]$", name):
         return f"  {key}: {DROP}   # {kind}: an identifier, by its name"

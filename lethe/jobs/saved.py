@@ -1,4 +1,4 @@
-"""What `lethe train` writes: SavedModel, two plain files of which nothing is executed, and JobOutcome, all that is said of a training.
+"""SavedModel, the two plain files that `lethe train` writes (nothing in them is executed), and JobOutcome, the report of a training.
 
 training.py makes them; `lethe predict` loads the model, the command prints the outcome.
 """

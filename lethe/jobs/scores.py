@@ -1,4 +1,4 @@
-"""Scores of a trained model on the records themselves, beside a constant's: for whoever trained, and covered by no guarantee.
+"""Scores of a trained model on its records, beside those of a constant prediction; for the trainer only, covered by no guarantee.
 
 training.py calls `score_lines` after a fit; whoever publishes these numbers releases more than the certificate covers.
 """

@@ -1,4 +1,4 @@
-"""Account: what was released from a data set, what is reserved, and what is left; as the entries say it, one after the other.
+"""Account: what was released from a data set, what is reserved and what is left, computed from the ledger's entries in order.
 
 reading.py computes an `Account` from the entries by `account_after`, an entry at a time; `Ledger` refuses by it what exceeds the budget.
 """

@@ -1,4 +1,4 @@
-"""Budgets: what a data set may lose in all, as a privacy filter keeps it, and the terms on which it is entered.
+"""Budget: how much privacy a data set may lose in all; and DataSet, the terms on which it was entered in the ledger.
 
 Users give a `Budget` to `Ledger.create`; a privacy filter is the rule that stops adaptively chosen releases before their sum exceeds the
 budget.
@@ -50,6 +50,12 @@ class Budget:
         InputError: an argument is outside its range, or there are several budgets or none.
     Reference: Smith & Thakurta 2022, arXiv:2210.17520 (gdp); Feldman & Zrnic 2021, arXiv:2008.11193, and Whitehouse et al. 2023,
         arXiv:2203.05481 (zcdp).
+
+    Example:
+        >>> from lethe.ledger import Budget
+        >>> budget = Budget(epsilon=1.0, delta=1e-6)
+        >>> budget.kind
+        'gdp'
     """
 
     epsilon: float | None = None

@@ -1,4 +1,4 @@
-"""The chain: entries that are only ever added, each with the digest of the one before and of its own content; and texts in them.
+"""The chain of a ledger: entries that are only ever added, each with a digest of its content and of the entry before.
 
 `Ledger` appends entries and reading.py checks the digests, so that an entry that was changed or removed later is noticed.
 """

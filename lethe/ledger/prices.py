@@ -124,17 +124,20 @@ def _exact(guarantee: Guarantee, kind: Filter) -> Price | None:
 
 
 def _pure(epsilon: float, kind: Filter) -> Price:
+    r"""The price of $\epsilon$-DP."""
     gaussian = _gaussian(pure_mu(epsilon), kind)
     # Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.4.
     return gaussian if kind == "gdp" else min(gaussian, Price(units_above(Fraction(epsilon) ** 2 / 2, COST_BITS), 0))
 
 
 def _gaussian(mu: float, kind: Filter) -> Price:
+    r"""The price of $\mu$-GDP."""
     square = Fraction(mu) ** 2
     return Price(units_above(square if kind == "gdp" else square / 2, COST_BITS), 0)
 
 
 def _covered(guarantee: Guarantee, kind: Filter, slack: float) -> Price | None:
+    """The price of any other guarantee: of a Gaussian mechanism that covers it but for a chance `slack`; None where none does."""
     if isinstance(guarantee, NotPrivate | GDP) or not 0.0 < slack < 1.0:
         return None
     mu = covering_mu(guarantee, slack)
@@ -142,6 +145,7 @@ def _covered(guarantee: Guarantee, kind: Filter, slack: float) -> Price | None:
 
 
 def _no_price(guarantee: Guarantee, kind: Filter, slack: float) -> InputError:
+    """The error for a guarantee that the filter cannot add up."""
     if isinstance(guarantee, NotPrivate) or math.isinf(guarantee.epsilon(0.5)):
         return InputError(
             f"{guarantee.describe()}: nothing is proved of this release, and no budget pays for it.",

@@ -156,6 +156,7 @@ def _stored(connection: Connection) -> tuple[Sequence[Any], Rows]:
 
 
 def _walked(rows: Sequence[Any], tables: Rows, *, head: str | None, key: PublicKey | None) -> Verified:
+    """Follow the chain from its first entry, and compare digests, accounts, prices and tables with it."""
     accounts: dict[str, Account] = {}
     expected: Rows = {table.name: Counter() for table in DERIVED_TABLES}
     prices: dict[str, Price] = {}
@@ -200,4 +201,5 @@ def _recomputed(account: Account, entry: Entry, prices: dict[str, Price], key: P
 
 
 def _same(price: Price) -> Price:
+    """The price plus what may differ by rounding between two machines."""
     return Price(int(price.cost * (1 + _SAME)), int(price.slack * (1 + _SAME)))

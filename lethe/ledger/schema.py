@@ -1,4 +1,4 @@
-"""The schema's versions: a ledger is made, and brought to the newest one, by Alembic; and what of it is not the ledger's.
+"""Versions of the ledger's database schema, made and upgraded by Alembic; and whatever in the database is not the ledger's.
 
 `Ledger.open` calls it; reading.py's `verify` asks for differences, such as a trigger or table that somebody added.
 """

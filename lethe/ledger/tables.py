@@ -1,4 +1,4 @@
-"""The tables of a ledger: the chain of entries, and what it says in columns, so that the database itself refuses what cannot be.
+"""The database tables of a ledger: the chain of entries, and their content in columns, so that constraints refuse what cannot be.
 
 `Ledger` writes an entry and its rows by `write`; reading.py compares all rows with what the chain says.
 

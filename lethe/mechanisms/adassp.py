@@ -121,6 +121,7 @@ def adassp(
 
 
 def _sums(chunks: Chunks, columns: int, target_bound: float) -> tuple[Array, Array]:
+    r"""$X^\top X$ and $X^\top y$ of records in chunks."""
     square, cross = np.zeros((columns, columns)), np.zeros(columns)
     for rows, targets in chunks:
         square += rows.T @ rows
@@ -129,6 +130,7 @@ def _sums(chunks: Chunks, columns: int, target_bound: float) -> tuple[Array, Arr
 
 
 def _released_vector(square: Array, cross: Array, scale: float) -> Array:
+    """The vector of the head, before noise."""
     smallest_eigenvalue = max(float(linalg.eigvalsh(square, subset_by_index=[0, 0])[0]), 0.0)
     upper = np.triu_indices(len(square), 1)
     return np.concatenate([np.diag(square), math.sqrt(2.0) * square[upper], scale * cross, [_EIGENVALUE * smallest_eigenvalue]])

@@ -1,4 +1,4 @@
-r"""Metrics of a model as means over records of numbers in [0, 1], and what noisy means say.
+r"""Metrics of a model as means over records of numbers in [0, 1], and their intervals from noisy means.
 
 `private_score` and `PrivateSearch` turn predictions into these numbers (`numbers_of`, `gains`), release their sums with noise, and read
 score and interval off them (`score_of`).

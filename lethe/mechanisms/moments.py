@@ -249,6 +249,7 @@ def _products(rows: Array, norm: float) -> tuple[Array]:
 
 
 def _channel_sums(rows: Array, channels: int, norm: float) -> tuple[Array, Array]:
+    """Sums over records and positions of the channels and of their products, both over the number of positions P."""
     positions = rows.shape[1] // channels
     split = projected_rows(rows, feature_norm=norm).reshape(len(rows), channels, positions)
     flat = split.transpose(1, 0, 2).reshape(channels, -1)
@@ -260,10 +261,12 @@ def _in_ball(mean: Array, radius: float) -> Array:
 
 
 def _moved(what: str, sensitivity: float, how: str = "") -> Finding:
+    """The finding that states the sensitivity."""
     return holds("sensitivity", f"one record{how} moves {what} by at most {sensitivity:.6g}", evidence="enforced")
 
 
 def _weight(mean_weight: float) -> float:
+    r"""$\theta$ of the head, checked."""
     weight = require_positive("mean_weight", mean_weight)
     if weight > 2.0:
         raise outside("mean_weight", mean_weight, "a number above 0 and at most 2")

@@ -1,4 +1,4 @@
-"""How often a private selection tries: a random number with a law that makes the choice private.
+"""Laws of the random number of tries of a private selection, which make the choice of the best try private.
 
 selection.py draws its number of tries from these laws, and `PrivateSearch` plans with their laws: with a fixed number of tries the best of
 them would be less private.

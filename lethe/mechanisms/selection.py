@@ -1,4 +1,4 @@
-r"""Private selection: run a private mechanism a random number of times, and release the best output alone; what that costs.
+r"""Private selection: run a private mechanism a random number of times, release only the best output, and what that costs.
 
 `PrivateSearch` calls `choose` with its try, and `selection_guarantee` for its price; `lethe.accounting.derivations` recomputes it.
 $\delta_Q$ is the privacy profile of Q, $\epsilon_Q(\lambda)$ its Rényi divergence of order $\lambda$; K is the number of tries with

@@ -1,4 +1,4 @@
-"""What mechanisms ask of records: finite tables, rows of bounded norm, targets within bounds, and a public number of records.
+"""Checks of the records that mechanisms get: finite tables, rows of bounded norm, bounded targets, a public number of records.
 
 All mechanisms of this package call these checks at their start: a bound on the sensitivity holds only of rows that were projected or
 checked, and the `Finding` that says so goes into its statement.
@@ -43,6 +43,7 @@ def _of_block(block: Block, function: Callable[..., tuple[Array, ...]], *paramet
 
 
 def _of_rows(table: Values, function: Callable[..., tuple[Array, ...]], *parameters: Any) -> tuple[Array, ...]:
+    """Sum of a function's arrays over blocks of rows, each made finite float64 before."""
     size = max(1, _BLOCK // table.shape[1])
     total: tuple[Array, ...] = ()
     for start in range(0, max(len(table), 1), size):

@@ -1,4 +1,8 @@
-"""allocate: spread the noise of a run where it does least harm, at the same certified privacy."""
+"""allocate: spread the noise of a run over its steps where it does least harm, at the same certified privacy.
+
+`lethe.allocate` and `lethe plan --schedule` call it with a Run whose noise is open, and a target; `noise_shapes` makes the shapes,
+`accounting.plan` scales each.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -72,6 +76,14 @@ def allocate(
         InputError: an argument out of range, or a shape that this run cannot have.
         CalibrationError: no amount of noise meets the target, or no number of steps has a bound below the initial gap.
         HypothesisError: steps="best", and there is no bound of the excess risk of such runs; the error says why.
+
+    Example:
+        >>> import lethe
+        >>> run = lethe.Run(
+        ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=None,
+        ...     release="all")
+        >>> lethe.allocate(run, epsilon=1.0, delta=1e-5, schedule='influence', influence=0.9).chosen.shape
+        'influence'
     """
     records = require_run(refuse_seeded(run)).records
     if schedule not in SCHEDULES:

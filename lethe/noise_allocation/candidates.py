@@ -1,4 +1,7 @@
-"""Allocation: the way of placing noise that a planner chose, the candidates beside it, and what a person is told of each."""
+"""Allocation: the shape of noise that `allocate` chose, the candidates beside it, and what a person reads of each.
+
+`allocate` makes it and returns it to the user; `report.schedule_plot` draws it.
+"""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,8 @@
-"""correlate: give a run the correlated noise that does least harm to its iterates."""
+"""correlate: give a run the correlated noise that does least harm to its iterates.
+
+`lethe.correlate`, `noise_shapes` and the estimators call it with a Run. Correlated noise is $C^{-1}z$, z fresh noise: later noise partly
+cancels earlier, and C is chosen here.
+"""
 
 import hashlib
 import os
@@ -58,6 +62,14 @@ def correlate(
             asked for, and is taken again, without a search, if it is there.
     Raises:
         InputError: an argument out of range, or a run that cannot have correlated noise.
+
+    Example:
+        >>> import lethe
+        >>> run = lethe.Run(
+        ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=4.0,
+        ...     release="all")
+        >>> lethe.correlate(run, 'banded_inverse', bands=2).noise.kind
+        'banded_inverse'
     """
     if strategy not in get_args(Strategy):
         raise InputError(f"strategy: got {strategy!r}; it needs one of {', '.join(get_args(Strategy))}.")

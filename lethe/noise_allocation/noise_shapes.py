@@ -1,4 +1,7 @@
-r"""How noise may be spread over a run: shapes, whose scale `plan` then finds.
+r"""How noise may be spread over the steps of a run: shapes, whose scale `plan` finds afterwards.
+
+`allocate` asks `shaped` for each candidate. $\tau_t$ is the noise of step t in parameter units, $q_t$ the harm that a unit of its variance
+does.
 
 All minimise $\sum_t q_t\tau_t^2$, the harm of the noise, under some account of its privacy: equal noise under none; the exponential and
 the influence schedule under composition, where each step pays for itself; the joint one for the last iterate. Equal noise at pass ends

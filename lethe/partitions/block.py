@@ -1,4 +1,4 @@
-"""Block: the records of one partition as arrays, and a fingerprint by which a later pass tells that it reads the same ones.
+"""Block: the records of one partition as arrays, with a fingerprint by which a later pass sees that they have not changed.
 
 Readers make Blocks; a pass hands each to a function that returns sums. Passes are many, and files may change between them, which would void
 what was checked.

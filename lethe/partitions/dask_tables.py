@@ -1,4 +1,4 @@
-"""Tables of Dask's collections, and passes on a cluster: one task for each block, whose answer goes to the driver and nowhere else.
+"""Tables made of Dask's collections, and passes over them on a cluster: one task a block, whose result goes to the driver only.
 
 Users call `dask_table`; estimators call `table_in_blocks` on what `fit` was given, and take its result as any table in blocks.
 """
@@ -210,6 +210,7 @@ def is_dask(X: Any) -> bool:
 
 
 def _frames(X: Any, y: Any) -> tuple[tuple[BlockLocation, ...], FrameReader]:
+    """The partitions of a DataFrame, with targets where y is given, and the reader of them."""
     names, kinds = tuple(X.columns), tuple(str(kind) for kind in X.dtypes)
     if len(set(names)) < len(names):
         raise InputError("X: two columns have one name; each needs its own.", source="the argument X")
@@ -228,6 +229,7 @@ def _paired(frame: Any, targets: Any) -> tuple[Any, Any]:
 
 
 def _arrays(X: Any, y: Any) -> tuple[tuple[BlockLocation, ...], ArrayReader]:
+    """The blocks of an Array, with targets where y is given, and the reader of them."""
     require_numbers("X", X.dtype)
     rows = X if X.numblocks[1] == 1 else X.rechunk({1: -1})
     # As they are: Dask's optimisation would make two tasks of what features and targets are both made of, and let go of what is persisted.
@@ -246,6 +248,7 @@ def _parts(stored: Sequence[Any]) -> tuple[BlockLocation, ...]:
 
 
 def _apart(y: Any, partitions: int) -> InputError:
+    """The error for a y that is not in the partitions of X."""
     got = f"{y.npartitions} partitions" if is_dask(y) else type(y).__name__
     return InputError(
         f"y: got {got}; it needs one column in the {partitions} partitions of X, of the same kind as X.",

@@ -178,6 +178,7 @@ def _file(path: str) -> Any:
 
 
 def _listed(paths: Any) -> list[str]:
+    """Absolute paths of a file, a folder, a pattern or a list; refuses a file that is listed twice."""
     if isinstance(paths, str | os.PathLike):
         path = Path(paths)
         files = [path] if path.is_file() else sorted(path.glob("*.parquet") if path.is_dir() else path.parent.glob(path.name))

@@ -1,4 +1,5 @@
-"""The tasks of Dask that a single partition needs, carried out where it is summed: else reads run ahead, and partitions pile up.
+"""Dask's tasks that only one partition needs, run within the task that sums it; separate, Dask would read partitions ahead and fill the
+memory.
 
 dask_tables.py calls `partition_tasks` once a table, passes.py `computed` on each block. Dask is a library for computing on a cluster by
 graphs of tasks.

@@ -1,4 +1,4 @@
-"""One pass: a pure function of each block and of public parameters, carried out anywhere; what comes back counts once for each block.
+"""One pass over a table in blocks: a pure function of each block and of public parameters, whose results are summed once each.
 
 `ExaminedTable` (table.py) runs every sum of a mechanism as a pass; executors are threads here or a Dask cluster. A record counted twice
 would break the sensitivity, so a repeated answer counts once.
@@ -117,6 +117,7 @@ def not_computed(name: str, error: Exception) -> InputError:
 
 
 def _answered(work: Work, part: BlockLocation) -> BlockResult:
+    """Carry the work out on one block in this process; an error in reading it becomes the result's fault."""
     try:
         stored = computed(part.stored)
     except Exception as error:  # whatever the user's own graph does

@@ -1,4 +1,4 @@
-"""Readers: Blocks of frames and of arrays, each checked against what the first of them is.
+"""Readers that make Blocks of frames and arrays, each checked to have the columns and types of the first.
 
 files.py and dask_tables.py make one for their kind of partition; blocks of other columns or types are refused, naming no value.
 """

@@ -1,4 +1,4 @@
-"""PartitionedTable: records in blocks, of which nobody sees more than sums; and the same table once a fit has looked through it.
+"""PartitionedTable: records in blocks, read only by sums over them; and ExaminedTable, the same after a first pass checked it.
 
 Mechanisms and estimators ask an `ExaminedTable` for sums of a function over records; files.py and dask_tables.py make the tables. The first
 pass checks all numbers, so that later ones only sum.
@@ -158,6 +158,7 @@ class ExaminedTable:
 
 
 def _looked_at(block: Block, look: Callable[..., Any], *parameters: Any) -> Any:
+    """The answer of `look` on a block whose numbers are finite; refuses others."""
     block.refuse_not_finite()
     return look(block, *parameters)
 
@@ -263,6 +264,7 @@ def _of_block(block: Block, prepare: Callable[[Block], Chunks], norm: float, fun
 
 
 def _checked(chunks: Chunks, norm: float) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """The chunks, each refused if a row is longer than the bound on which the sensitivity rests."""
     for rows, targets in chunks:
         if len(rows) and not float(np.einsum("nd,nd->n", rows, rows).max()) <= norm * norm:
             raise LetheError("a row is longer than its bound; nothing was released.", source="what prepares rows for a mechanism")

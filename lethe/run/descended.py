@@ -1,4 +1,8 @@
-"""What the steps of a Run descend, each record's loss or the Lipschitz envelope of it, and whether clipping can turn its gradient."""
+"""What the steps of a Run descend: each record's loss, or its Lipschitz envelope; and whether clipping can turn a gradient.
+
+Trainers, theorems and certificates ask it of a Run. A linear model's envelope is the largest function below the loss whose gradients stay
+within the clip norm C.
+"""
 
 from lethe.run.fields import ClipMethod
 from lethe.run.losses.linear import LinearLoss

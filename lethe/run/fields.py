@@ -1,4 +1,7 @@
-"""The fields of a Run: their words, what does not go together, and numbers beyond floating point; all fields as plain data."""
+"""The fields of a Run: their allowed words, refusals of what does not go together or overflows, and all fields as plain data.
+
+`run.Run` calls these when one is made, so that no Run with a contradiction exists.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

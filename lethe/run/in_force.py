@@ -1,7 +1,8 @@
-"""Who pays for trainings and fits that name nothing.
+"""The ledger that pays for trainings and fits to which none is passed.
 
-It belongs to the process, not to a thread: threads of joblib begin without the context of the one that started them. A process that was
-started within the block and does not know what pays refuses to train: its environment tells it so.
+`ledger.spending` sets it within its block; trainings and fits that name no ledger ask it what to charge. It belongs to the process, not to
+a thread: threads of joblib begin without the context of the one that started them. A process that was started within the block and does not
+know what pays refuses to train: its environment tells it so.
 """
 
 import os

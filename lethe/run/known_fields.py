@@ -1,7 +1,7 @@
 """Refusal of runs with an unknown design, release, relation, clip method or unit.
 
-A Run made of its document holds known words only. One that was changed behind its back, or whose design was registered from outside and
-states a participation of its own, is refused by name, by every theorem, trainer and planner, and never taken for the nearest thing known.
+Theorems, trainers and planners call it first. A Run made of its document holds known values only; one that was changed behind its back, or
+whose design was registered from outside and states a participation of its own, is refused by name, never taken for the nearest thing known.
 """
 
 from typing import get_args

@@ -1,5 +1,7 @@
 """Participation: the facts of a batch design from which everything else is derived; and neighbouring relations, and their unit.
 
+Theorems, samplers, planners and reports read them off `run.batches`. A slot is a record's place in a pass.
+
 A design is used by what it states, never by its name. Whoever reads these facts matches all of them and refuses the rest by name:
 
     match run.batches.participation:

@@ -1,4 +1,8 @@
-"""The precision of a Run: in which floating-point numbers its iterates are kept, and how far rounding can move two of them apart."""
+r"""The precision of a Run: in which floating-point numbers its iterates are kept, and how far rounding can move two of them apart.
+
+Trainers record it; theorems on the last iterate hide these errors in the noise. u is the unit roundoff, N a bound on the parameters' norm,
+k the roundings a step, $\lambda_t$ the step size, G the error of a mean gradient.
+"""
 
 from typing import Any, Literal
 

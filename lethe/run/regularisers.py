@@ -1,5 +1,8 @@
 r"""Regularisers: a convex h that the proximal step adds to the loss, taken exactly, after the noise.
 
+A Run names them as `regulariser`; `train.core.proximal` computes their steps, theorems use the facts. $\lambda$ is the step size, $\kappa$
+the strength, u the unit of rounding, x the parameters, $x_g$ those of a group.
+
 Three facts matter to a certificate: how strongly convex h is (it contracts), the diameter of its domain, and how much its step rounds.
 
 Lemma (docs/theory.md, section 14). A computed step of a point of norm at most N is within `roundings` uN of the exact one, and several, one
@@ -70,7 +73,13 @@ class Regulariser(Specification):
 
 
 class L2(Regulariser):
-    r"""$h(x) = \frac{\kappa}{2}\|x\|^2$, $\kappa$ = strength."""
+    r"""$h(x) = \frac{\kappa}{2}\|x\|^2$, $\kappa$ = strength.
+
+    Example:
+        >>> import lethe
+        >>> lethe.regularisers.L2(0.1).strong_convexity
+        0.1
+    """
 
     kind: ClassVar[str] = "ridge"
     roundings: ClassVar[float] = 3.0
@@ -83,7 +92,13 @@ class L2(Regulariser):
 
 
 class L1(Regulariser):
-    r"""$h(x) = \kappa\|x\|_1$, $\kappa$ = strength."""
+    r"""$h(x) = \kappa\|x\|_1$, $\kappa$ = strength.
+
+    Example:
+        >>> import lethe
+        >>> lethe.regularisers.L1(0.1).diameter
+        inf
+    """
 
     kind: ClassVar[str] = "l1"
     roundings: ClassVar[float] = 2.0
@@ -91,7 +106,13 @@ class L1(Regulariser):
 
 
 class L1L2(Regulariser):
-    r"""$h(x) = \kappa_1\|x\|_1 + \frac{\kappa_2}{2}\|x\|^2$."""
+    r"""$h(x) = \kappa_1\|x\|_1 + \frac{\kappa_2}{2}\|x\|^2$.
+
+    Example:
+        >>> import lethe
+        >>> lethe.regularisers.L1L2(ridge_strength=0.1, l1_strength=0.01).strong_convexity
+        0.1
+    """
 
     kind: ClassVar[str] = "elastic_net"
     roundings: ClassVar[float] = 5.0
@@ -121,7 +142,13 @@ class NuclearNorm(Regulariser):
 
 
 class Ball(Regulariser):
-    """The parameters stay in the Euclidean ball of this radius about 0."""
+    """The parameters stay in the Euclidean ball of this radius about 0.
+
+    Example:
+        >>> import lethe
+        >>> lethe.regularisers.Ball(2.0).diameter
+        4.0
+    """
 
     kind: ClassVar[str] = "ball"
     roundings: ClassVar[float] = _OF_A_NORM
@@ -134,7 +161,13 @@ class Ball(Regulariser):
 
 
 class Box(Regulariser):
-    r"""Each of `dimension` parameters stays in [-half_width, half_width]."""
+    r"""Each of `dimension` parameters stays in [-half_width, half_width].
+
+    Example:
+        >>> import lethe
+        >>> lethe.regularisers.Box(half_width=1.0, dimension=4).half_width
+        1.0
+    """
 
     kind: ClassVar[str] = "box"
     roundings: ClassVar[float] = 0.0
@@ -148,7 +181,13 @@ class Box(Regulariser):
 
 
 class Simplex(Regulariser):
-    """The parameters are nonnegative and sum to `total`."""
+    """The parameters are nonnegative and sum to `total`.
+
+    Example:
+        >>> import lethe
+        >>> round(lethe.regularisers.Simplex(1.0).diameter, 3)
+        1.414
+    """
 
     kind: ClassVar[str] = "simplex"
     roundings: ClassVar[float] = _OF_A_SUM

@@ -1,4 +1,4 @@
-"""Run: everything a certificate needs to know of a training run; what the planner writes and what the trainer records."""
+"""Run: what a certificate needs of a training. Trainers record one, `plan` fills in its noise, `certify` and the theorems read it."""
 
 from __future__ import annotations
 
@@ -72,6 +72,14 @@ class Run(StoredSpecification):
         unit: "record", or "user": $f_i$ is the mean loss of some of user i's records, clipped as one; `records` then counts users.
     Raises:
         InputError: an unknown key, no `release`, a wrong type, a number out of range, or fields that contradict one another.
+
+    Example:
+        >>> import lethe
+        >>> run = lethe.Run(
+        ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=4.0,
+        ...     release="all")
+        >>> run.total_steps, run.steps_per_pass
+        (50, 10)
     """
 
     _missing: ClassVar[Mapping[str, Missing]] = {"release": RELEASE}

@@ -1,6 +1,8 @@
 """The interface of a theorem: which of its hypotheses hold for a run, and what it proves of that run.
 
-Hypotheses that all theorems share are looked at here: known words, the kind of noise, arithmetic, and the clip method.
+`accounting.certify` and `compare` go through the theorems of `registry` with a Run; each examines the run and, if all its hypotheses hold,
+returns a bound. Hypotheses that all theorems share are checked here: field values that are known, the kind of noise, arithmetic, and the
+clip method.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The papers that theorems cite."""
+"""The papers that theorems cite.
+
+Theorems name theirs by `cite(key, ", Theorem 3")`, and certificates print them.
+"""
 
 from lethe.certificates.parts import Citation
 

@@ -1,5 +1,8 @@
-"""Every iterate released, independent noise: the costs of all steps that use a record add up, or a budget filter keeps them below its
-own."""
+"""Every iterate released, independent noise: the costs of all steps that use a record add up, or a budget filter keeps them below its own.
+
+It applies to all independent noise that was fixed in advance, so that `certify` always has an answer there. A touch is a step whose batch
+holds the record; a slot is the place in a pass of a record's batch.
+"""
 
 from typing import ClassVar
 

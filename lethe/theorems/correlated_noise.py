@@ -1,5 +1,8 @@
 """Every iterate released, noise correlated over the steps: in a fixed order; amplified by drawing from public groups of the records; and by
 one secret bin for each record.
+
+`certify` tries these for runs with `noise` (the matrix mechanism: $C^{-1}z$ on the sums of gradients, C the strategy, z fresh noise, so
+that later noise partly cancels earlier). A slot is a place in a pass, a group the records that share it, a bin a secret slot.
 """
 
 from functools import lru_cache

@@ -1,5 +1,8 @@
 r"""Only the last iterate released, losses with a Hölder gradient: the optimal shift under a growth of distances that is no straight line.
 
+`certify` tries it for losses with $\|\nabla f(x) - \nabla f(y)\| \le H\|x-y\|^p$: p < 1 where they are not smooth. z is the distance of two
+runs on neighbouring data; a touch is a step whose batch holds the record.
+
 For any choice of tangents, one a step, a step is $z \mapsto L_tz + e_t$: a Lipschitz constant, and something that is added to the
 distance whether or not the record is touched. The growth of convex losses is not below its tangents: there they only find a path, and the
 growth itself says what each step of it pays. Where the record is only known to lie in some stretch of a pass, it counts as touched at the

@@ -1,5 +1,7 @@
 r"""The Lipschitz constant of one step: gradient steps without, with and regardless of clipping, and the ridge proximal step.
 
+`steps` calls it for each step of a run, published bounds for theirs: a step that contracts makes the last iterate forget a record.
+
 Per-record losses whose gradient differences are $H(x - y)$ with a symmetric $-m I \preceq H \preceq M I$: `weak_convexity` is m
 (negative for strongly convex losses), `smoothness` is M. With $a = \lambda m$ and $h = \lambda M$ every constant here is the supremum of
 the norm of $I - \lambda H$ or $I - \lambda P H$, rounded up. Scalars give a float, arrays (broadcast together) an array.

@@ -1,4 +1,10 @@
-"""Only the last iterate released: the optimal shift."""
+r"""Only the last iterate released: the optimal shift.
+
+`certify` tries it for every run that releases the last iterate alone; it is Lethe's main theorem. Two runs on neighbouring data drift apart
+at each touch (a step whose batch holds the record), each step contracts or stretches their distance by its Lipschitz constant, and noise
+hides the rest: the shift engine finds the cheapest way. $\lambda_T$, C, $\tau_T$ are the last step's size, gradient bound and noise, D the
+domain's diameter.
+"""
 
 from typing import ClassVar
 

@@ -1,4 +1,7 @@
-"""Every theorem Lethe knows, in the order in which ties are settled."""
+"""Every theorem that Lethe implements; of two with the same epsilon the first listed wins.
+
+`accounting.certify` goes through `OURS`, `accounting.compare` through `ALL`; a theorem that is not listed here is never used.
+"""
 
 from lethe.theorems.base import Theorem
 from lethe.theorems.composition import BudgetFilterTheorem, GaussianComposition

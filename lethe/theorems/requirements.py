@@ -1,4 +1,8 @@
-"""Hypotheses that several theorems share, each looked at in one place."""
+"""Hypotheses that several theorems share, each checked by one function.
+
+A theorem's `_examine` calls those it needs with the Run; each returns a finding, holding or failing, that certificates and comparisons show
+with its remedy.
+"""
 
 import sys
 from collections.abc import Sequence

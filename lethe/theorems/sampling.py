@@ -1,4 +1,8 @@
-"""Every iterate released, independent noise: amplification by batches drawn afresh at each step, and by the record's secret batch."""
+"""Every iterate released, independent noise: amplification by batches drawn afresh at each step, and by the record's secret batch.
+
+`certify` tries these for the random designs (`poisson`, `without_replacement`, `balls_in_bins`, `random_allocation`). A bin is a batch of a
+pass that the record may be in, a touch a step whose batch holds it.
+"""
 
 from typing import ClassVar
 

@@ -1,4 +1,9 @@
-"""The Lipschitz constant of each step of a run: the smallest whose hypotheses hold, and why it holds."""
+r"""The Lipschitz constant of each step of a run: the smallest whose hypotheses hold, and why it holds.
+
+The shift theorems, noise planners and unlearning call it with a Run: two runs on neighbouring data are after a step at most that constant
+times as far apart as before. $\lambda$ is the step size, K the most records a batch holds, b its nominal size, C the gradient bound, $\eta$
+and r what gradients and rounding are off by.
+"""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,8 @@
-"""The cost of a cap on the size of random batches: in delta, or, of Poisson batches that are cut uniformly, within the divergence."""
+r"""The cost of a cap on the size of random batches: in delta, or, of Poisson batches that are cut uniformly, within the divergence.
+
+A batch of random size may be too large for memory, so trainers cut it at K records (`truncate_at`). `base` adds the chance of a cut to
+$\delta$, `sampling` counts it within the divergence, `plan` leaves room for it.
+"""
 
 import math
 

@@ -1,4 +1,8 @@
-r"""Certified unlearning: records are forgotten by more noisy steps on the data without them (docs/theory.md, section 19)."""
+r"""Certified unlearning: records are forgotten by more noisy steps on the data without them (docs/theory.md, section 19).
+
+`lethe.certify_unlearning` is called with the run that trained and the further steps; the shift engine bounds how far the result is from a
+model that never saw the records.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,4 +1,9 @@
-"""Only the last iterate released, batches drawn afresh at each step: sampling and iteration together."""
+"""Only the last iterate released, batches drawn afresh at each step: sampling and iteration together.
+
+`certify` tries it for random batches where the last iterate alone is released. A window is the last R steps: part of their noise hides
+whether the record was drawn, the rest how far apart two runs on neighbouring data were before. It computes that shift's cost, and
+`calculus.sampled.windowed_gaussian` the guarantee.
+"""
 
 from typing import ClassVar
 

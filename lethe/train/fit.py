@@ -1,4 +1,6 @@
-"""fit: the entry point of training, for modules, linear models and convex heads."""
+"""fit: the entry point of training, for modules, linear models and convex heads. Users and `lethe.jobs` call it. It plans the run from the
+arguments, starts progress, callbacks and the ledger, and calls `train_network`, `train_linear`, `train_head` or `train_along_directions`.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -83,7 +85,7 @@ def fit(
     certified as well: a second training from a privately trained start adds its certificate to the first one's.
 
     Args:
-        model: any module whose records do not meet, of which what does not require grad stays as it is; a `Linear`; or a `Head`.
+        model: any module in which a record's loss depends on that record alone (frozen parameters stay); a `Linear`; or a `Head`.
         loss: of a module (outputs, targets) -> one loss a record, shape (B,) or (B, 1), such as `nn.CrossEntropyLoss(reduction="none")`; a
             loss of PyTorch's own with its mean is taken as each record's own, by its twin with reduction="none". Of records that are
             mappings (outputs, batch) -> one loss a record; or None: `outputs.loss`, of each record alone where it is one number.
@@ -125,6 +127,14 @@ def fit(
         HypothesisError: the run asks for more than such training can be certified for; the model keeps what it saw, in buffers or
             attributes; or something else than the step (the forward pass, the loss, `progress`, a second optimiser) moved the parameters.
         LetheError: the parameters overflowed, or noise was too small to survive rounding.
+
+    Example:
+        >>> import torch
+        >>> from lethe.train import fit
+        >>> data = torch.randn(200, 3), torch.randint(2, (200,))
+        >>> fitted = fit(torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(), data, epsilon=3.0, delta=1e-4)
+        >>> fitted.certificate.epsilon <= 3.0
+        True
     """
     options = TrainOptions.of(options)
     words, linear = Words(epsilon, delta, epochs, batch_size, clip_norm), isinstance(model, Linear | Head)

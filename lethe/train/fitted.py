@@ -1,4 +1,6 @@
-"""Fitted: what every training returns, with the report of what happened to the data; and what stands for a model that training makes."""
+"""Fitted: what every training returns, with the report of what happened to the data; and `ModelDescription`, a model that training builds.
+The training loops make a `Fitted`; users ask it for the model, the certificate and the record.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,7 @@ class Fitted(Generic[Model]):
 
     @property
     def epsilon(self) -> float:
-        """That of the certificate; InputError as there."""
+        """Epsilon of the certificate; raises what `certificate` raises."""
         return self.certificate.epsilon
 
     def report(self, path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,6 @@
-"""TrainOptions: what few trainings need, as one object that is passed on as it is."""
+"""TrainOptions: settings that few trainings need, as one object; `fit`, `PrivacyEngine` and the integrations take it as `options`. So
+their signatures stay short; an option that a kind of training would ignore is refused.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class TrainOptions:
         checkpoints: a folder, or more than that, to save the training to. If there is one in it already, training goes on from there,
             with fresh noise: make the same call again. The folder is as private as the data.
         ledger: what pays for the training: `lethe.ledger.Spending(ledger, "patients")`. What the run costs is reserved before a record is
-            read, and settled with the recorded run.
+            read, and replaced by the cost of the recorded run.
         users: of a run of unit "user", whose records are whose: an id for each, or the name of the column that holds them.
         records_per_user: how many of a user's records take part in a step, drawn at random anew each time; None: all.
         views: how often each record is read in a step, K: with a data set that augments at random, a record's gradient is that of the mean
@@ -65,7 +67,7 @@ class TrainOptions:
         proximal_groups: of `fit`: regularisers of parts of the parameters, where the run has none and release is all.
         noise_policy: of `fit`: chooses each step's noise multiplier from what was released so far, by public data besides; it must see
             nothing else of the private data. Needs run.noise_budget. None: the run's own noise.
-        isolation: how it is known that records do not meet in model and loss. "checked": records of some batches are compared with the same
+        isolation: how it is known that records are independent. "checked": records of some batches are compared with the same
             records alone; a model that differs is trained on each record alone, or refused. "enforced": each record always passes
             through model and loss alone, which is slower, and the certificate says enforced. "declared": nothing is compared.
         gradient_memory: how many bytes the gradients of single records may take at a time, beside what the backward pass has let go of by
@@ -78,6 +80,11 @@ class TrainOptions:
             is on the CPU, the noise's on the model's device, or NumPy's where that is the CPU. One for the batches alone is no harm where
             the design keeps nothing secret.
         allow_large_delta: whether a target with a delta of 1/records or more is meant, as of `lethe.plan`.
+
+    Example:
+        >>> from lethe.train import TrainOptions
+        >>> TrainOptions(physical_size=64).physical_size
+        64
     """
 
     progress: bool | Progress = True

@@ -1,4 +1,6 @@
-"""The run that a training's own words stand for: a target, and, given or chosen, epochs, a batch size and a clip norm."""
+"""Makes the run of a training from a target (epsilon, delta) and, given or chosen, epochs, a batch size and a clip norm. `fit`,
+`PrivacyEngine` and the integrations call `planned`: most users have no Run, and the noise must be the smallest that meets the target.
+"""
 
 import math
 from collections.abc import Mapping
@@ -57,7 +59,7 @@ def planned(
     loss: Loss | None = None,
     allow_large_delta: bool = False,
 ) -> TrainingPlan:
-    r"""The run that was given, or the one that the words stand for, with the smallest noise that meets the target.
+    r"""The caller's run, or the one that `words` describe, with the smallest noise that meets the target.
 
     What is called shuffling: random allocation, every iterate released, one record added or removed. An epoch is a pass, with as many steps
     as without privacy, $k = \lceil n/b\rceil$; a batch has n/k records in the mean. Of several processes b is of each. With a run the words

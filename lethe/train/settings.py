@@ -1,7 +1,7 @@
-r"""What a training does that it was not told: how many epochs, how large its batches are, its learning rate.
+r"""Defaults of a training: how many epochs, how large its batches are, its learning rate.
 
-Functions of the number of records, epsilon and delta, which the run and its certificate say anyhow, and of the weights at the start, which
-do not depend on the data.
+`planned` and `fit` ask for what the caller left out. They are functions of the number of records n, epsilon and delta, which the run and
+its certificate say anyhow, and of the weights $x_0$ at the start, which do not depend on the data, so choosing them costs no privacy.
 
 - E = 20 epochs: more give little, and each costs time.
 - $b = n\max\big(\frac{E}{400}, \frac{\mu^2}{(e - 1)E}\big)$, where the Gaussian mechanism with $\mu$ is $(\epsilon, \delta)$-DP: about

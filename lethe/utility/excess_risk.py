@@ -1,4 +1,7 @@
-r"""The excess risk of a run: a proved bound of how far its last iterate stays above the minimum, or why there is none."""
+r"""The excess risk of a run: a proved bound of how far its last iterate stays above the minimum, or why there is none.
+
+`lethe.utility.excess_risk_bound` is called with a Run; `accounting.best_steps` and the studio use it to weigh steps against noise.
+"""
 
 import math
 from dataclasses import dataclass
@@ -72,6 +75,16 @@ def excess_risk_bound(
         InputError: a number is outside its range, or the run's noise is still to be planned.
         HypothesisError: a hypothesis fails; the error names it.
     Reference: Hong, Wang, Zhou 2022, FAccT, Theorem 4.2 (stated for $\lambda = 1/M$, no ridge); doi:10.1145/3531146.3533070.
+
+    Example:
+        >>> import lethe
+        >>> from lethe.utility import excess_risk_bound
+        >>> loss = lethe.losses.Convex(smoothness=1.0, gradient_bound=1.0)
+        >>> run = lethe.Run(
+        ...     records=1000, batches=lethe.batches.Full(), steps=100, step_size=0.5, clip_norm=None, noise_multiplier=10.0,
+        ...     loss=loss, regulariser=lethe.regularisers.L2(0.1), release="last")
+        >>> round(excess_risk_bound(run, dimension=5, initial_gap=1.0).value, 3)
+        0.002
     """
     size, gap = require_count("dimension", dimension), require_positive("initial_gap", initial_gap)
     curvature, evidence = require_run(run).loss.curvature, run.loss.evidence

@@ -79,6 +79,7 @@ def play(trial: Trial, game: TwoWorldGame, *, seed: int, declared: str | None = 
 
 
 def _scored(trial: Trial, number: int, seed: int) -> tuple[int, float]:
+    """The number and the score of one training, with the record where the number is odd."""
     inside = number % 2 == 1  # the worlds in turn, so that whatever changes while an audit runs changes both
     whose = f"the training with seed {seed}, {'with' if inside else 'without'} the record,"
     with errors_of(whose):
@@ -168,7 +169,7 @@ def game_fingerprint(game: object) -> str:
 
 
 class _Sources(pickle.Pickler):
-    """Takes down the source of all functions and classes that are met while pickling: pickles name them only."""
+    """Takes down the source of all functions and classes that pickling refers to: pickles name them only."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)

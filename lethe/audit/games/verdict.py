@@ -1,4 +1,4 @@
-"""From the scores of a game to an audit page: the certified bound, the conditional one, or the reason why there is none.
+"""Turning the scores of a game into an audit page: the certified bound, and the conditional one or the reason why there is none.
 
 `audit` calls it with the scores of the game it played; conditional bounds assume a Gaussian trade-off curve, certified ones nothing.
 """
@@ -67,5 +67,6 @@ def audit_canaries(
 
 
 def _settings(setting: AuditSetting, conditional: bool) -> tuple[AuditSetting, ...]:
+    """The setting without an assumed curve, and one with a Gaussian curve where `conditional` bounds are wanted."""
     # A Gaussian has no finite epsilon at delta 0.
     return (setting, setting.model_copy(update={"curve": GaussianCurve()})) if conditional and setting.delta > 0.0 else (setting,)

@@ -1,4 +1,4 @@
-"""What is counted in a game, errors in two worlds or right guesses in one run; exact bounds of the rates behind it; input checks.
+"""Counting errors of guesses in an audit (two worlds, or one run), exact bounds on the rates behind the counts, and checks of the input.
 
 lower_bounds.py, one_run.py and rules.py count errors with these (`Tally`, `Guesses`) and bound the true rates by Clopper and Pearson's
 exact intervals.

@@ -1,4 +1,5 @@
-r"""What a lower bound is stated for, what is assumed of the trade-off curve, and the $\epsilon$ that two error rates then prove.
+r"""AuditSetting: for what a lower bound is stated, and which trade-off curve is assumed; and the $\epsilon$ that two error rates then
+prove.
 
 Users and verdict.py give an `AuditSetting` (delta, level, neighbours, adversary, curve) to every bound of this package. A trade-off curve
 says how rarely a test can miss the record for each rate of false alarms.

@@ -115,6 +115,7 @@ def one_run(
 
 
 def _guessed(scores: FloatArray, included: Booleans, top: int, bottom: int) -> Guesses:
+    """How many of the highest scores are members and of the lowest are not: guesses and right ones."""
     # Equal scores are told apart by lot: neither by their coins nor by their place, in case members stand first.
     order = np.lexsort((np.random.default_rng(_LOT).permutation(scores.size), scores))
     right = np.count_nonzero(included[order[scores.size - top :]]) + np.count_nonzero(~included[order[:bottom]])

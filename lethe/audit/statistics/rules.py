@@ -149,6 +149,7 @@ def best_threshold(out_scores: FloatArray, in_scores: FloatArray, setting: Audit
 
 
 def _count_on_half(generator: np.random.Generator, out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> CountedErrors:
+    """Choose the threshold on half of the scores of each world, and count errors on the other half."""
     if min(out_scores.size, in_scores.size) < 4:
         raise InputError(
             "a split needs at least four runs in each world.", source="the argument rule", remedy="run more, or fix a threshold"

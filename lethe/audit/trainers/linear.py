@@ -1,4 +1,5 @@
-"""Audits of `fit` of a linear model: canaries whose gradient has one direction whatever the model is, scored by displacement or by loss.
+"""LinearTraining: audits of a linear model, by canaries whose gradient has one direction whatever the model is; scores are displacement or
+loss.
 
 `audit` plays with it where a `Run` of a linear model, or a configuration of `lethe train`, is audited. Displacement is how far the weights
 moved along the canary's gradient: the strongest test of a last iterate.

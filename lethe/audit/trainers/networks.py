@@ -1,4 +1,5 @@
-"""Audits of `lethe.train.fit` on any network: by its losses, its displacement, or every noisy gradient that it took a step with.
+"""NetworkTraining: audits of `lethe.train.fit` on any network, by its losses, by its displacement, or by every noisy gradient of its
+steps.
 
 `audit` plays with it; an adversary who sees every noisy step (white box) gets them through a watched optimiser.
 """

@@ -1,4 +1,4 @@
-"""What can be audited: trainers that say which records are looked for, how their models are scored, and what is claimed of them.
+"""AuditedTraining: what can be audited; a trainer, its canaries, the scores of its models, and the privacy claimed of it.
 
 `audit` takes an `AuditedTraining`: linear.py and networks.py derive from `RunTraining`, which has a run and so a certified claim;
 `FunctionTraining` wraps anybody's `train(data, seed)`.

@@ -1,4 +1,5 @@
 r"""Expected excess of a sum of independent lognormal terms over a threshold, rounded up.
+The profile of a record in a secret batch (`profile` calls this) is one: $X$, $X'$ are a batch's likelihood ratios, $\mu$ its cost.
 
 $$E\Big[\Big(\sum_j V_j - D\Big)_+\Big], \qquad V = aX - bX', \qquad X = e^{\mu g - \mu^2/2},\ X' = e^{-\mu g - \mu^2/2},\ g \sim N(0, 1)$$
 

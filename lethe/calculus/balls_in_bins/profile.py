@@ -1,5 +1,8 @@
 r"""Privacy profile of balls in bins with every iterate released: a Gaussian mechanism whose record is in one secret bin of several.
 
+Theorems of batches drawn once or once a pass (`theorems.sampling`, `theorems.correlated_noise`) state their guarantee as this class. A bin
+is a batch that the record may be in; a visit is a step with that batch.
+
 The record is thrown into one of $\ell$ bins and kept there; all that its bin's visits release of it is together $\mu_j$-GDP if the bin
 is j. The worst pairs are, in dimension $\ell$ (docs/theory.md, Theorem 7b),
 

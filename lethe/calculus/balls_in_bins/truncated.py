@@ -1,4 +1,8 @@
-r"""Random allocation whose batches are cut to K records, chosen uniformly: one pass, with the record in one secret batch of it."""
+r"""Random allocation whose batches are cut to K records, chosen uniformly: one pass, with the record in one secret batch of it.
+
+`theorems.sampling` uses it for the design `random_allocation` with `truncate_at`: a cut batch hides some records, and this counts that
+within the divergence in place of adding to $\delta$.
+"""
 
 import math
 from dataclasses import dataclass

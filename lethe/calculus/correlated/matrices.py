@@ -1,5 +1,8 @@
 """Strategies and workloads as arrays, of shape (T,) or (T, T).
 
+Correlated noise (the matrix mechanism) is $C^{-1}z$, z fresh noise, one row a step: C is the strategy. The workload A maps the gradients of
+T steps to what is released. `run.noise` makes strategies with these functions; `sensitivity` and `optimum` compute with them.
+
 Both are lower-triangular matrices. An array of shape (T,) is the first column of a Toeplitz matrix, which has the same entries along each
 diagonal; one of shape (T, T) is the matrix itself.
 """

@@ -1,5 +1,8 @@
 r"""The best strategy for a pattern of participation: banded Toeplitz, buffered linear Toeplitz, or any lower-triangular matrix.
 
+`lethe.noise_allocation.correlate` calls it for the noise that does least harm. C is the strategy (noise is $C^{-1}z$), A the workload,
+$\hat g$ the noisy gradients, $\sigma$ the noise of z; a slot is a place in a pass, and a record takes part in one slot of every pass.
+
 The iterates of SGD are $x_t = x_0 - \sum_sA_{ts}\hat g_s$ with A from step sizes and momentum: along given gradients a coordinate has the
 mean squared error $\frac1T\|AC^{-1}\|_F^2\sigma^2$, and at a given $\mu$ $\sigma$ is proportional to $\mathrm{sens}(C)$. So
 $\frac1T\|AC^{-1}\|_F^2\mathrm{sens}(C)^2$ is minimised; for one participation it is convex in $X = C^\top C$, and $\min_X\mathrm{tr}(A^\top

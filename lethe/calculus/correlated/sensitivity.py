@@ -1,5 +1,8 @@
-"""How far one record moves what a strategy releases, in a fixed order or at any steps far enough apart; and the error of a workload under
-the strategy's noise.
+"""Of a strategy of correlated noise: how far one record moves what it releases, in fixed order or at steps far enough apart; and the error
+that its noise leaves in a workload.
+
+C is the strategy (noise is $C^{-1}z$), G the gradients of all steps, one row each; a slot is the place in a pass at which a record takes
+part. `theorems.correlated_noise` turns sensitivities into a guarantee, and the planners turn both into a choice of C.
 """
 
 import numpy as np

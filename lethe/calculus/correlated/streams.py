@@ -1,4 +1,7 @@
-r"""Noise correlated step by step: $w = C^{-1} z$ solved forward, for NumPy arrays and for tensors alike; and $y = Cg$, the other way.
+r"""Correlated noise step by step: solves $C w = z$ forward, for NumPy arrays and tensors alike; or multiplies, $y = Cg$.
+
+`run.noise.strategies` makes one for a training, which draws z, fresh normal numbers, at each step and adds w to the sum of gradients. A
+stream keeps only the earlier noise that later steps still need.
 
 The result that rounding leaves solves $C w = z + e$ with $|e_t|$ at most a few units of rounding of $\sum_s|C_{ts}||w_s|$, however badly
 conditioned C is (Higham 2002, Theorem 8.5): what is released is as private as with the noise $z + e$. Of a banded inverse $w = C^{-1}z + e$

@@ -1,5 +1,8 @@
 r"""Sums of independent discrete laws by Fourier transform, tilted exponentially so that their tails keep their digits.
 
+`distributions` calls it to compose mechanisms: the privacy loss of a composition is the sum of those of its parts. A law is a list of
+probabilities on a grid, s the tilt, K the logarithm of a mean of $e^{sx}$.
+
 A transform is off by some units of rounding of the whole, which is more than a tail of $10^{-12}$ is after a thousand terms. So each law is
 multiplied by $e^{sx}$ and divided by $M(s) = \sum_x p_xe^{sx}$: the sum of the tilted laws is the tilted sum, and with $sK'(s) - K(s) = t$,
 $K = \log M$ of the sum, it lies where the sum has mass about $e^{-t}$. Of privacy losses, with tilted masses $\tilde p_l$,

@@ -1,7 +1,8 @@
 """Privacy losses on a grid, rounded upwards, and their composition by convolution.
 
-The one place that chooses the grid, composes, and allows for the floating point of Fourier transforms: of tilted losses (`convolution`)
-that allowance is as small as delta is.
+Sampled steps and mixed compositions (`calculus.sampled`, `any_guarantee`) hand in one factor a mechanism and get the tightest profile there
+is of all together. This chooses the grid and allows for the floating point of Fourier transforms: of tilted losses (`convolution`) that
+allowance is as small as delta is.
 """
 
 import math

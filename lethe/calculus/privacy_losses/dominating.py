@@ -1,5 +1,9 @@
 r"""Discrete privacy losses that dominate a guarantee, ready to be composed by convolution.
 
+`any_guarantee` makes its factors here before `distributions` convolves them. A pair (P, Q) dominates a mechanism if telling P from Q is at
+least as easy as telling two neighbours apart; its discrete privacy loss is what can be convolved. Knots are the $\epsilon$ at which the
+guarantee is evaluated, $h$ their distance.
+
 A guarantee bounds the hockey-stick divergence $h(\gamma) = \sup_S P(S) - \gamma Q(S)$ of every ordered pair of neighbours at each
 $\gamma = e^\epsilon \ge 1$, in both directions, hence also below 1: $h(\gamma) \le 1 - \gamma + \gamma\,\delta(-\log\gamma)$. Bounds at
 any knots, connected, bound it everywhere. If pairs dominate the mechanisms, their product dominates the adaptive composition.

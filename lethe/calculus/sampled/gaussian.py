@@ -1,5 +1,8 @@
 r"""Random batches, every iterate released: the sampled Gaussian mechanism, composed numerically.
 
+`theorems.sampling`, the estimators and `dp_events` build it for random batches, with the noise multipliers z of the steps and the chance q
+that a batch holds the record.
+
 Several bounds are computed and the smallest counts, since each of them holds by itself:
 
 - the Gaussian mechanism without sampling: tell the adversary which batches hold the record, and only Gaussian pairs are left;

@@ -1,5 +1,8 @@
 r"""Up to which Rényi order the sampled Gaussian is as private as $2\alpha q^2/z^2$: the closed form of Mironov, Talwar & Zhang.
 
+`theorems.literature.mironov_2019` and `liang_2025`, both kept to compare, hold at these orders only. $\alpha$ is the order, q the sampling
+rate, z the noise multiplier.
+
 $$K = \log\Big(1 + \frac{1}{q(\alpha-1)}\Big),\qquad \alpha \le \frac{K z^2}{2} - 2\log z,\qquad
 \alpha \le \frac{K^2 z^2/2 - \log 5 - 2\log z}{K + \log(q\alpha) + 1/(2z^2)}$$
 

@@ -1,5 +1,8 @@
 r"""Privacy profiles of one sampled Gaussian step in closed form, rounded up, and its losses, discretised upwards by connecting the dots.
 
+`gaussian` makes the losses of each of its steps here before it composes them. q is the chance that the batch holds the record, z the noise
+multiplier, $\Phi$ the normal distribution function.
+
 Proofs are in docs/theory.md, section 7. In units of the noise, $\mu = 1/z$, at $\epsilon \ge 0$:
 
 - fixed size, replace one, both directions ($\mu = 2/z$ here, $k = 1 + (e^\epsilon - 1)/q$, $t = \log(k)/\mu + \mu/2$):

@@ -1,5 +1,9 @@
 r"""Rényi moments of one sampled Gaussian step between two mixtures, any order: the trapezoidal rule, its error bounded as it is computed.
 
+`renyi` calls it for orders that are no whole numbers, and for designs without a closed form. $N_x$ is the normal law of mean x, q the
+chance that the batch holds the record, z the noise multiplier, $A_\alpha$ the moment whose logarithm over $\alpha - 1$ is the divergence;
+V, $g_1$ and $g_2$ are those of docs/theory.md.
+
 In units of the noise, $\mu = 1/z$, the pair is $P = (1-q)N_0 + qN_{b\mu}$ against $Q = (1-q)N_0 + qN_{b'\mu}$:
 
 - **removed**, $b = 1$, $b' = 0$, and **added**, $b = 0$, $b' = -1$: a record of a Poisson batch against nothing, and the other way;

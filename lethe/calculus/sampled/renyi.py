@@ -1,4 +1,8 @@
-r"""Rényi divergence of one sampled Gaussian step, for many noise levels at once: for tiny deltas, and where orders are asked for.
+r"""Rényi divergence of one sampled Gaussian step, for many noise levels at once.
+
+A Rényi curve is quick and reaches every $\delta$; a privacy loss distribution is tighter but stops at tiny deltas. So `gaussian` takes the
+better of the two, `windowed_gaussian` chooses by it, and published bounds in Rényi terms are computed with it. q is the chance that a batch
+holds the record, $\alpha$ the order, $A_\alpha$ the moment whose logarithm over $\alpha - 1$ is the divergence.
 
 Noise levels $z$ are noise multipliers: the standard deviation of the noise on the batch SUM is $z$ times one record's gradient bound.
 
@@ -160,7 +164,7 @@ def round_levels_down(noise: FloatArray, counts: FloatArray, max_levels: int) ->
 def renyi_values(probability: float, noise_multipliers: ArrayLike, relation: Relation, design: Design) -> FloatArray:
     r"""Rényi divergence of one step at `ORDERS`, the worse of both directions, rounded up.
 
-    Poisson, zero_out or add_or_remove: exact, `poisson_renyi`. Poisson, replace_one: exact, the pair of +1 and -1. Without replacement:
+    Poisson, zero_out or add_or_remove: exact, `poisson_renyi`. Poisson, replace_one: exact, gradients of +1 and -1. Without replacement:
     from the profiles that dominate a step (`quadrature`). Where those would take too long (high orders with little noise), and where it is
     smaller: joint convexity, $\log(1 - q + q e^{2\alpha(\alpha-1)/z^2})/(\alpha-1)$. More than 256 levels are rounded down. Never above the
     step without sampling, $\alpha d^2/(2z^2)$ with $d = 2$ for replace_one and else 1. $q \in [0, 1]$ is each record's chance to enter a
@@ -238,11 +242,13 @@ def _at_few_levels(bound: _Bound, probability: float, noise: FloatArray, orders:
 
 
 def _replaced_logs(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
+    r"""$\log A_\alpha$ of fixed-size batches where one record replaces another: twice the distance, and what no pair dominates."""
     plain = _poisson_logs(probability, 0.5 * noise, orders)
     return np.logaddexp(plain, np.log(replaced_excess(probability, noise, orders) + 5e-324)) * (1.0 + 4.0 * _EPS)
 
 
 def _zeroed_logs(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
+    r"""$\log A_\alpha$ of fixed-size batches where a record is zeroed out: the pair "in front", and what it leaves undominated."""
     plain = pair_log_moments(probability, noise, orders, "in front")
     return np.logaddexp(plain, np.log(zeroed_excess(probability, noise, orders) + 5e-324)) * (1.0 + 4.0 * _EPS)
 

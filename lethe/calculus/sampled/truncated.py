@@ -1,4 +1,8 @@
-r"""Poisson batches of which those that hold too many records are cut to K of them, chosen uniformly: what one step reveals, composed."""
+r"""Poisson batches of which those that hold too many records are cut to K of them, chosen uniformly: what one step reveals, composed.
+
+`theorems.sampling` uses it for the design `poisson` with `truncate_at`: a cut batch leaves records out, and this counts that within the
+divergence in place of adding to $\delta$.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 r"""The last iterate under random batches: sampled Gaussian steps over a window, and a Gaussian shift paid in the same noise.
 
+A window is the last w steps; its shift cost `shift_mus` is what `theorems.windowed` computes for hiding, in the noise of these steps alone,
+how far apart two runs on neighbouring data were before them. That theorem builds this guarantee.
+
 Of each noise in the window a share $\beta$ hides whether the record was drawn, and the rest hides how far apart the two runs were when
 the window began. Every window and every share is a bound by itself, so the smallest counts.
 """
@@ -21,7 +24,7 @@ from lethe.calculus.upward_formatting import shown
 # The whole noise serves a window that hides no shift.
 _SHARES = (*(1.0 / (1.0 + np.exp(-np.linspace(-4.0, 7.0, 34)))).tolist(), 1.0)
 # The windows and shares with the smallest epsilon at these deltas are also computed through privacy loss distributions.
-_SETTLED_AT = (1e-7, 1e-14)
+_REFINED_AT = (1e-7, 1e-14)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +76,9 @@ class WindowedGaussian(Built):
         return self._curve(self._totals())
 
     def _build(self) -> Guarantee:
+        """The Rényi curve, and the loss distributions of the most promising windows: all are bounds, so the smallest counts."""
         totals = self._totals()
-        composed = [self._composed(share, window) for share, window in self._settled(totals)]
+        composed = [self._composed(share, window) for share, window in self._worth_refining(totals)]
         return Tightest((self._curve(totals), *composed))
 
     def _totals(self) -> FloatArray:
@@ -99,10 +103,10 @@ class WindowedGaussian(Built):
         # Sums of at most as many terms as there are noise levels.
         return RDPCurve(ORDERS, tuple(raised(totals.min(axis=(0, 1)), 1e-15 * (len(self.noise) + 8)).tolist()))
 
-    def _settled(self, totals: FloatArray) -> list[tuple[float, int]]:
+    def _worth_refining(self, totals: FloatArray) -> list[tuple[float, int]]:
         """(share, window) pairs worth a privacy loss distribution, which is tighter and slower; any pair is sound."""
         orders = np.array(ORDERS)
-        epsilons = [totals + np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0) for delta in _SETTLED_AT]
+        epsilons = [totals + np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0) for delta in _REFINED_AT]
         settings = list[tuple[float, int]]()
         for values in (self._spreads(), *(bounds.min(axis=2) for bounds in epsilons)):
             share, window = (int(index) for index in np.unravel_index(int(np.argmin(values)), values.shape))

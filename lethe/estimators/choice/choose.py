@@ -1,4 +1,4 @@
-"""Which mechanism trains: the one asked for, or the one of least predicted risk; from public facts only.
+"""Choosing the mechanism that trains a linear model, from public facts: the one the user named, or the one of least predicted risk.
 
 Linear models have several mechanisms (objective or output perturbation, noisy moments, gradient descents); which adds least error depends
 on sizes and budget. `PrivateLinearModel` calls `choose` once a fit with `PublicFacts`; as no record is looked at, the choice itself costs
@@ -80,6 +80,7 @@ def choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, *, paid: b
 # A choice follows from public facts and statements alone and takes seconds: clones, folds and refits of one size share it.
 @lru_cache(maxsize=256)
 def _choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, cheap: bool) -> Choice:
+    """The choice among all allowed mechanisms; `cheap`: a ledger pays, so none whose price there is several times its epsilon."""
     nothing = risk(facts, 1.0, 0.0)  # of zero weights, which need no data
     if mechanism == "auto" and facts.records * budget.epsilon < 1.0:
         # Group privacy: all records exchanged change the law of the weights by a factor of e at most.

@@ -1,4 +1,4 @@
-"""Carrying out a planned run on records, with PyTorch, which is loaded where this file is.
+"""Running a planned gradient descent on records, with PyTorch, which is loaded where this file is.
 
 `RunMechanism` (runs.py) calls `carry_out` with its planned run and the records; only here is PyTorch needed, so that estimators that fit by
 other mechanisms work without loading it.

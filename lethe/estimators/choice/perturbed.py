@@ -70,20 +70,20 @@ class MinimiserMechanism:
     def plan(self, facts: PublicFacts, budget: PrivacyBudget) -> MechanismPlan:
         """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
         target, minimiser = ApproxDP(_expected(budget), budget.delta), _Tilted if self.name == "objective_perturbation" else _Noised
-        settled = _least_risk(cut_losses(facts), budget, lambda cut: minimiser(cut, target))
-        chosen, ridge, goal = minimiser(settled.facts, settled.goal), settled.ridge, settled.goal
+        calibrated = _least_risk(cut_losses(facts), budget, lambda cut: minimiser(cut, target))
+        chosen, ridge, goal = minimiser(calibrated.facts, calibrated.goal), calibrated.ridge, calibrated.goal
 
         def train(records: AnyRecords, draws: RandomSources, penalties: Penalties) -> Outcome:
             trained = chosen.trained(records, ridge, penalties.ridge, draws.mechanism)
             stated = replace(trained.statement, findings=enforced(trained.statement.findings, ENFORCED))
             if penalties.ridge > ridge:  # it costs less; by how much may depend on a release, so that what was planned is stated
                 stated = replace(stated, guarantee=chosen.guarantee_at(ridge, goal), derivation=chosen.derivation_at(ridge, goal))
-            return Outcome(weights=trained.weights, statement=stated, facts=settled.facts, ridge=max(ridge, penalties.ridge))
+            return Outcome(weights=trained.weights, statement=stated, facts=calibrated.facts, ridge=max(ridge, penalties.ridge))
 
         return MechanismPlan(
             name=self.name,
-            risk=settled.risk,
-            summary=f"{settled.facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1",
+            risk=calibrated.risk,
+            summary=f"{calibrated.facts.loss.name} loss, ridge {ridge:.3g} on rows of norm 1",
             guarantee=lambda: chosen.guarantee_at(ridge, goal),
             train=train,
             passes=_PASSES,
@@ -191,7 +191,7 @@ def _expected(budget: PrivacyBudget) -> float:
     return min(from_mu, budget.epsilon)
 
 
-class _Settled(NamedTuple):
+class _Calibrated(NamedTuple):
     """A loss, a ridge, their predicted risk, and the target with which they and all that was spent meet the total."""
 
     facts: PublicFacts
@@ -202,7 +202,7 @@ class _Settled(NamedTuple):
 
 def _least_risk(
     losses: Sequence[tuple[PublicFacts, float]], budget: PrivacyBudget, minimiser: Callable[[PublicFacts], _Tilted | _Noised]
-) -> _Settled:
+) -> _Calibrated:
     """Of the losses and the ridges of a grid, none less than the one asked for, those of least risk that can meet the total."""
     # A risk is found only where what it is `at_least` is less than the risks found so far, and a target only for the least of them.
     tried = [(minimiser(facts), cost) for facts, cost in losses]
@@ -218,7 +218,7 @@ def _least_risk(
         one, cost = tried[place]
         with suppress(CalibrationError):  # too little curvature for this epsilon, or for what is left of it
             if is_predicted:
-                return _Settled(one.facts, ridge, value, budget.settle(partial(one.guarantee_at, ridge)))
+                return _Calibrated(one.facts, ridge, value, budget.settle(partial(one.guarantee_at, ridge)))
             predicted = one.predicted(ridge)
             heappush(waiting, (predicted + cost, True, place, predicted, ridge))
     raise CalibrationError("no ridge of the grid lets a perturbed minimiser meet the target.", remedy="take a larger epsilon")

@@ -1,7 +1,8 @@
-r"""A public model of a problem, by which mechanisms are compared: a quadratic whose curvature falls like a power.
+r"""A public model of a training problem, which predicts the error of each mechanism: a quadratic whose curvature falls like a power.
 
 `choose` calls `risk` with the public facts and the noise of each plan, and takes the smallest; run_shapes.py and perturbed.py use the same
-model to set step sizes and ridges. n records have k scores of loss l, rows of norm at most R; $h_j$ is the curvature of the j-th direction.
+model to set step sizes and ridges. n records have k scores of loss l, rows of norm at most R; $h_j$ is the curvature of the j-th direction,
+$\rho$ the norm of the reference (the weights without privacy).
 
 $$\text{risk} = \frac k2\sum_j h_j\big(\beta_j^2\,\rho^2 + v_j\big),\qquad h_j \propto j^{-a},\quad
   \sum_j h_j = c\,R^2\,\mathrm{tr}\,l''/k,$$
@@ -110,6 +111,7 @@ def run_losses(facts: PublicFacts) -> list[tuple[PublicFacts, float]]:
 
 
 def _cut(facts: PublicFacts) -> list[tuple[LinearLoss, float]]:
+    """Versions of the facts' loss with a smaller bound on its slope, each with what it costs in log-loss; none for other losses."""
     bound, norm = facts.target_bound, facts.norm
     match facts.loss:
         case Logistic():

@@ -1,8 +1,8 @@
-r"""Runs for a public problem: batches, passes and steps by a rule, and the noise that the rule expects them to need.
+r"""Choosing the shape of a gradient descent from public facts: batches, passes and step size, and the noise they are expected to need.
 
 runs.py calls `best_shape` with the public facts before any noise is calibrated, so that only one shape has to be calibrated. Symbols: P
 passes of $\ell$ batches of b records, T steps in all, step size $\eta$, gradients of norm at most G, target $\mu$-GDP; one touch is one
-step that uses the record.
+step that uses the record; $\tau^2$ is a noise variance, $v_p$ its shape over the passes p.
 
 For each design the rule takes, of a small grid, the passes, the batches a pass and the step size with the smallest predicted risk
 (`lethe.estimators.choice.risk`). With $s = (2\text{ or }1)\,\eta G/b$ for one touch it expects the noise
@@ -174,6 +174,7 @@ def _nearest(shapes: list[RunShape], tie: float) -> RunShape:
 
 
 def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: float, unreached: float, cost: float) -> Iterator[RunShape]:
+    """Every shape of the grid for one design and schedule, with its predicted risk plus `unreached` and the `cost` of a cut loss."""
     every = certifies_all(facts, schedule)
     # The largest curvature of the mean loss at zero weights, of which no score is above another; of classes less than that elsewhere.
     of_zeros = facts.norm**2 * usual_trace(facts.loss) / facts.loss.outputs

@@ -1,4 +1,4 @@
-"""Training by a run: gradient descent on batches, certified for its last iterate, with correlated noise for all of them.
+"""RunMechanism: training by gradient descent on batches; its last iterate is certified, or all of them with correlated noise.
 
 `choose` plans these beside the other mechanisms; the chosen one calibrates its noise by `lethe.accounting`, trains by descents.py and
 certifies what it recorded. `PrivateLinearModel` and `lethe train` take the training record and the secret batch order from here.
@@ -158,6 +158,7 @@ RUNS = (
 
 
 def _with_noise(run: Run, budget: PrivacyBudget, schedule: NoiseShape, facts: PublicFacts) -> Run:
+    """The run with the least noise for which the accountant proves the budget."""
     from lethe.estimators.choice.descents import zero_start_precision
 
     runs: list[Run] = []
@@ -215,6 +216,7 @@ def release_record(stated: Statement, coefficients: Array, intercepts: Array | f
 
 
 def _released(name: str, coefficients: Array, intercepts: Array | float) -> Released:
+    """The name and digest of released weights."""
     return Released(name, tensors_digest({"coef_": coefficients, "intercept_": np.asarray(intercepts)}))
 
 
@@ -226,6 +228,7 @@ def secret_design(mechanism: str, batches: BatchDesign) -> BatchDesign | None:
 
 
 def _regulariser(penalties: Penalties) -> Regulariser | None:
+    """The ridge and l1 penalty as `lethe.run` has them; None: neither."""
     ridge, l1 = penalties
     if l1 > 0.0:
         return L1L2(l1_strength=l1, ridge_strength=ridge) if ridge > 0.0 else L1(strength=l1)

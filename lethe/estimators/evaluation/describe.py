@@ -1,4 +1,4 @@
-"""describe: what one needs of a private table before ranges are chosen: missing entries, quantiles, histograms, counts of categories.
+"""describe: a private summary of a table before ranges are chosen: missing entries, quantiles, histograms, counts of categories.
 
 Called by users before a fit, since looking at a private table by hand is a release that nobody counts. The counts come from
 `lethe.mechanisms`, are paid from a budget or a ledger, and come with one joint `Statement`.

@@ -1,4 +1,4 @@
-"""Images as arrays or as rows of a table, images that a seeded generator draws, responses to random filters and scattering.
+"""Image features as transformers (random filters, scattering), images as arrays or rows of a table, and synthetic images.
 
 Models on images need features that no record was read for, since learned ones cost privacy. Users call `RandomConvolutionFeatures` and
 `ScatteringFeatures` as steps of a pipeline (`lethe.features`); the modules that compute them are in modules.py.

@@ -1,8 +1,8 @@
 r"""Features of records of a table, each by itself: random Fourier features, records by their own mean, spread and norm, and whitening.
 
 Users put these before a private model in a pipeline (`lethe.features`); a step that treats each record by itself and learns nothing keeps
-neighbours neighbours. The whitening is shared with `PrivateWhitening` (moments.py) and with whitened_rows.py, whose mean m and covariance
-are released ones.
+neighbours (data sets that differ in one record) neighbours. The whitening is shared with `PrivateWhitening` (moments.py) and with
+whitened_rows.py, whose mean m and covariance are released ones.
 
 Channels are centred and whitened by a mean and a covariance: the same C x C matrix at every position of every record.
 

@@ -1,4 +1,4 @@
-r"""What estimators built on `lethe.heavy_tailed` share: their constants, and the statement of what was released.
+r"""HeavyTailedEstimator: what the estimators built on `lethe.heavy_tailed` share: their constants, and the statement of what was released.
 
 `PrivateMean` and the two heavy-tailed linear models derive from it; they clip where no public bound is known, so they need a scale (clip
 norm, curvature, moment) first.

@@ -1,4 +1,4 @@
-"""Linear models for heavy tails: gradients as slopes times rows, in memory or in blocks, and which solver, from public constants alone.
+"""Gradients of linear models for the heavy-tailed solvers, in memory or in blocks, and the choice of a solver from public constants.
 
 The solvers of `lethe.heavy_tailed` take any gradient function; for linear models the gradient of a record is a number (the slope of the
 loss at its score) times its row, so clipping needs no autograd. The linear models (model.py) call `solve`; `PrivateMean` (mean.py) takes
@@ -77,6 +77,7 @@ class LinearScoreProblem(Problem):
 
 
 def _score_gradients(slope: Slope, parameters: Array, records: tuple[Array, Array, Array]) -> ScoreGradients:
+    """Gradients of records (rows, targets, norms of rows) at the parameters, as slopes and rows."""
     features, targets, norms = records
     with np.errstate(over="ignore", invalid="ignore"):
         return ScoreGradients(features=features, norms=norms, slopes=slope(features @ parameters, targets))
@@ -182,14 +183,17 @@ class BlockGradients:
 
 
 def _sizes(block: Block, rows: Any, largest: Largest | None, radius: float | None) -> Array:
+    """Norms of the rows of a block, or bounds on gradients that `largest` makes of them."""
     return np.concatenate([norms if largest is None else largest(norms, targets, radius) for _, targets, norms in rows(block)])
 
 
 def _lengths(block: Block, gradient: Callable[[Array, Any], Array], parameters: Array) -> Array:
+    """Norms of the gradients of a block's records at the parameters."""
     return np.concatenate([row_norms(gradient(parameters, rows)) for rows, _ in _chunks(block)])
 
 
 def _chunks(block: Block) -> Iterator[tuple[Array, slice]]:
+    """Rows of a block in float64, a few at a time, each with the slice of its records."""
     size = max(1, _CHUNK // block.features.shape[1])
     for start in range(0, len(block), size):
         part = slice(start, start + size)
@@ -197,6 +201,7 @@ def _chunks(block: Block) -> Iterator[tuple[Array, slice]]:
 
 
 def _clipped_scores(block: Block, scored_rows: ScoredRows, slope: Slope, parameters: Array, clip_norm: float) -> tuple[Array]:
+    """Sum of a block's clipped gradients, from slopes and rows."""
     total = np.zeros(len(parameters))
     for records in scored_rows(block):
         total += _score_gradients(slope, parameters, records).clipped_sum(clip_norm)
@@ -204,6 +209,7 @@ def _clipped_scores(block: Block, scored_rows: ScoredRows, slope: Slope, paramet
 
 
 def _clipped_rows(block: Block, gradient: Callable[[Array, Any], Array], parameters: Array, clip_norm: float) -> tuple[Array]:
+    """Sum of a block's clipped gradients, of any gradient function of rows."""
     total = np.zeros(len(parameters))
     for rows, _ in _chunks(block):
         total += clip_rows(gradient(parameters, rows), clip_norm).sum(axis=0)
@@ -211,6 +217,7 @@ def _clipped_rows(block: Block, gradient: Callable[[Array, Any], Array], paramet
 
 
 def _clipped_products(block: Block, scored_rows: ScoredRows, longest: float) -> tuple[Array]:
+    """Sum over a block of the outer products of rows clipped to norm `longest`."""
     width = block.features.shape[1] + (1 if scored_rows.intercept else 0)
     total = np.zeros((width, width))
     for features, _, norms in scored_rows(block):

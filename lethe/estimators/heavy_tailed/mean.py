@@ -1,4 +1,4 @@
-"""The mean of records with heavy tails or outliers, in private.
+"""PrivateMean: the mean of records with heavy tails or outliers.
 
 Called by users as `PrivateMean(...).fit(X)`: a mean of clipped records whose clip norm is given, or released from a part of the records
 (base.py). The solver is `lethe.heavy_tailed`'s.

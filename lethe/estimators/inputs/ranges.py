@@ -1,4 +1,4 @@
-"""Ranges of columns and norms of rows as released quantiles, where no public bounds are known.
+"""Ranges of columns and bounds on norms of rows, released as noisy quantiles where no public ones are known.
 
 A scaler, a regression or a linear model with "auto" as its bound calls these with its records and a part of its budget; the quantiles come
 from `lethe.mechanisms.quantiles`.

@@ -1,7 +1,8 @@
 """Reading and checking the arguments of `fit` and `predict` as scikit-learn does (tables, targets, labels, weights), and the checks of
 parameters that may be "auto" (`declared_*`).
 
-Every estimator calls these at the start of `fit`, before anything is planned or paid, so that what is refused has cost nothing.
+Every estimator calls these at the start of `fit`, before anything is planned or paid, so that what is refused has cost nothing. Neighbours
+are data sets that differ in one record.
 
 Tables are made safe for products: duplicate entries of sparse rows summed, rows with enormous entries scaled down. Both look at one row at
 a time, so neighbours stay neighbours. Without them one record could show, though its norm is bounded: an entry of 1e308 makes a product

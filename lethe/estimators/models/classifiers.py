@@ -134,6 +134,15 @@ class LogisticRegression(PrivateClassifier):
         class_weight: public weights {class: number > 0} of a class's records, times their own; 1 where none is given. Only runs train so.
         epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateEstimator`.
         C, classes, feature_norm, fit_intercept: as of `PrivateClassifier`.
+
+    Example:
+        >>> import numpy as np
+        >>> from lethe.estimators import LogisticRegression
+        >>> X = np.random.default_rng(0).random((500, 3)) / 2
+        >>> y = (X[:, 0] > 0.25).astype(int)
+        >>> model = LogisticRegression(epsilon=2.0, delta=1e-4, feature_norm=1.0, classes=[0, 1]).fit(X, y)
+        >>> model.epsilon_ <= 2.0, model.coef_.shape
+        (True, (1, 3))
     """
 
     class_weight: Any = None  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleUnannotatedOverride]

@@ -1,6 +1,6 @@
-"""PrivateLinearModel: what the private linear models share.
+"""PrivateLinearModel: base class of the private classifiers and regressors.
 
-A classifier or regressor calls `_plan` with its loss: budget, bound on the rows, whitening and mechanism are settled from public facts. The
+A classifier or regressor calls `_plan` with its loss: budget, bound on the rows, whitening and mechanism are chosen from public facts. The
 function it returns trains on the targets; `_release` then keeps the weights and their certificate.
 """
 

@@ -214,6 +214,15 @@ class LinearRegression(PrivateRegressor):
     """Least squares without a penalty of its own.
 
     Args: as of `PrivateRegressor`.
+
+    Example:
+        >>> import numpy as np
+        >>> from lethe.estimators import LinearRegression
+        >>> X = np.random.default_rng(0).random((500, 3)) / 2
+        >>> y = X @ [1.0, 0.0, 0.5]
+        >>> model = LinearRegression(epsilon=2.0, delta=1e-4, feature_norm=1.0, target_bound=1.0).fit(X, y)
+        >>> model.epsilon_ <= 2.0, model.coef_.shape
+        (True, (3,))
     """
 
 
@@ -239,6 +248,14 @@ class Ridge(_Penalised):
         alpha: $\ge 0$.
         epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateEstimator`.
         target_bound, feature_norm, fit_intercept: as of `PrivateRegressor`.
+
+    Example:
+        >>> import numpy as np
+        >>> from lethe.estimators import Ridge
+        >>> X = np.random.default_rng(0).random((500, 3)) / 2
+        >>> model = Ridge(alpha=0.01, epsilon=2.0, delta=1e-4, feature_norm=1.0, target_bound=1.0).fit(X, X[:, 0])
+        >>> model.coef_.shape
+        (3,)
     """
 
 

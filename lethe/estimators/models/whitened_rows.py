@@ -169,6 +169,7 @@ def unit_rows(table: Array, feature_norm: float) -> Array:
 def _by_covariance(
     rows: Array, target: GDP, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> tuple[WhitenedRows, Statement]:
+    """Release mean and covariance of the rows, and derive m, S and R' of the head."""
     records, columns = rows.shape
     moments = channel_moments(
         rows,
@@ -189,6 +190,7 @@ def _by_covariance(
 
 
 def _by_mean(rows: Array, target: GDP, neighbours: Neighbours, generator: np.random.Generator | None) -> tuple[WhitenedRows, Statement]:
+    """Release the mean alone, and derive m and R' of the head; S = 1."""
     records, columns = rows.shape
     mean, statement = noisy_mean(rows, norm=1.0, target=target, neighbours=neighbours, generator=generator)
     noise = columns * _mean_noise_std(records, target, neighbours) ** 2

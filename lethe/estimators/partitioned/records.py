@@ -73,6 +73,7 @@ def users_in_blocks(table: ExaminedTable, max_weight: Any) -> BlockUsers | None:
 
 
 def _counted_users(block: Block, bound: float) -> tuple[np.ndarray[Any, Any], Any] | None:
+    """The users of a block and the number of their rows; refuses weights outside [0, bound]."""
     if block.weights is not None:
         _refuse_weights(block, block.weights, bound)
     if block.users is None or not len(block):

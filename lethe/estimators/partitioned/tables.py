@@ -1,4 +1,4 @@
-"""Tables in blocks: looked through before anything is planned or paid, numbers of their records for quantiles, and transformed tables.
+"""Tables in blocks as estimators need them: checked before anything is paid, read for norms and quantiles, and transformed.
 
 The estimators' `fit` calls `examined` first: one pass that checks all numbers and counts records, since a table in blocks cannot be checked
 in memory. Scaler, PCA and models then read columns, norms or transformed rows from it.
@@ -89,6 +89,7 @@ def _looked_at_labels(block: Block, classes: Any) -> Labels:
 
 
 def _noted(estimator: Any, table: ExaminedTable) -> ExaminedTable:
+    """Set n_features_in_ and feature_names_in_ of the estimator, as scikit-learn does; refuses too few records."""
     records, columns = table.shape
     if records < FEWEST_RECORDS:
         raise InputError(
@@ -149,6 +150,7 @@ def _numbers(block: Block, of: Numbers) -> Array:
 
 
 def _counts(block: Block, of: Numbers, edges: Array) -> tuple[Array]:
+    """Counts of a block's numbers between edges, a row for each column."""
     if not len(block):
         return (np.zeros((edges.shape[0], edges.shape[1] + 1)),)
     return (ColumnsInMemory(of(block)).counts(edges),)

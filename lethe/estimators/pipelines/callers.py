@@ -1,4 +1,4 @@
-"""callers: what a fit knows of the code that called it, read off the stack: earlier steps of its pipeline, a search, fits of before.
+"""Findings on the code that called a fit, read off the stack: earlier steps of its pipeline, a search, earlier fits.
 
 An estimator within a pipeline or a grid search cannot see that others were fitted on the same records; `PrivateEstimator.fit` asks here
 (through `KNOWN_AT_FIT`), and its report then says that its epsilon is not the whole.
@@ -51,6 +51,7 @@ def known_at_fit(estimator: PrivateEstimator) -> tuple[Finding, ...]:
 
 
 def _of_owner(owner: BaseEstimator, frame: FrameType, *, folds: bool) -> Iterator[Finding]:
+    """Findings on one estimator whose method is on the stack; `folds`: whether a search fits on parts of the records there."""
     name = type(owner).__name__
     if isinstance(owner, Pipeline):
         yield from _steps_before(owner, frame)
@@ -87,6 +88,7 @@ def _steps_before(pipeline: Pipeline, frame: FrameType) -> Iterator[Finding]:
 
 
 def _besides(words: str) -> Finding:
+    """The finding that these records were released from elsewhere too."""
     return holds(OTHER_RELEASES, f"{words}; not in this guarantee", evidence="declared")
 
 

@@ -144,6 +144,7 @@ def _is_dense(step: Any, *, frame: bool) -> bool:
 
 
 def _foreign(fitted: Any, path: Path) -> Iterator[FittedPart]:
+    """The part of a step that is not of this package: learned nothing, declared to treat each record by itself, or refused."""
     if learns_nothing(fitted):
         yield FittedPart(where=_named(fitted, path))
         return
@@ -288,6 +289,7 @@ def release_mark(stated: Statement) -> str:
 
 
 def _total(parts: Sequence[FittedPart], fitted: Any) -> Statement:
+    """The joint statement of all parts, with the findings of those that were declared."""
     statements = [part.statement for part in parts if part.statement is not None]
     if not statements:
         raise InputError(

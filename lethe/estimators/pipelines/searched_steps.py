@@ -1,4 +1,4 @@
-"""What a private search may fit, a model of this package or a pipeline that ends in one, its candidates, and the two sides of its split.
+"""What a private search may fit (a model, or a pipeline that ends in one), its candidates, and the two sides of its split.
 
 private_search.py asks here, before anything is fitted, whether a model and its candidates can be searched, and for the records of either
 side: those that train and those that score.
@@ -76,6 +76,7 @@ def candidates_of(estimator: Any, grid: Any) -> list[ParameterCandidate]:
 
 
 def _candidate(estimator: Any, parameters: dict[str, Any]) -> ParameterCandidate:
+    """The model of one setting of parameters, unfitted, checked, and which of its private steps are Gaussian."""
     changed: Any = clone(estimator)
     model: Any = clone(changed.set_params(**parameters))
     steps = private_steps(model)
@@ -118,6 +119,7 @@ def model_prefix(estimator: Any) -> str:
 
 
 def _walk(pipeline: Pipeline, above: str) -> Iterator[tuple[str, Step]]:
+    """Private steps of a pipeline with their prefix, inner pipelines included; refuses any other step that learns."""
     for word, empty, why in _SILENT:
         if getattr(pipeline, word) not in empty:
             raise _refusal(
@@ -223,6 +225,7 @@ class SidesInBlocks:
 
 
 def _counted_in(block: Block, model: Any, score_of: Scoring) -> tuple[np.float64, np.float64]:
+    """Sum of the scores of a block's records, and their number."""
     if not len(block):
         return np.float64(0.0), np.float64(0.0)
     return np.float64(np.sum(score_of(model, block.features, targets_of(block)))), np.float64(len(block))

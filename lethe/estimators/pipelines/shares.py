@@ -161,6 +161,7 @@ def declared_shares(shares: Any, steps: Mapping[str, object]) -> dict[str, float
 
 
 def _gaussian(step: str, mu: float, delta: float) -> Try:
+    r"""The budget of a Gaussian step that has $\mu$ of a try."""
     epsilon = GDP(mu * (1.0 - DOWN)).epsilon(delta)
     if not epsilon > 0.0:
         raise CalibrationError(

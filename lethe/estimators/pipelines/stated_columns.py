@@ -59,6 +59,7 @@ def _walk(step: Any, names: Sequence[str] | None, applied: str) -> tuple[Iterato
 
 
 def _names(step: Any) -> Sequence[str] | None:
+    """The names of the columns a step was fitted on, or their numbers; None where it does not say."""
     count = getattr(step, "n_features_in_", None)
     return getattr(step, "feature_names_in_", None if count is None else [f"column {index}" for index in range(count)])
 

@@ -1,4 +1,4 @@
-"""PublicScaler, and which other transformers learn nothing from records, so that fitting them costs no privacy.
+"""PublicScaler; and which transformers of scikit-learn learn nothing from records, so that fitting them costs no privacy.
 
 `privacy_of` and `PrivateSearch` ask here of every step of a pipeline that has no statement: a step that learned from records without noise
 would void the guarantee, and is refused.

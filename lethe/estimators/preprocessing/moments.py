@@ -1,4 +1,4 @@
-"""Columns and channels by private second moments: principal components, and whitening.
+"""PrivatePCA and PrivateWhitening: principal components and whitening by private second moments of columns or channels.
 
 Called by users as steps of a pipeline: `PrivatePCA` and `PrivateWhitening` release noisy second moments (`lethe.mechanisms.moments`) and
 derive their matrix from those alone.
@@ -41,6 +41,14 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateTransformer`.
     Attributes: those of `PrivateTransformer`; `components_` (orthonormal rows, strongest first), `explained_variance_` and
     `explained_variance_ratio_` as the noisy moments have them, `mean_`, `n_components_`, `feature_norm_`.
+
+    Example:
+        >>> import numpy as np
+        >>> from lethe.estimators import PrivatePCA
+        >>> X = np.random.default_rng(0).random((500, 3)) / 2
+        >>> pca = PrivatePCA(n_components=2, epsilon=1.0, delta=1e-4, feature_norm=1.0).fit(X)
+        >>> pca.transform(X).shape
+        (500, 2)
     """
 
     n_components: int | None = field(default=None, kw_only=False)

@@ -1,4 +1,4 @@
-"""What private preprocessing shares; and columns by private quantiles: a StandardScaler, and a clipper of columns and rows.
+"""PrivateTransformer, base class of private preprocessing; and a private StandardScaler and clipper of columns, by private quantiles.
 
 Called by users as steps of a pipeline; ordinary scalers would release means and maxima of private records without noise. PCA and whitening
 (moments.py) derive from `PrivateTransformer`.
@@ -110,6 +110,14 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
             quantiles of each column, for half of the budget (in squared mu).
         epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateTransformer`.
     Attributes: those of `PrivateTransformer`, and `low_`, `high_`, `mean_`, `scale_`, `var_`, each of shape (d,).
+
+    Example:
+        >>> import numpy as np
+        >>> from lethe.estimators import PrivateStandardScaler
+        >>> X = np.random.default_rng(0).random((500, 3))
+        >>> scaler = PrivateStandardScaler(epsilon=1.0, delta=1e-4, bounds=(0.0, 1.0)).fit(X)
+        >>> scaler.transform(X).shape
+        (500, 3)
     """
 
     bounds: Any = "auto"

@@ -1,4 +1,7 @@
-"""Localised noisy clipped subgradient descent, for convex losses that need not be smooth; in rounds for strongly convex ones."""
+r"""Localised noisy clipped subgradient descent, for convex losses that need not be smooth; in rounds for strongly convex ones. The
+estimators for heavy tails call `localised` and `strongly_convex`. A phase is a regularised problem on fresh records about the last phase's
+end, so that steps and noise shrink with the distance that is left. $\Pi$ projects on the domain, $\tilde g$ is a noisy gradient.
+"""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""Schedules of the localised solver: records, step sizes, radii and clip norms of each phase."""
+r"""Schedules of the localised solver (descent.py): records, step sizes, radii and clip norms of each phase. The solvers of this folder ask
+for one where the caller gives none: from public constants alone, so choosing costs no privacy. n records of d numbers, $\rho$ the zCDP
+budget, $r_k$ the bound of the k-th moment of a gradient.
+"""
 
 import math
 from collections.abc import Sequence

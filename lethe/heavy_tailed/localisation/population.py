@@ -1,4 +1,7 @@
-"""Population-level localisation: in each phase several candidates on records of their own, of which one near most of them goes on."""
+r"""Population-level localisation: in each phase several candidates on records of their own, of which one near most of them goes on. Users
+call `population_localised` where a failure of a phase must be rare. F is the expected loss, $w_i$ the end of phase i, $\lambda_i$ its
+regularisation.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""The localised solver on small batches drawn in secret: far fewer gradients, for an (epsilon, delta) guarantee."""
+"""The localised solver on small batches drawn in secret: far fewer gradients, for an (epsilon, delta) guarantee. The estimators for heavy
+tails call `sampled_localised` when a user chooses it; lethe/accounting/heavy_tailed.py derives its cost again from `draws_of`. Phase i has
+$n_i$ records, z is the noise multiplier, q the sampling rate.
+"""
 
 import math
 from collections.abc import Callable
@@ -135,7 +138,7 @@ def _steps(rate: float, noise: float, count: int) -> SampledGaussian:
 
 
 def draws_of(phase: Phase) -> dict[str, Any] | None:
-    """The numbers that the cost of a phase on secret batches follows from, beside how often a record is touched; None of another phase."""
+    """The numbers that give the cost of a phase on secret batches, with how often a record is used; None for another kind of phase."""
     single = phase.release.guarantee
     if not isinstance(phase.whole, ApproxDP) or not isinstance(single, SampledGaussian):
         return None

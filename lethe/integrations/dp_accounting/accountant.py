@@ -1,4 +1,8 @@
-"""Releases of a run as dp_accounting events, and an accountant whose last-iterate guarantees lapse when an earlier iterate is released."""
+"""LetheAccountant: a dp_accounting accountant for releases of Lethe's runs together with dp_accounting's own events.
+
+Users compose events into it and ask for epsilon. A guarantee for the last iterate holds only while no earlier iterate is released, so such
+a release (`IterateDpEvent`) makes it lapse.
+"""
 
 from __future__ import annotations
 

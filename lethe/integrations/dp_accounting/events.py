@@ -1,4 +1,6 @@
-"""A certificate's guarantee as a dp_accounting event, where that is exact and nowhere else."""
+"""A certificate's guarantee as a dp_accounting event, where that is exact and nowhere else. Users call `to_dp_event` to account for a
+certificate in dp_accounting; a guarantee without an equal event there is refused.
+"""
 
 import math
 from dataclasses import dataclass

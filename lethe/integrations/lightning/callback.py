@@ -1,4 +1,6 @@
-"""PrivateTraining: the callback of Lightning by which a module's automatic optimisation takes the steps of a PrivacyEngine."""
+"""PrivateTraining: the Lightning callback with which a module's automatic optimisation takes the steps of a PrivacyEngine. Users add it to
+`L.Trainer(callbacks=[...])`; Lightning calls its hooks, which replace the train loader and the optimiser's step.
+"""
 
 import dataclasses
 import math

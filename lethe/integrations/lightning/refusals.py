@@ -1,4 +1,7 @@
-"""What of a Trainer, its callbacks and the module would break privacy, or is not honoured: refused by name, with the reason.
+"""Settings of a Lightning Trainer, its callbacks and the module that would break privacy or would be ignored: refused by name, with the
+reason.
+
+`PrivateTraining.setup` calls it before anything is trained.
 
 The classes are those of the package that is in use: `lightning.pytorch`, or `pytorch_lightning`, which has them under other names.
 """

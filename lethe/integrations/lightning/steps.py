@@ -1,4 +1,6 @@
-"""The steps of a PrivacyEngine in the place of those of Lightning's loop, of losses that the module's own training_step computes."""
+"""Puts the steps of a PrivacyEngine in the place of those of Lightning's loop, with losses that the module's own training_step computes.
+`PrivateTraining` puts these patches on when training starts, and takes them off at its end: Lightning has no hook that replaces a step.
+"""
 
 import functools
 import inspect

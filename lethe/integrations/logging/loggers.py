@@ -1,4 +1,6 @@
-"""TensorBoardLogger and MLflowLogger: where the log of a private training is written to."""
+"""TensorBoardLogger and MLflowLogger: callbacks that write the log of a private training to these tools. Users pass one to `fit` or
+`PrivacyEngine`; `RunLogger`, the base class, decides what is logged and when.
+"""
 
 import math
 import os

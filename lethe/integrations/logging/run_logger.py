@@ -1,4 +1,7 @@
-"""RunLogger: what a log of a private training holds, whatever it is written to: settings, notes, and the certified epsilon so far."""
+"""RunLogger: what a log of a private training holds, whichever tool it is written to: settings, notes, and the certified epsilon so far.
+The base class of `TensorBoardLogger` and `MLflowLogger`; training calls it as a `Callback`. Numbers that tell of records are logged only
+with private=True.
+"""
 
 import math
 import tempfile

@@ -1,4 +1,6 @@
-"""TrainingArguments under private training: the few that change the promise, and what the others say of the run."""
+"""TrainingArguments of transformers under private training: those that would change the promise are refused, the others go into the run.
+`privatize`'s Trainer (trainer.py) checks them before training, and the loop reads sizes and the clip norm from them.
+"""
 
 import dataclasses
 import inspect

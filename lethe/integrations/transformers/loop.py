@@ -1,4 +1,6 @@
-"""The loop of transformers.Trainer, whose steps are those of a PrivacyEngine."""
+"""The loop of transformers.Trainer, whose steps are those of a PrivacyEngine. `privatize` puts `PrivateLoop` before the Trainer's class;
+the Trainer's own loop then calls these methods for batches, steps and logs.
+"""
 
 import copy
 import math
@@ -109,7 +111,7 @@ class PrivateLoop(RecordedTraining, Trainer):
         return torch.zeros((), device=device) if loss is None else loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """With what is spent so far."""
+        """The Trainer's log, with the epsilon spent so far."""
         if self.is_in_train and self.engine is not None and "learning_rate" in logs:
             logs["epsilon"] = self._epsilon()
         super().log(logs, start_time)

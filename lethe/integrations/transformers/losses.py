@@ -1,4 +1,6 @@
-"""What a Trainer's loss is of each record; and one loss a record of the models of transformers, by the record's own tokens, for `fit`."""
+"""One loss a record from a transformers model or Trainer, whose own loss is a mean over the tokens of the whole batch. Such a mean cannot
+be clipped by record. The loop (loop.py) calls `loss_of`; users of `fit` call `record_losses`.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,6 @@
-"""What of a Trainer's class, and of what it makes of model and data, is no part of a record's own loss: refused, or put right."""
+"""Checks of a Trainer's class, model and data set: what would make a record's loss depend on others is refused, or replaced by an equal.
+`privatize`'s Trainer calls it when it is made; TRL's Trainers prepare models and data in ways that need it.
+"""
 
 from types import MethodType
 from typing import Any, cast

@@ -1,6 +1,7 @@
-"""Trainers that learn from what the model says now, such as TRL's GRPO: a record is a prompt, with the answers that it is given in a step.
+"""Trainers that learn from answers which the model generates now, such as TRL's GRPO: a record is a prompt, with its answers of one step.
 
-One record at a time is answered, scored and differentiated: rewards, advantages, padding and loss are then its own, by construction.
+The loop (loop.py) asks `Answers` for each record's tensors. One record at a time is answered, scored and differentiated: rewards,
+advantages, padding and loss then depend on no other record, by construction.
 """
 
 from collections.abc import Mapping

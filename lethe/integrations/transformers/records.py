@@ -1,5 +1,6 @@
-"""What a Trainer gives and gets beside its loop: records, collated by its collator; a model card with the certificate; and what training is
-taken up again from: Lethe's journal alone, never an earlier checkpoint-N.
+"""What a Trainer needs beside its loop: its records as a data source, a model card with the certificate, and resuming. `privatize`'s
+Trainer calls it. Training resumes from Lethe's journal alone, never from an earlier checkpoint-N, whose later steps were already released
+and count.
 """
 
 import dataclasses

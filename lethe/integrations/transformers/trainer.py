@@ -1,4 +1,6 @@
-"""privatize: a class or an object of any of transformers' Trainers, whose steps become those of a PrivacyEngine."""
+"""privatize: makes of a class or an object of any of transformers' Trainers one whose steps are those of a PrivacyEngine. Users call it;
+`PrivacyMixin` takes its arguments, makes the engine and the record, and `PrivateLoop` (loop.py) the steps.
+"""
 
 import dataclasses
 import inspect
@@ -184,7 +186,7 @@ class PrivacyMixin(PrivateLoop):
             add_certificate(Path(str(self.args.output_dir)) / "README.md", self.certificate_)
 
     def _send_telemetry(self) -> None:
-        """Of TRL: nothing is sent."""
+        """TRL's telemetry, replaced: nothing is sent."""
 
     @contextmanager
     def _one_batch_a_step(self) -> Iterator[None]:

@@ -245,6 +245,7 @@ _KINDS: dict[str, type[Column]] = {"range": NumberColumn, "dates": DateColumn, "
 
 
 def _as_column(value: Any) -> Column | None:
+    """A column's entry of a configuration, by which key it has; None: the column is dropped."""
     if value == DROP:
         return None
     kinds = [key for key in _KINDS if isinstance(value, Mapping) and key in value]

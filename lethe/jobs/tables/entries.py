@@ -1,4 +1,4 @@
-"""What an entry of a table is: nothing, a number, a day.
+"""Reading one entry of a table: is it missing, a number, or a day.
 
 columns.py encodes rows by these, and init.py guesses by them what a column may be.
 """

@@ -1,4 +1,4 @@
-"""ColumnTable: a .csv, .csv.gz or .parquet file as named columns; what cannot be read is refused without a word that stands in a row.
+"""ColumnTable: a .csv, .csv.gz or .parquet file as named columns; errors never quote a record.
 
 datasets.py, init.py and saved.py read by it. Errors may be logged where records may not be seen, so they name row and column, and quote
 nothing.

@@ -1,4 +1,4 @@
-r"""The minimiser of a regularised risk to a certified accuracy: Newton's method, and a descent that always arrives where it falls short.
+r"""The minimiser of a regularised risk to a certified accuracy: Newton's method, and accelerated descent where that falls short.
 
 Objective and output perturbation call `minimiser`: their proofs need the gradient norm at what is released to be below a tolerance, which
 this certifies. W are the weights (D features, k scores), $u_i$ a row, $l_i''$ the curvature of its loss, $\lambda$ the ridge, m a sample of
@@ -105,6 +105,7 @@ def most_steps(condition: float, gradient: float, tolerance: float) -> int:
 
 
 def _accelerated(objective: Objective, start: Array, gradient_length: float, tolerance: float) -> Array:
+    """Nesterov's accelerated descent, whose number of steps is bounded, so that it arrives where Newton's method does not."""
     smoothness = objective.loss.smoothness + objective.regularisation
     condition = smoothness / objective.regularisation
     momentum = (math.sqrt(condition) - 1.0) / (math.sqrt(condition) + 1.0)
@@ -126,6 +127,8 @@ def _length(gradient: Array) -> float:
 
 
 def _factored(objective: Objective) -> Step:
+    """Newton's step by a Cholesky factor of the Hessian, for few weights."""
+
     def step(weights: Array, gradient: Array, accuracy: float) -> Array:
         return linalg.cho_solve(linalg.cho_factor(objective.hessian(weights)), gradient.ravel()).reshape(weights.shape)
 

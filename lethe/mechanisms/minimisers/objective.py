@@ -144,6 +144,7 @@ def _derivatives(chunks: Chunks, loss: LinearLoss, weights: Array, curved: _Curv
 
 
 def _add_curvature(total: Array, rows: Array, curvatures: Array) -> None:
+    """Add the rows' second derivatives in W, shape (D, k, D, k), to the total."""
     outputs = total.shape[1]
     for first in range(outputs):
         for second in range(first, outputs):
@@ -154,6 +155,7 @@ def _add_curvature(total: Array, rows: Array, curvatures: Array) -> None:
 
 
 def _product(chunks: Chunks, loss: LinearLoss, weights: Array, direction: Array) -> tuple[Array]:
+    """Hessian of the losses times a direction, summed over records."""
     total = np.zeros(weights.shape)
     for rows, targets in chunks:
         total += rows.T @ loss.curvatures(rows @ weights, targets).times(rows @ direction)
@@ -161,6 +163,7 @@ def _product(chunks: Chunks, loss: LinearLoss, weights: Array, direction: Array)
 
 
 def _moments(chunks: Chunks, columns: int, diagonal: bool) -> tuple[Array]:
+    """Sum of the outer products of rows, or of their diagonals."""
     total = np.zeros(columns if diagonal else (columns, columns))
     for rows, _ in chunks:
         total += np.einsum("nd,nd->d", rows, rows) if diagonal else rows.T @ rows

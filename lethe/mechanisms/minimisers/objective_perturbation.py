@@ -228,7 +228,7 @@ def objective_perturbation(
     Raises:
         InputError: an argument is out of its range, or not one of target and noise_std.
         CalibrationError: the regularisation is too small for the target.
-        LetheError: the solver met its rounding before its tolerance; nothing is released then.
+        LetheError: rounding kept the solver from its tolerance; nothing is released then.
     """
     model, random = require_linear_loss(loss), noise_generator(generator)
     data = records_of(features, targets, model)

@@ -77,7 +77,7 @@ def output_perturbation(
         records: n, public; needed for zero_out, where zeroed-out records count and are not among the rows.
         generator: None where privacy matters; a given one makes the statement `seeded`, and void.
     Raises:
-        LetheError: the solver met its rounding before its tolerance; nothing is released then.
+        LetheError: rounding kept the solver from its tolerance; nothing is released then.
     """
     model, noise = require_linear_loss(loss), noise_generator(generator)
     data = records_of(features, targets, model)

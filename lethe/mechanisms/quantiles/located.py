@@ -202,6 +202,7 @@ def located_quantiles(
 
 
 def _noises(columns: int, target: GDP, neighbours: Neighbours) -> list[float]:
+    """The noise of each of the three histograms, by their shares of the squared mu."""
     parts = [GDP(round_down(target.mu * math.sqrt(share), 1e-14)) for share in _SHARES]
     return [gaussian_noise_std(histogram_sensitivity(columns, neighbours), part) for part in parts]
 

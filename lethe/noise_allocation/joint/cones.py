@@ -1,5 +1,8 @@
 r"""Positive definite 2 x 2 matrices, many at once: the cone $rN \ge b^2$, with Nesterov and Todd's scaling.
 
+`interior` keeps its slacks and multipliers in such columns: r bounds the cost of one gap between two touches, N its noise, b what is paid
+there.
+
 A matrix $\begin{pmatrix} r & b \\ b & N \end{pmatrix}$ is one column (r, N, b) of an array of shape (3, count), and the inner product
 is that of matrices, $r r' + N N' + 2 b b'$. For a primal S and a dual V, both positive definite, there is one $X$ with $X V X = S$, and
 with $X = G G^\top$ the scaled point $\Lambda = G^\top V G = G^{-1} S G^{-\top}$. All formulas are free of the units of r and N.

@@ -1,5 +1,8 @@
 r"""The cheapest noise that makes the last iterate of a run in cyclic batches private: schedule and accounting solved together.
 
+`noise_shapes` calls it for `allocate`. $L_t$ is a step's Lipschitz constant, $\mu$ the target, f the least noise allowed; a touch is a step
+whose batch holds the record, and a record in batch j is touched once a pass; $\ell$ is the batches a pass.
+
 With $w_t = \tau_t^2$ the noise variance of step t, $q_t$ what a unit of it costs, and $E_j(w)$ the optimal shift of a record in batch j,
 
 $$\min_{w \ge f} \sum_t q_t w_t \quad\text{s.t.}\quad E_j(w) \le \mu^2,\ j = 1..\ell$$

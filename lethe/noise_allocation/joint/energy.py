@@ -1,5 +1,9 @@
 r"""What a noise schedule costs and proves: the exact energy of every position, and a bound below which no schedule can cost.
 
+`cyclic` scales its result by these energies, so that the solver need not be trusted, and shows how near the cheapest noise it is. j is the
+record's batch, $w_t$ a step's variance, k a gap between two touches (steps whose batch holds the record); $N_k$, $\rho_k$, $A_k$ as in
+`gaps`, f, q as in `cyclic`.
+
 The energy of a position is a minimum over what it leaves unpaid, and by duality a maximum over prices: with $Y_k \ge 0$ the price of a
 unit of shift at the end of gap k,
 

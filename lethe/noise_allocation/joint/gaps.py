@@ -1,5 +1,8 @@
 r"""What a record's shift does between its touches: the small convex program that a run of cyclic batches comes down to.
 
+`cyclic` builds it from a run, `interior` solves it, `energy` evaluates it. A touch is a step whose batch holds the record, a chain the gaps
+of one position; $w_t$ is the noise variance of a step, $L_t$ its Lipschitz constant, $q_t$ what a unit of noise costs, f the least allowed.
+
 A record in batch j is touched at $e_1 < e_2 < \dots$. Between two touches nothing is added to its shift, so all payments of the gap
 $[e_k, e_{k+1})$ are proportional to the noise that arrives at the gap's end, and only three numbers of a gap matter there: the noise
 $N$ that arrived, the rise $\rho$ (the touch carried to the end) and the factor $A$ by which an older shift was carried. With $z_k \ge 0$

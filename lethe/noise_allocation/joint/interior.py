@@ -1,5 +1,8 @@
 r"""A primal-dual interior-point method for the cone program of `gaps`.
 
+`cyclic` calls it for schedules with noise inside passes; the result is checked by `energy`, so an error here can cost only quality. P, z
+and r are the program's unknowns, w the variances, q their costs.
+
 Newton's method along the central path, with Nesterov and Todd's scaling and Mehrotra's predictor and corrector. The costs r of the gaps
 are eliminated by hand, so each step factors one symmetric quasi-definite matrix in (P, z) and one multiplier a position. Its graph is a
 grid of time by passes, so a sparse factorisation fills in little: 15 to 30 factorisations of 2T unknowns solve a run of T steps.

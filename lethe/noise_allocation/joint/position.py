@@ -1,5 +1,8 @@
 r"""The best noise when only the last iterate is released, in closed form: for one known position of the record, or steps without growth.
 
+`noise_shapes` calls it for full batches, for one known batch and for noise at pass ends; no solver is needed there. $q_t$ is the harm of a
+unit of noise variance at step t.
+
 Noise multipliers and sensitivities are in one unit; step t is $L_t$-Lipschitz and moves by $s_t$ more when the record changes. The last
 iterate is $\mu$-GDP with $\mu^2 = \sum a_t^2/\sigma_t^2$ for any payments $a_t \ge 0$ with
 

@@ -1,6 +1,7 @@
-"""Losses: what is known of one record's loss, and of linear models its values, slopes and curvatures; one class for each.
+"""Losses: what is known of one record's loss, and, of linear models, its values, slopes and curvatures; one class each.
 
-A new loss is a class, a line in `LOSSES` and its tests.
+A Run holds one as `loss`: theorems take bounds from it, trainers of linear models values and slopes. A slope is the derivative in the
+score. A new loss is a class, a line in `LOSSES` and its tests.
 """
 
 from lethe.documents.specification import from_tagged

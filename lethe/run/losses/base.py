@@ -1,5 +1,7 @@
 r"""Loss: bounds on the curvature and gradient of one record's loss, and how they are known; losses of which nothing else is known.
 
+A Run holds a loss; theorems ask its curvature and gradient bound. f is one record's loss.
+
 Curvature: gradient differences satisfy $\nabla f(x) - \nabla f(y) = H(x-y)$ with a symmetric $H$, $-m I \preceq H \preceq M I$;
 $m$ = weak_convexity (negative when f is strongly convex), $M$ = smoothness.
 """
@@ -89,7 +91,13 @@ class Unknown(Loss):
 
 
 class Smooth(Loss):
-    """Any loss whose gradient is `smoothness`-Lipschitz, non-convex ones included: m = M."""
+    """Any loss whose gradient is `smoothness`-Lipschitz, non-convex ones included: m = M.
+
+    Example:
+        >>> import lethe
+        >>> lethe.losses.Smooth(smoothness=2.0).curvature
+        (2.0, 2.0)
+    """
 
     summary: ClassVar[str] = "smooth loss"
     kind: ClassVar[str] = "smooth"
@@ -106,6 +114,11 @@ class Holder(Loss):
 
     With p = 1 a smooth one, m = M = H. Of a `convex` one p may be 0, and its gradient one of several in a point, of which the
     training takes the same whenever it comes there, as PyTorch does: no two differ by more than H, which is 2G if no less is known.
+
+    Example:
+        >>> import lethe
+        >>> lethe.losses.Holder(constant=1.0, exponent=0.5, convex=True).convex
+        True
     """
 
     summary: ClassVar[str] = "loss with a Hölder gradient"
@@ -127,7 +140,13 @@ class Holder(Loss):
 
 
 class WeaklyConvex(Loss):
-    """Curvature in [-weak_convexity, smoothness]."""
+    """Curvature in [-weak_convexity, smoothness].
+
+    Example:
+        >>> import lethe
+        >>> lethe.losses.WeaklyConvex(weak_convexity=0.5, smoothness=2.0).curvature
+        (0.5, 2.0)
+    """
 
     summary: ClassVar[str] = "weakly convex loss"
     kind: ClassVar[str] = "weakly_convex"
@@ -141,7 +160,13 @@ class WeaklyConvex(Loss):
 
 
 class Convex(Loss):
-    """Convex and smooth: curvature in [0, smoothness]."""
+    """Convex and smooth: curvature in [0, smoothness].
+
+    Example:
+        >>> import lethe
+        >>> lethe.losses.Convex(smoothness=2.0).curvature
+        (0.0, 2.0)
+    """
 
     summary: ClassVar[str] = "convex loss"
     kind: ClassVar[str] = "convex"
@@ -154,7 +179,13 @@ class Convex(Loss):
 
 
 class StronglyConvex(Loss):
-    """Curvature in [strong_convexity, smoothness]: the regularisation is inside each record's loss (and is clipped with it)."""
+    """Curvature in [strong_convexity, smoothness]: the regularisation is inside each record's loss (and is clipped with it).
+
+    Example:
+        >>> import lethe
+        >>> lethe.losses.StronglyConvex(strong_convexity=0.1, smoothness=2.0).curvature
+        (-0.1, 2.0)
+    """
 
     summary: ClassVar[str] = "strongly convex loss"
     kind: ClassVar[str] = "strongly_convex"

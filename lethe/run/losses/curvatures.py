@@ -1,5 +1,7 @@
 r"""Second derivatives of many records' losses in their scores, as a diagonal and a few terms of rank one.
 
+Linear losses return it to Newton's method (`mechanisms.minimisers`), and to influences. d and v depend on the loss.
+
 $$l_i'' = \mathrm{diag}(d_i) + \sum_f c_{if}\,v_{if}v_{if}^\top$$
 
 Of K scores that is a few times K numbers a record in place of $K^2$, and a product with a direction costs as little.

@@ -1,5 +1,8 @@
 r"""Probabilities of the classes from scores, for losses whose slopes are bounded: the inverse link of each loss.
 
+Private classifiers (`estimators.models`) call it: a cut slope (a derivative truncated at c) biases the scores, and this undoes that. C is
+the clip norm, u a record's features.
+
 Where a record is of class y with chance $\pi_y$, scores s that no step moves on average satisfy $\sum_y\pi_y\,l_y'(s) = 0$: the rows $l_y'$
 generate a Markov chain on the classes, and $\pi$ is its stationary law. Of two classes with slopes of at most $c < \frac12$ it is $\frac12$
 where the sigmoid is within $[c, 1 - c]$: to keep the order log-odds are taken on a straight line there, and half as far beyond.

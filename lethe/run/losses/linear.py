@@ -1,5 +1,8 @@
 r"""Convex losses of linear models, $f_i(W) = l(W^\top u_i, y_i)$: values, slopes and curvatures in the scores, and bounds on each.
 
+Base of all losses of linear models; trainers (`train.linear`), minimisers and estimators call it with scores $W^\top u$. u is a record's
+features, y its target, R the bound on $\|u\|$, l' the slope (the derivative in the scores).
+
 With $\|u\| \le R$ the gradient $u\,l'^\top$ has norm at most $R\,\|l'\|$, and the Hessian $uu^\top \otimes l''$ has no eigenvalue above
 $R^2\|l''\|$; both bounds hold for every target. They are as true as the bound on the norm of the features: `evidence="enforced"` says that
 the code projects every feature vector (as `lethe.train`, `lethe.mechanisms` and `lethe.estimators` do), "declared" that someone says so.

@@ -1,5 +1,8 @@
 r"""Logistic regression, two classes and one score: whole, or with its slope cut.
 
+A slope is the derivative in the score; a cut one is truncated at c, which bounds every gradient without clipping. p are the class
+probabilities, y the record's class, R the bound on its features.
+
 Losses whose slope is cut go on linearly where a record's own class has little probability. With the margin
 $m = s_y - \log\sum_{j\ne y}e^{s_j}$ and $r = 1 - p_y = 1/(1 + e^m)$ softmax and logistic regression are both
 $\varphi(m) = \log(1 + e^{-m})$, of slope $-r$. The cut loss is $\varphi_c(m)$ with $\varphi_c' = -\min(r, c)$.
@@ -34,6 +37,12 @@ class Logistic(TwoClassLoss):
     r"""$f(x) = \log(1 + e^{-z\langle u, x\rangle})$, $z = 2y - 1$ for the class $y \in \{0, 1\}$: $\|\nabla f\| \le R$, $M \le R^2/4$.
 
     In the score $s = \langle u, x\rangle$: $l' = \mathrm{sigmoid}(s) - y$, $l'' = \mathrm{sigmoid}(s)\,\mathrm{sigmoid}(-s) \le 1/4$.
+
+    Example:
+        >>> import lethe
+        >>> loss = lethe.losses.Logistic(feature_norm=2.0)
+        >>> [round(value, 3) for value in (loss.known_gradient_bound, *loss.curvature)]
+        [2.0, 0.0, 1.0]
     """
 
     summary: ClassVar[str] = "logistic regression"

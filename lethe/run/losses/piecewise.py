@@ -1,4 +1,8 @@
-"""Losses of quadratic and linear pieces: the hinge with a rounded corner, of two classes or one against all others; truncated squares."""
+"""Losses of quadratic and linear pieces: the hinge with a rounded corner, of two classes or one against all others; truncated squares.
+
+A Run names one as `loss`; solvers of linear models call their values, slopes and curvatures. s is the score, y the target, h the half-width
+of the rounded corner, R the bound on a record's features.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +62,12 @@ class SmoothedHinge(HingeLoss, TwoClassLoss):
     Args:
         width: h > 0, in margins.
     Reference: Chaudhuri, Monteleoni, Sarwate 2011, arXiv:0912.0071, Section 3.4.2.
+
+    Example:
+        >>> import lethe
+        >>> loss = lethe.losses.SmoothedHinge(feature_norm=1.0, width=0.5)
+        >>> [round(value, 3) for value in loss.curvature]
+        [0.0, 1.0]
     """
 
     summary: ClassVar[str] = "hinge, corner rounded"
@@ -141,6 +151,12 @@ class LeastSquares(NumericLoss):
 
     Args:
         residual_bound: B > 0, in target units.
+
+    Example:
+        >>> import lethe
+        >>> loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=3.0)
+        >>> [round(value, 3) for value in (loss.known_gradient_bound, *loss.curvature)]
+        [3.0, 0.0, 1.0]
     """
 
     quadratic_pieces: ClassVar[bool] = True
@@ -183,6 +199,12 @@ class Huber(LeastSquares):
 
     Args:
         residual_bound: B > 0, in target units, where the loss turns from a square into a line.
+
+    Example:
+        >>> import lethe
+        >>> loss = lethe.losses.Huber(feature_norm=1.0, residual_bound=3.0)
+        >>> [round(value, 3) for value in (loss.known_gradient_bound, *loss.curvature)]
+        [3.0, 0.0, 1.0]
     """
 
     summary: ClassVar[str] = "Huber regression"

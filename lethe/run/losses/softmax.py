@@ -1,5 +1,8 @@
 r"""Softmax regression, one score for each class: whole, or with its slope cut, of which `logistic` has the lemma.
 
+A Run names one as `loss`. p are the class probabilities, y the record's class, c the bound at which slopes (derivatives in the scores) are
+cut, R the bound on features.
+
 Lemma (docs/theory.md, 5b: the curvature of the envelope). If $\gamma = \|p - e_y\| \le 1/\sqrt2$ then $\mathrm{diag}(p) - pp^\top \preceq
 \gamma(\sqrt2 - \gamma)I$. Proof. Put $p_y = 1 - r$, $p_j = rq_j$ and $\theta^2 = 1 + \|q\|^2$, so $\gamma = r\theta$. For unit v with $A =
 v_y - \langle q, v\rangle$ and $B = \sum q_jv_j^2 - \langle q, v\rangle^2$ the variance of v under p is $r((1 - r)A^2 + B)$, and we need
@@ -52,6 +55,12 @@ class Softmax(SoftmaxLoss):
     r"""$f(X) = -\log\mathrm{softmax}(X^\top u)_y$: $\|\nabla f\| = \|u\|\,\|p - e_y\| \le \sqrt2 R$, $M \le R^2/2$.
 
     In the scores: $l' = p - e_y$; $l'' = \mathrm{diag}\,p - pp^\top$ of trace $1 - \sum p_j^2 \le 1 - 1/K$, no eigenvalue above 1/2.
+
+    Example:
+        >>> import lethe
+        >>> loss = lethe.losses.Softmax(feature_norm=1.0)
+        >>> [round(value, 3) for value in loss.curvature]
+        [0.0, 0.5]
     """
 
     summary: ClassVar[str] = "softmax regression"

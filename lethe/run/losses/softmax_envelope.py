@@ -1,5 +1,8 @@
 r"""Slopes of the Lipschitz envelope of softmax's cross-entropy, $l_c(s) = \min_t l(s - t) + c\|t\|$, of many records at once.
 
+`softmax` calls it at each step of a run with the envelope clip method: gradients are then bounded by c without losing convexity. s are the
+scores, y the record's class, c the bound on a slope (a derivative in the scores).
+
 Where $\|l'(s)\| \le c$ the envelope is $l$. Elsewhere its slope is $l'(u) = \mathrm{softmax}(u) - e_y$ at the point u with
 $u + a\,l'(u) = s$, $a > 0$ and $\|l'(u)\| = c$. With $p = \mathrm{softmax}(u)$ and the margins $m_j = s_j - s_y$ of the classes $j \ne y$,
 largest at k, put $\rho_j = p_j/p_k$, $x = ap_k$, $P_1 = \sum\rho_j$, $P_2 = \sum\rho_j^2$ and $Q = P_1^2 + P_2$ (sums over $j \ne y$). Then

@@ -1,5 +1,8 @@
 r"""Counts and costs: Tweedie regression with a logarithmic link, of power p from 1 (Poisson) to 2 (gamma), its slope cut.
 
+A Run names it as `loss`; the estimators for counts and costs fit it. s is the score, y the target, at most Y; a slope is the derivative in
+s, and a cut one is truncated at c. R bounds the features.
+
 With $\mu = e^s$ the mean, $v = s - \log y$, $a = \mu^{2-p}$ and $b = y\mu^{1-p}$ half the deviance is
 
 $$l(s) = y^{2-p}\Big(\frac{e^{(2-p)v} - 1}{2-p} + \frac{e^{-(p-1)v} - 1}{p-1}\Big),\qquad l' = a - b,\qquad l'' = (2-p)a + (p-1)b$$
@@ -36,6 +39,12 @@ class Tweedie(NumericLoss):
         target_bound: Y > 0, in target units.
         cut: c of at least $Y^{2-p}/1000$, in loss per score: target units to the power 2 - p.
     Reference: Jørgensen 1987, Exponential dispersion models, J. Royal Stat. Soc. B 49(2).
+
+    Example:
+        >>> import lethe
+        >>> loss = lethe.losses.Tweedie(feature_norm=1.0, power=1.0, target_bound=10.0, cut=1.0)
+        >>> [round(value, 3) for value in loss.curvature]
+        [0.0, 11.0]
     """
 
     summary: ClassVar[str] = "Tweedie regression, slope cut"

@@ -1,4 +1,8 @@
-"""Correlated noise: how the noise of a step depends on that of the steps before it."""
+"""Correlated noise: how the noise of a step depends on that of the steps before it.
+
+A Run holds a strategy as `noise`; this reads it from documents and refuses it where only independent noise is understood. Later noise
+partly cancels earlier, so that sums of gradients are less noisy.
+"""
 
 from typing import Any
 

@@ -1,4 +1,8 @@
-"""Draws: the correlated noise of one training, and the run that says that it was drawn."""
+"""Draws: the correlated noise of one training, and the run that says that it was drawn.
+
+`train.network.noise.correlated` makes one for a training and calls `next`, or `part`, once a step; afterwards `executed` puts the strategy
+into the recorded Run.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any

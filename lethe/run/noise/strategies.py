@@ -1,4 +1,8 @@
-"""Correlated noise: a strategy as a Run states it, how large the noise is at each step, and the strategies."""
+"""Correlated noise: a strategy as a Run states it, how large the noise is at each step, and the strategies.
+
+A Run holds one as `noise`. $C^{-1}$ makes the noise w of the steps out of fresh draws z, so that later noise partly cancels earlier;
+theorems ask C for its sensitivity, trainers for a stream of w.
+"""
 
 from __future__ import annotations
 
@@ -105,6 +109,11 @@ class BandedToeplitz(CorrelatedNoise):
 
     Args:
         coefficients: $c_0 > 0, c_1, \ldots, c_{p-1} \ge 0$.
+
+    Example:
+        >>> import lethe
+        >>> lethe.noise.BandedToeplitz(coefficients=(1.0, 0.5)).strategy(3).tolist()
+        [1.0, 0.5, 0.0]
     """
 
     kind: ClassVar[str] = "banded_toeplitz"

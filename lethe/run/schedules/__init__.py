@@ -1,6 +1,7 @@
-"""Numbers over time: step sizes and noise multipliers, as frozen data, and the noise that does least harm at a given privacy.
+"""Schedules, numbers over time: step sizes and noise multipliers as frozen data, and the noise of least harm at a given privacy.
 
-In a Run (and in its document) a schedule is a number, a list, or {schedule: name, ...}.
+A Run holds them as `step_size` and `noise_multiplier`; this reads and writes them. In a Run (and in its document) a schedule is a number, a
+list, or {schedule: name, ...}.
 """
 
 from collections.abc import Sequence

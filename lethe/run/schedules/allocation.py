@@ -1,5 +1,7 @@
 r"""How to share a fixed privacy budget among the steps: noise where it does least harm, in closed form.
 
+`noise_allocation` calls it with the influence $q_t$ of each step's noise on the result. $\mu$-GDP has $R = \mu^2$.
+
 Budgets here are in R-units: a step with noise multiplier $\sigma_t$ and cost $a_t$ takes $a_t^2/\sigma_t^2$ of $R$. With $a_t$ the
 sensitivity in the units of $\sigma_t$, composition makes the run $\sqrt R$-GDP and $R/2$-zCDP.
 """

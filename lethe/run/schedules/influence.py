@@ -1,4 +1,7 @@
-"""How much the noise of each step harms the end result: what noise schedules are optimised for."""
+"""How much the noise of each step harms the end result: what noise schedules are optimised for.
+
+`lethe.allocate` and `correlate` minimise the harm that it weighs; `lethe.influence` measures one on data.
+"""
 
 from __future__ import annotations
 

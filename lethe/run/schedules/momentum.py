@@ -1,4 +1,7 @@
-"""How much the noise of each step weighs in a bound of the risk of debiased momentum."""
+r"""How much the noise of each step weighs in a bound of the risk of debiased momentum.
+
+`schedules.influence` makes an Influence of it, `train.network.debiased_momentum` uses the same checks. $\beta$ is the momentum.
+"""
 
 import math
 from typing import SupportsIndex

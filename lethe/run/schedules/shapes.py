@@ -1,4 +1,7 @@
-"""Schedules, numbers over time as frozen data: what each of them is, and their shapes."""
+"""Schedules, numbers over time as frozen data: the base class, and its shapes.
+
+A Run holds one as `step_size` or `noise_multiplier`; v is the schedule, t the step or pass.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,13 @@ class Schedule(Specification, ABC):
 
 
 class Constant(Schedule):
-    """$v_t = v$. In a document: the number itself."""
+    """$v_t = v$. In a document: the number itself.
+
+    Example:
+        >>> import lethe
+        >>> lethe.schedules.Constant(0.5).values(3).tolist()
+        [0.5, 0.5, 0.5]
+    """
 
     schedule: ClassVar[str] = "constant"
     _levels = ("value",)
@@ -86,6 +95,11 @@ class Exponential(Schedule):
     r"""$v_t = v_0\, r^{t}$, $t = 0, 1, \dots$; $r < 1$ decays, $r > 1$ grows.
 
     Reference: exponential decay of Yu et al. 2019, arXiv:1904.02200, with $r = e^{-k}$.
+
+    Example:
+        >>> import lethe
+        >>> lethe.schedules.Exponential(first=1.0, ratio=0.5).values(3).tolist()
+        [1.0, 0.5, 0.25]
     """
 
     schedule: ClassVar[str] = "exponential"
@@ -103,6 +117,11 @@ class Step(Schedule):
     r"""$v_t = v_0\, k^{\lfloor t/p \rfloor}$, $t = 0, 1, \dots$
 
     Reference: step decay of Yu et al. 2019, arXiv:1904.02200.
+
+    Example:
+        >>> import lethe
+        >>> lethe.schedules.Step(first=1.0, factor=0.1, period=2).values(4).tolist()
+        [1.0, 1.0, 0.1, 0.1]
     """
 
     schedule: ClassVar[str] = "step"
@@ -121,6 +140,11 @@ class Polynomial(Schedule):
     r"""$v_t = (v_0 - v_{\rm end})\,(1 - \min(t, p)/p)^{k} + v_{\rm end}$, $t = 0, 1, \dots$; constant after $t = p$.
 
     Reference: polynomial decay of Yu et al. 2019, arXiv:1904.02200.
+
+    Example:
+        >>> import lethe
+        >>> lethe.schedules.Polynomial(first=1.0, last=0.0, power=1.0, period=4).values(5).tolist()
+        [1.0, 0.75, 0.5, 0.25, 0.0]
     """
 
     schedule: ClassVar[str] = "polynomial"
@@ -140,6 +164,11 @@ class TimeDecay(Schedule):
     r"""$v_t = v_0 / (1 + k t)$, $t = 0, 1, \dots$
 
     Reference: time-based decay of Yu et al. 2019, arXiv:1904.02200.
+
+    Example:
+        >>> import lethe
+        >>> lethe.schedules.TimeDecay(first=1.0, rate=1.0).values(3).round(3).tolist()
+        [1.0, 0.5, 0.333]
     """
 
     schedule: ClassVar[str] = "time_decay"

@@ -1,5 +1,8 @@
 r"""How far apart two iterates are after one step of a mean of convex losses whose gradients are Hölder continuous, or only bounded.
 
+`path` uses it for convex losses. f is the mean loss of a batch, $\lambda$ the step size, G bounds a gradient, and $\|\nabla f(x) - \nabla
+f(y)\| \le H\|x - y\|^p$.
+
 With $\Delta = \nabla f(x) - \nabla f(y)$, $z = \|x - y\|$ and $w = \|\Delta\| \le \min(Hz^p, 2G)$, $\langle x - y, \Delta\rangle \ge
 \frac{2p}{1+p}\,w\,(w/H)^{1/p}$ (docs/theory.md, Theorem 8a), so with $u = (w/H)^{1/p}$
 

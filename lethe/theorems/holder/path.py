@@ -1,4 +1,8 @@
-"""The last steps of a run of losses with a Hölder gradient, and what any tangents to the growth of distances prove of them."""
+r"""The last steps of a run of losses with a Hölder gradient, and what any tangents to the growth of distances prove of them.
+
+`holder_shift` builds a `HolderPath` of a run and keeps the smallest $\mu$ it finds. A path is the distance of two runs on neighbouring data
+after each step, from what it may be at the start down to 0; what a step's noise takes off the distance costs privacy.
+"""
 
 from math import sqrt
 from typing import NamedTuple

@@ -1,4 +1,9 @@
-"""Altschuler, Talwar 2022: noisy SGD on a bounded domain, amplification by sampling and by iteration in the same noise."""
+r"""Altschuler, Talwar 2022: the last iterate of noisy SGD on a bounded domain, amplified by sampling and by iteration in the same noise.
+
+A window is the last R steps: part of their noise hides whether the record was drawn, the rest how far apart two runs on neighbouring data
+were when the window began. In formulas D is the diameter of the domain, $\tau$ the noise of a step, $\beta$ the share of its variance that
+hides the draw. Kept to compare: `lethe.compare` shows it beside Lethe's own bounds, and `certify` tries it only if asked by name.
+"""
 
 import math
 from abc import ABC, abstractmethod

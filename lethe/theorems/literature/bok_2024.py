@@ -1,5 +1,8 @@
 r"""Bok, Su and Altschuler 2024: shifted interpolation, for full batches and for fixed disjoint batches in one order, every pass the same.
 
+Shifted interpolation bounds $\mu$ of the last iterate by the cheapest way to close the distance of two runs on neighbouring data. Kept to
+compare: `lethe.compare` shows it beside Lethe's own bounds, and `certify` tries it only if asked by name.
+
 Common assumptions: noise in every gradient, nonexpansive steps, a bounded gradient difference. Their L bounds the difference of two
 records' gradients and their $\sigma$ is the noise inside the gradient, so that with the sensitivity $s = \lambda L/b$ and the noise
 $\tau = \lambda\sigma$ of a run, in parameter units, $L/(b\sigma) = s/\tau$.

@@ -1,4 +1,9 @@
-"""Bok, Su and Altschuler 2024: noisy stochastic gradient descent, a fresh uniform batch of fixed size at each step."""
+r"""Bok, Su and Altschuler 2024: the last iterate of noisy SGD, with a fresh uniform batch of fixed size at each step.
+
+$C_p(G(\mu))$ is their name of a Gaussian mechanism of $\mu$ whose record is in the batch with chance p; a window is the last R steps, c the
+contraction of one. Kept to compare: `lethe.compare` shows it beside Lethe's own bounds, and `certify` tries it only if asked by name.
+Symbols as in `bok_2024`: L is the difference of two gradients, b the batch size, $\sigma$ the noise.
+"""
 
 import math
 from typing import ClassVar
@@ -119,7 +124,7 @@ def _limit(probability: float, touches: Array) -> Array:
     return np.minimum(touches * touches, 2.0 * probability**2 * spread)
 
 
-def _settled(curves: Array, limits: Array) -> list[tuple[int, int]]:
+def _most_promising(curves: Array, limits: Array) -> list[tuple[int, int]]:
     """(window, share) where the bound is likely to be best; `curves` has shape (windows, shares, orders), `limits` (windows, shares)."""
     orders = np.array(ORDERS)
     best = [np.unravel_index(int(np.argmin(limits)), limits.shape)]
@@ -170,7 +175,7 @@ class Bok2024SGD(Theorem):
             curves = repeated[:, None] + split + hidden
             limits = (windows[:, None] - 1.0) * _limit(probability, np.array([2.0 * touch]))
             limits = limits + _limit(probability, 2.0 * touch / np.sqrt(shares)) + np.square(shifts)[:, None] / (1.0 - shares)
-            settled = _settled(curves, limits)
+            settled = _most_promising(curves, limits)
             parts += [sgd_window(probability, c, steps, int(windows[i]), _SHARES[j], touch) for i, j in settled]
         return Bound(guarantee=Tightest(tuple(parts)), lipschitz=step_constant(run))
 
@@ -209,6 +214,6 @@ class Bok2024SGDDomain(Theorem):
                 curves = np.multiply.outer(windows, _renyi(probability, 2.0 * touch / np.sqrt(shares)))
                 curves += np.multiply.outer(0.5 * squares, np.array(ORDERS))
             limits = squares + np.multiply.outer(windows, _limit(probability, 2.0 * touch / np.sqrt(shares)))
-            settled = _settled(curves, limits)
+            settled = _most_promising(curves, limits)
             parts += [sgd_domain_window(probability, diameter, int(windows[i]), _SHARES[j], touch) for i, j in settled]
         return Bound(guarantee=Tightest(tuple(parts)), lipschitz=step_constant(run))

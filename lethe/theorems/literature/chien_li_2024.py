@@ -1,5 +1,8 @@
 r"""Chien and Li 2024: the last iterate of full-batch DP-SGD, convex or not, by a window and a split of every noise.
 
+Kept to compare: `lethe.compare` shows it beside Lethe's own bounds, and `certify` tries it only if asked by name. A touch is a step whose
+batch holds the record; $s$ is how far it moves the iterate.
+
 Of each noise in the window $\tau \le t < T$ a share $\beta_t$ hides the record and the rest hides how far apart the runs were at its
 start; over all $\beta_t$ that costs $(s + a_t)^2$ for a touch s and a payment $a_t$. So
 

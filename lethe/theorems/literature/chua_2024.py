@@ -1,4 +1,8 @@
-"""Chua et al. 2024: adaptive batch linear queries, in a fixed order (exact) and in a shuffled order (from below)."""
+"""Chua et al. 2024: adaptive batch linear queries, in a fixed order (exact) and in a shuffled order (from below).
+
+The lower bound shows what a shuffled order cannot hide: it is no guarantee, is marked so, and no certificate can rest on it. Kept to
+compare, as `lethe.compare` shows it; `certify` tries the fixed order only if asked by name.
+"""
 
 import math
 from dataclasses import dataclass

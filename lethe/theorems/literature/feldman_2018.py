@@ -1,4 +1,8 @@
-"""Feldman, Mironov, Talwar, Thakurta 2018: privacy amplification by iteration, several passes over fixed batches."""
+r"""Feldman, Mironov, Talwar, Thakurta 2018: privacy amplification by iteration, several passes over fixed batches.
+
+The first bound of the last iterate. Kept to compare: `lethe.compare` shows it beside Lethe's own bounds, and `certify` tries it only if
+asked by name. s is how far the record moves a step, $\tau$ a step's noise, E the passes of $\ell$ batches.
+"""
 
 from typing import ClassVar
 

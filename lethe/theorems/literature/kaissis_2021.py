@@ -1,4 +1,8 @@
-"""Kaissis et al. 2021: the sensitivity index, which is Gaussian composition under another name."""
+"""Kaissis et al. 2021: the sensitivity index, which is Gaussian composition under another name.
+
+Kept to compare: `lethe.compare` shows it beside Lethe's own bounds, and `certify` tries it only if asked by name. A touch is a step whose
+batch holds the record.
+"""
 
 from typing import ClassVar
 

@@ -1,4 +1,9 @@
-"""KR24."""
+r"""Kong & Ribero 2024, the first version: Theorems 4.3 to 4.5 on the last iterate of DP-SGD, and Theorem 4.4 corrected.
+
+Kept to compare: `lethe.compare` shows it beside Lethe's own bounds, and `certify` tries it only if asked by name. Theorems that are false
+as printed are marked so and never chosen; a corrected form stands beside them. Symbols ($\lambda$, C, b, $\sigma$, T, E, $\ell$,
+$L_\lambda$, $\theta$) are defined in `kong_ribero_setting`.
+"""
 
 from typing import ClassVar
 

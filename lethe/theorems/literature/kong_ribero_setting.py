@@ -1,5 +1,8 @@
 r"""Kong & Ribero, privacy of the last iterate of DP-SGD on weakly convex losses (arXiv:2407.05237): what both versions of the paper share.
 
+`kong_ribero_2024` and `kong_ribero_2025` build their theorems from this; both are kept to compare (`lethe.compare`), and `certify` tries
+them only if asked by name.
+
 The closed forms are functions of the papers' own letters, vectorised over all of them, and give $\rho$ of $\epsilon(\alpha) = \rho\alpha$;
 where a step size is beyond what a theorem allows they give infinity. A letter outside its range is an InputError.
 """

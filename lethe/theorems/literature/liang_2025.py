@@ -1,4 +1,9 @@
-"""Liang et al. 2025: DP-SGD with smooth losses, unbounded and bounded domains; two of its four bounds are false as stated."""
+r"""Liang et al. 2025: DP-SGD with smooth losses, unbounded and bounded domains; two of its four bounds are false as stated.
+
+Kept to compare: `lethe.compare` shows it beside Lethe's own bounds, and `certify` tries it only if asked by name. Symbols: C bounds a
+gradient, b is the batch size, n the number of records, $\sigma$ the noise of a step, L the gradient's Lipschitz constant; $\beta$ shares
+the noise between hiding the draw and hiding how far apart two runs were.
+"""
 
 import math
 from abc import ABC

@@ -1,4 +1,8 @@
-"""Ye, Shokri 2022: hidden-state mini-batch noisy gradient descent on strongly convex losses, batches fixed by one shuffle."""
+r"""Ye, Shokri 2022: the last iterate of mini-batch noisy gradient descent on strongly convex losses, batches fixed by one shuffle.
+
+$\kappa$ is the strong convexity, s how far the record moves a step, $\tau$ a step's noise, B the batches a pass. Kept to compare:
+`lethe.compare` shows it beside Lethe's own bounds, and `certify` tries it only if asked by name.
+"""
 
 import math
 from typing import ClassVar

@@ -1,5 +1,8 @@
 r"""The shift engine: the privacy of the last iterate of a noisy iteration, for any Lipschitz constants.
 
+Every theorem on the last iterate comes down to it: `optimal_shift`, `holder_shift` and `unlearning` pass Lipschitz constants $L_t$,
+sensitivities $s_t$ (0 where the batch lacks the record) and noise $\tau_t$ of each step.
+
 Two coupled runs on neighbouring data make steps $x \mapsto \phi_t(x) + \nu_t$, $\nu_t \sim N(0, \tau_t^2 I)$, each followed by a
 nonexpansive map. With $\|\phi_t(x) - \phi_t(y)\| \le L_t \|x - y\|$ and $\sup_x \|\phi_t(x) - \phi'_t(x)\| \le s_t$, every choice of
 payments $a_t \ge 0$ and shifts

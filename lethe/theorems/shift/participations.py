@@ -1,4 +1,7 @@
-"""Many paths of one run at once, each touched at its own moments: the optimal mu of each, bounded domain included."""
+"""The shift engine for many paths of one run at once, each touched at its own steps: the optimal mu of each, bounded domain included.
+
+`shuffled` calls it for all places that a record may have in a pass. A path is one such place, a touch a step whose batch holds the record.
+"""
 
 from bisect import bisect_left
 from dataclasses import dataclass

@@ -1,5 +1,9 @@
 r"""The greatest convex minorant of many paths at once, by pooling neighbours whose slopes do not increase.
 
+The cheapest payments of the shift engine follow this minorant: $\mu^2$ is the sum over its segments of rise squared over run. `engine`
+calls it for one path, `participations` for many. D is the bound on the distance of two runs, L and s a step's Lipschitz constant and
+sensitivity.
+
 A vertex on or above the chord of its neighbours is no vertex of the minorant, and removing it does not change the minorant.
 So the order of removal is free: each round removes every second vertex of every chain of such vertices, in all paths together.
 When a round removes little, plain loops from left to right do the rest, so the cost is O(T) whatever the input.

@@ -1,5 +1,8 @@
 r"""Stretches of a run, and how two neighbours become one, in arrays whose exponent never over- or underflows.
 
+The number format of the whole shift engine: `pooling`, `engine` and `shuffled` compute in it. L is a step's Lipschitz constant, s its
+sensitivity, $\tau$ its noise; a touch is a step whose batch holds the record.
+
 With $w_t = \prod_{j > t} L_j$ taken up to the stretch's own last step, a stretch is three numbers: the product of its Lipschitz
 constants, its rise $\sum w_t s_t$ (what its touches amount to at its end) and its run $\sum w_t^2 \tau_t^2$ (the noise that has
 arrived there). Joining a left and a right stretch is associative:

@@ -1,5 +1,8 @@
 r"""Laws of the sum of touch costs, every rounding upward.
 
+`reshuffled` calls it: where every pass has a fresh secret order, $\mu^2$ is random, and this bounds its law. A cost is what one touch (a
+step whose batch holds the record) adds to $\mu^2$; a bucket is a range of positions in the pass, a path the positions in all passes.
+
 **`SquaredLaw`:** the joint law of a position and of $\mu^2$ so far, on a grid. Mass below the window of the grid is moved up to its lowest
 cell. Mass at or above the ceiling, which no path exceeds, is `beyond`; what lies above the window joins it there only if it is less than
 10^-18 in all.

@@ -1,5 +1,8 @@
 r"""Runs in passes: what happens from one touch of a record to the next, for every step at once.
 
+`positions` and `reshuffled` lay out a run with it. T is the number of steps, l the batches a pass, E the passes; a touch is a step whose
+batch holds the record. R is what the touch has grown to, V the noise that arrived, P the product of Lipschitz constants (`shift.segments`).
+
 A record in batch j is touched at t = j, j + l, j + 2l, ... The stretch from step t to the step before the next touch, t + l - 1, is a
 suffix of one pass joined with a prefix of the next, so one scan of each gives all of them: O(T) for all l positions together.
 

@@ -1,5 +1,8 @@
 r"""The position of the record in a pass: which batch it sits in decides how much noise follows each of its touches.
 
+`optimal_shift` takes the worst position or their mixture, noise planners the worst one. L, s and $\tau$ are a step's Lipschitz constant,
+sensitivity and noise; a touch is a step whose batch holds the record; $\omega_k$ the weight of iterate $y_k$ in the average.
+
 Runs of T steps in passes over l disjoint batches; a record in batch j is touched at t = j, j + l, j + 2l, ... up to T, where T need not
 be a multiple of l and a position j > T is never touched. Every function here takes the same arrays as `shift.solve`, in time order,
 with the sensitivity that each step would have for a record in its batch.

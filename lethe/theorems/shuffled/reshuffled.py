@@ -1,5 +1,8 @@
 r"""A fresh secret order in every pass: the law of $\mu^2$ over the record's positions.
 
+`optimal_shift` calls it for the design `shuffled`. A touch is a step whose batch holds the record; R is what it has grown to by the next
+one, V the noise that arrived until then, L and s a step's Lipschitz constant and sensitivity.
+
 Given the positions $j_1, \dots, j_E$ there are two bounds on $\mu^2$, and the smaller one counts. Paying each touch from the noise up
 to the next one costs $\sum_e c_e(j_e, j_{e+1})$, $c = R^2/V$ of the stretch between the two touches; the positions are independent and
 uniform, so (current position, sum so far) is a Markov chain, whose law is computed with every rounding upward. And whatever the

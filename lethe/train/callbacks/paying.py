@@ -1,4 +1,7 @@
-"""Paying: a training that is reserved in a ledger before it begins, and settled with the run that was recorded."""
+"""Paying: reserves the cost of a training in a privacy ledger before it begins, and replaces the reservation by the recorded run's cost
+after it. Without it a crash could leave noise drawn that no ledger counts. `fit` and `PrivacyEngine` make one by `paying`, where a ledger
+is in use; `Telling` calls it as the last of the callbacks.
+"""
 
 import os
 from contextlib import suppress
@@ -22,27 +25,27 @@ class Spender(Protocol):
     """What pays for a training: `lethe.ledger.Spending`, which says what each of these does."""
 
     def reserve_run(self, run: Run) -> int:
-        """Its number."""
+        """Reserve the cost of a run; returns the number of the reservation."""
         ...
 
     def receipt_of(self, number: int) -> str:
-        """A line that is kept beside the checkpoints."""
+        """The line that is written beside the checkpoints, by which a resumed training finds its reservation."""
         ...
 
     def resume_run(self, receipt: str, run: Run) -> int | None:
-        """The reservation that a training goes on under."""
+        """The number of the reservation in a receipt, for a training that is resumed; None: it has none."""
         ...
 
     def start_run(self, number: int, run: Run, *, resumed: bool) -> bool:
-        """Args: as `Spending.start_run`."""
+        """Note that noise is about to be drawn; arguments as `Spending.start_run`."""
         ...
 
     def settle_run(self, number: int, run: Run, record: TrainingRecord | None) -> None:
-        """Args: as `Spending.settle_run`."""
+        """Replace the reservation by the cost of what was executed; arguments as `Spending.settle_run`."""
         ...
 
     def void_run(self, number: int, reason: str) -> None:
-        """No noise was drawn under it."""
+        """Give the reservation back: no noise was drawn under it."""
         ...
 
 
@@ -76,7 +79,7 @@ class Paying(Callback):
         return self._spender.reserve_run(run) if number is None else number
 
     def on_train_begin(self, run: Run, *, steps_done: int) -> None:
-        """Say that noise is about to be drawn; the folder says first for which reservation."""
+        """Note in the ledger that noise is about to be drawn; the checkpoints' folder gets the receipt first."""
         if run.seeded:
             raise InputError(
                 "ledger: the noise of this training can be made again by whoever knows its seed; no budget pays for that.",
@@ -91,7 +94,7 @@ class Paying(Callback):
         self._started = True
 
     def on_train_end(self, end: TrainingEnd) -> None:
-        """Settle, once."""
+        """Replace the reservation by the cost of the recorded run, once."""
         if self._number is not None and not self._settled:
             self._spender.settle_run(self._number, end.run, end.record)
             self._settled = True

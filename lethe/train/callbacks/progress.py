@@ -1,4 +1,6 @@
-"""Progress of a training: a function that is told of each step, or a bar on a terminal, with the loss and epsilon so far."""
+"""Progress of a training, for whoever waits: a function called after each step, or a bar on a terminal with the loss and epsilon so far.
+`fit` adds a `ProgressBar` to the callbacks where standard error is a terminal; the training loops call the function of `progress_of`.
+"""
 
 import sys
 from collections.abc import Callable
@@ -41,7 +43,7 @@ class ProgressBar(Callback):
 
     @staticmethod
     def wanted(progress: object) -> bool:
-        """Whether there is somebody to look at it."""
+        """Whether `progress` is True and standard error a terminal."""
         return progress is True and sys.stderr.isatty()
 
     def on_train_begin(self, run: Run, *, steps_done: int) -> None:

@@ -1,4 +1,6 @@
-"""Telling: calls the callbacks of one training, in process 0, and keeps their errors away from it."""
+"""Telling: calls the callbacks of one training, in process 0 only, and turns an error of a callback into a warning instead of a lost
+training. Every training loop (`fit`'s for linear models and networks, and `PrivacyEngine`) has one, and calls `begin`, `step` and `end`.
+"""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,7 @@
-r"""Checkpointed training: it continues correctly after being killed at any moment.
+"""Checkpointed training: it continues correctly after being killed at any moment.
+
+`Trainer` calls `begin` before the first step, `before_noise` and `after` in each, `finish` at the end. The journal is a text file that
+lists each step before its noise is drawn (`journal.py`); the checkpoint holds the model, the optimiser and the stream of batches.
 
 **No generator is stored.** A training that goes on draws fresh noise. What was drawn before is gone with the process, and noise of a known
 generator is refused a second time, so the same noise is never added to two different things. Correlated noise is stored as far as later
@@ -8,7 +11,7 @@ a kill is not taken back: its model is lost as well (`CorrelatedNetworkNoise`).
 **release: all.** A noisy gradient counts as released from the moment its noise may have been drawn, and the journal says so before that
 moment. With a checkpoint of step t and a journal up to step j, training goes on with step j + 1 from the parameters of step t: the batches
 of t+1..j are drawn and dropped, and these steps are recorded as executed. So every noisy gradient is released once at most and counted
-once, each record meets the steps that the run says and no others, and the parameters are a function of released gradients. What a kill
+once, each record is used in the steps that the run says and no others, and the parameters are a function of released gradients. What a kill
 costs is the progress since the checkpoint.
 
 **release: last.** Nobody saw the iterates that were lost. Steps t+1..j are taken again, on the same batches, with fresh noise, and the
@@ -22,7 +25,7 @@ of the last step, and where all is released from any, nothing is drawn. A last i
 
 **Where checkpoints may be.** Only after a step with noise. Take noise at pass ends, a checkpoint after step 2 of a pass of 4, and a kill
 in step 4 once its noise is journaled: training would go on with step 5 from an iterate that the records of steps 1 and 2 have moved
-without noise. They move it again in the next pass, and the noise of step 8 would hide two touches where the run counts one. After a step
+without noise. They move it again in the next pass, and the noise of step 8 would hide two uses where the run counts one. After a step
 with noise the iterate is one that the run itself has.
 """
 

@@ -1,4 +1,6 @@
-"""The file of a checkpoint: written whole or not at all, read without running anything that it may hold."""
+"""The file of a checkpoint: written whole or not at all, read without running anything that it may hold. `Checkpointing` writes and reads
+it; `Checkpoints` is the option of `fit` and `PrivacyEngine` that says in which folder and how often.
+"""
 
 from __future__ import annotations
 

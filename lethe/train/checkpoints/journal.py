@@ -1,4 +1,7 @@
-"""Journal of noisy steps that may have been released, written before each step is taken; and the receipt of what pays for them."""
+"""Journal: the list of steps whose noise may have been drawn, appended to disk before each draw; and the receipt of the ledger's
+reservation. A training that was killed learns from it which noisy gradients to count although no checkpoint has them. `Checkpointing`
+writes the journal, `Paying` the receipt.
+"""
 
 import os
 import weakref
@@ -166,7 +169,7 @@ def write_receipt(folder: Path, receipt: str) -> None:
 
 
 def _first_line(folder: Path) -> str:
-    """Of the journal, which has its name."""
+    """The journal's first line, which identifies it; a receipt repeats it."""
     with open(folder / "journal", encoding="ascii") as file:
         return file.readline().rstrip("\n")
 

@@ -1,4 +1,7 @@
-"""The training state in a checkpoint: saved, validated against the training that continues, and restored."""
+"""The training state in a checkpoint: saved, compared with the training that continues, and restored. `Trainer` collects the parts of a
+network's training (model, optimiser, batches, recorder, noise) in a `Training`; `Checkpointing` saves and restores it. A checkpoint of
+another model or run is refused, since its steps would not be those that the certificate counts.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -264,6 +267,6 @@ def _divided(state: Mapping[str, Any]) -> dict[str, int | None]:
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:
-    """Of PyTorch's global generators, from which dropout draws."""
+    """The states of PyTorch's global generators, from which dropout draws."""
     states = {"cpu": torch.get_rng_state()}
     return states | {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else states

@@ -1,4 +1,8 @@
-r"""A clip norm that follows a private quantile of the gradients' norms.
+r"""A clip norm that follows a private quantile of the gradients' norms, for users who cannot guess a clip norm.
+
+`clipper_of` (network/plan.py) makes one where clip_method is "adaptive"; `ClippedSums` asks it for the norm, `NoisySums` updates it once a
+step. C is the run's clip norm, $g_i$ the gradient of record i, b the batch size, s the share of the privacy budget for the count, $\gamma$
+the wanted share of gradients shorter than $C_t$, $\tilde h_t$ the noisy count.
 
 Step t has a norm $C_t$, from $C_1 = C$ on, and a record the pair of its gradient clipped to $C_t$, in units of C, and its part of a count:
 

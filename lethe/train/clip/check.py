@@ -1,4 +1,7 @@
-"""The one check: a few records alone against their part of a batch, alone again after the others, and nothing written meanwhile.
+"""The check of a user's model: the gradients of a few records in their batch are compared with those of each record by itself. The
+sensitivity bound holds only if a record's gradient depends on that record alone, which a batch norm or a leaking mask breaks silently.
+`Clipper` makes a `Look` of some batches (the 1st, 2nd, 4th, ..., and random ones) before it adds them; where they differ it takes a slower
+way to gradients, or refuses the model.
 
 It looks for accidents: a mean over the batch, a reshape for a transpose, padding that leaks, a cache of the first batch. What is built to
 deceive it is not looked for; `isolation="enforced"` is for that.
@@ -73,7 +76,7 @@ Gradient = dict[nn.Parameter, Tensor]
 
 
 class Look:
-    """One batch that is looked at: a few of its usable records, of those collated alone, as batches of one, where the batch is padded.
+    """The check of one batch: a few of its records (where it is padded, of those also collated alone) are computed as batches of one.
 
     Raises an InputError for losses made of parameters of other modules, and what a record alone raises.
     """

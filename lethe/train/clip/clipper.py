@@ -1,4 +1,7 @@
-"""Clipper: the sum of records' clipped gradients, of any function of a batch to one loss a record."""
+"""Clipper: the sum of the records' clipped gradients, for any function that maps a batch to one loss a record. It chooses the fastest way
+to single records' gradients that gives the right ones (rules of layers, vmap, one after another) and decides which batches are checked.
+`Trainer` calls `add` with each micro-batch and `take` once a step.
+"""
 
 import sys
 import warnings
@@ -26,22 +29,22 @@ from lethe.train.clip.sums import ClippedSums, ReopenedError
 from lethe.train.core.comparison import FAILURES, chance, first_line
 
 ISOLATIONS = ("checked", "enforced", "declared")
-"""How it is known that records do not meet: the fast way, checked; each record alone, by construction; or the caller's word."""
+"""Why a record's loss depends on that record alone: the fast way, checked; each record alone, by construction; the caller's word."""
 
 _NO_MEAN = "the loss is one number for a batch, and no mean over records, nor over what each of them predicts"
-_ODDS = 128  # of a batch to be looked at by chance
+_ODDS = 128  # one batch in so many is checked at random
 
 
 class _Differs(Exception):
-    """A way gives other gradients than the records alone."""
+    """Raised where a way gives other gradients than the records alone."""
 
 
 class _Unseen(Exception):
-    """A call of a layer was taken as in no batch that was checked."""
+    """Raised where the fast way read a layer's call (its rows, its sharing) as in no batch that was checked."""
 
 
 class _Schedule:
-    """Which batches are looked at: 1, 2, 4, 8 and so on, one of 128 at random, one half as large again as any before, and the first
+    """Which batches are checked: 1, 2, 4, 8 and so on, one of 128 at random, one half as large again as any before, and the first
     where other parameters are trained or other modules are in training mode."""
 
     def __init__(self) -> None:
@@ -88,7 +91,7 @@ class Clipper:
     Attributes:
         groups: of parameters.
         method: the Method.
-        isolation: as given.
+        isolation: the argument.
         ways: the names of the ways that were taken so far.
         checked: whether a batch was compared.
         reached: the parameters that some record's loss was made of so far.
@@ -149,7 +152,7 @@ class Clipper:
 
     @property
     def contributed(self) -> bool | None:
-        """The same, of gradients that were not 0 either."""
+        """Whether any record had a gradient that could be measured and is not 0; None before there were records."""
         return None if self._sums.largest is None else bool(self._sums.largest > 0)
 
     def add(

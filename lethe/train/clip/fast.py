@@ -1,4 +1,7 @@
-"""The fast way: one forward and one backward pass for all records, and the rules of layers.
+"""The fast way to per-record gradients: one forward and one backward pass for all records, recorded layer by layer.
+
+`RecordGradients` opens a `Recording` for each batch. Hooks store what each layer received and the gradient in what it returned; the layer's
+rule makes of both the gradients of all records in its parameters (parts, parts/part.py).
 
 While a batch is computed the trained parameters do not require grad: no gradient of a whole batch is ever taken. What a layer gives does,
 and a hook on it is handed the gradient in it; what the layer was given is saved as autograd saves, so that activation checkpointing and
@@ -51,7 +54,7 @@ class _Hold(torch.autograd.Function):
 
 
 class _Anchored(torch.autograd.Function):
-    """The same tensor, of which a gradient is asked."""
+    """The identity, with an output that requires a gradient."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, anchor: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Full precision for products that are measured or added, whatever the model computes in."""
+"""Switches TF32 and bfloat16 off while norms and sums are computed, so that a rounded product cannot understate a gradient's norm.
+`Clipper` enters `full_precision` around measuring and adding; report.py asks the other two functions whether to warn about the model.
+"""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

@@ -1,4 +1,6 @@
-"""Which parameters are clipped together, to which norm, and by which factor."""
+"""Which parameters are clipped together, to which norm, and by which factor. `Group` is the user's option clip_groups; `clipper_of` makes
+of a number or groups one list, which `Clipper` and `ClippedSums` read.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

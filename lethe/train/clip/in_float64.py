@@ -1,4 +1,9 @@
-r"""Norms of records, right to 22 eps of their type at any size, and their weighted sums: two are never added in less than float64.
+r"""Norms of per-record gradients and their weighted sums, with proved rounding errors: no two numbers are added in less than float64.
+
+The forms of gradients in `parts/` call it; without it float32 rounding could make a record's share longer than the clip norm. eps is the
+spacing of the gradients' type at 1. C' is the clip norm less the margin for rounding, v a record's gradient in all parameters. For a weight
+used at T positions, $x_t$ (d numbers) is the input and $g_t$ (p numbers) the gradient in the output at position t, and $\Lambda =
+\sum_t\|x_t\|\|g_t\|$.
 
 No record is longer than C' (docs/theory.md, section 15). Gradients that are held are measured as they are added. Those that are formed for
 the sum are measured there once more, and brought back to the first norm where they came out longer. Those that are never formed are
@@ -85,6 +90,7 @@ def products_added(weights: Tensor, gradients: Tensor, inputs: Tensor) -> Tensor
 
 
 def _added(columns: Tensor, rows: Tensor) -> Tensor:
+    """columns^T rows in float64, in chunks, so that no product goes through more roundings than stated."""
     if len(rows) > CHAIN * CHAIN:
         half = len(rows) // 2
         return _added(columns[:half], rows[:half]).add_(_added(columns[half:], rows[half:]))

@@ -1,4 +1,7 @@
-"""Records of a batch, and two ways in which they cannot meet: each a batch of one, all together under vmap, or one after another."""
+"""Slow but certain ways to per-record gradients, in which records cannot influence each other: vmap, or one record after another.
+`RecordGradients` uses them where no rule of a layer applies or isolation is "enforced"; the check compares the fast way with them. Also:
+how many records a batch holds (`records_of`), and some of them (`rows_of`).
+"""
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""What a forward pass leaves behind: in parameters and buffers, and in the modules' Python attributes."""
+"""Finds what a forward pass leaves behind: in parameters and buffers, and in the modules' Python attributes. A cache of earlier records
+would make one record's loss depend on another. The check (`check.py`), checkpoints and `Backbone` compare these digests before and after a
+batch.
+"""
 
 import copy
 from collections.abc import Generator, Mapping
@@ -21,7 +24,7 @@ def digests(model: nn.Module) -> dict[str, int]:
 
 
 def digests_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """The same of some tensors, of those that hold numbers here."""
+    """As `digests`, of tensors by name, without those that hold no numbers in this process."""
     named = {name: tensor for name, tensor in tensors.items() if not tensor.is_meta and local(tensor.detach()).numel()}
     sums = [_sum_of_bits(local(tensor.detach())).cpu() for tensor in named.values()]
     return dict(zip(named, torch.stack(sums).tolist() if sums else [], strict=True))

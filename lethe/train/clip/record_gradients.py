@@ -1,4 +1,7 @@
-"""How the gradients of a model's records are computed: by the rules of its layers, by vmap of the model, or one record after another."""
+"""How the gradients of a model's records are computed: by the rules of its layers, by vmap of the model, or one record after another.
+`Clipper` asks for them with a `Way`, and the check with another, to compare. Rows are what the model sees; a unit (a record or a user) may
+have several, whose gradients are added.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -198,7 +201,7 @@ def _shares(units: Sequence[Sequence[int]], like: Tensor) -> Tensor:
 
 
 def _means(rows: Tensor, units: Sequence[Sequence[int]]) -> Tensor:
-    """Of the rows of each unit, which follow one another."""
+    """The mean over the rows of each unit; a unit's rows follow one another."""
     return rows if len(rows) == len(units) else torch.stack([unit_rows.mean(0) for unit_rows in rows.split([len(unit) for unit in units])])
 
 

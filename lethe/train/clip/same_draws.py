@@ -1,7 +1,7 @@
-"""Random layers give every record the draws of one, so that a batch and a record alone can be compared in training.
+"""Gives every record of a batch the same random numbers in dropout and other random layers, while the mode `SameDraws` is entered.
 
-What a function draws without being asked through Python, such as the dropout of recurrent layers, is set to 0; draws from a generator of
-one's own are not seen.
+The check (`check.py`) needs it: a record's gradient in its batch can equal that of the record by itself only if both dropped the same
+entries. Recurrent layers draw inside a kernel, so their dropout is set to 0; draws from the user's own generator are not controlled.
 """
 
 from collections.abc import Callable, Generator
@@ -30,8 +30,8 @@ _OF_TENSORS = _DROPOUTS | _LIKE | _IN_PLACE | {torch.bernoulli}
 
 
 class SameDraws(TorchFunctionMode):
-    """The n-th random call draws for one record, from a seed of its own, and every record of the batch is given that draw, whose rows
-    lie side by side or in blocks of all records. `calls` says how often numbers were drawn. Without `dropping` dropout drops nothing.
+    """The n-th random call draws for one record, from seed n, and every record of the batch gets that draw. `side_by_side`: the rows of
+    one record follow one another; else row k of all records does. `calls` counts the draws. Without `dropping` dropout drops nothing.
     """
 
     def __init__(self, records: int, *, side_by_side: bool = False, dropping: bool = True) -> None:
@@ -73,7 +73,7 @@ class SameDraws(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _same(self, draw: Callable[[], Tensor], rows: int) -> Tensor:
-        """So many rows: those of one record, drawn by a seed of its own, for all."""
+        """`rows` rows: those drawn for one record, repeated for all records."""
         self.calls += 1
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
         with torch.random.fork_rng(devices=devices):
@@ -87,7 +87,7 @@ class SameDraws(TorchFunctionMode):
 
 @contextmanager
 def of_no_record() -> Generator[None]:
-    """Within: what is drawn is for one thing, which is the same for all records."""
+    """Within: draws are for one tensor shared by all records (`Shared` uses it), and are not repeated for each record."""
     modes = [mode for mode in _get_current_function_mode_stack() if isinstance(mode, SameDraws)]
     before = [mode.records for mode in modes]
     try:

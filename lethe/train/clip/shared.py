@@ -1,14 +1,18 @@
-r"""What is made of parameters and of no record: tables of relative positions, weights that adapters put together, prompts.
+r"""Per-record gradients of trained parameters that are used outside a layer: relative positions, weights that adapters add up, prompts.
 
-Here a mode of torch's functions follows which tensors are made of the batch, and which, the shared ones, of trained parameters alone. Where
-a shared tensor s first meets one of the batch, every record is given a copy of its own, whose gradient $g_i$ is the record's. Its gradient
-in the parameters is $J^\top g_i$, J the Jacobian of s: the backward pass of what made s, of all records under vmap.
+Rules form per-record gradients inside layers; such parameters are in none. `RecordGradients` enters this mode of torch's functions, with a
+`Recording`, around the forward pass. It marks each tensor with one of three kinds: "shared" (made of trained parameters alone), "batch"
+(made of records), "rows" (a constant with a row for each record). Where a shared tensor s is combined with one of the batch, every record
+gets a copy, whose gradient $g_i$ is the record's. Its gradient in the parameters is $J^\top g_i$, J the Jacobian of s: the backward pass of
+what made s, of all records under vmap.
 """
+
+from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, _vmap_internals, nn
@@ -22,6 +26,9 @@ from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.registry import Layer
 from lethe.train.clip.rules.rule import Parts, as_computed, positions, wide
 from lethe.train.clip.same_draws import of_no_record
+
+if TYPE_CHECKING:
+    from lethe.train.clip.fast import Recording
 
 _BINARY = ("add", "sub", "mul", "div", "truediv")
 _OF_NUMBERS = {*_BINARY, *(f"r{name}" for name in _BINARY), *(f"i{name}" for name in _BINARY), "where", "maximum", "minimum", "pow"}
@@ -44,13 +51,13 @@ _SHARED, _BATCH, _ROWS = "shared", "batch", "rows"
 
 
 class Shared(TorchFunctionMode):
-    """Follows one batch; what meets the records is handed to a `Recording`, and `gathered` puts their gradients in the parameters there.
+    """Follows one batch; copies of shared tensors are watched by a `Recording`, and `gathered` turns their gradients into the parameters'.
 
     Parameters are shared but where a layer that has a rule is given something of the batch. Constants that have a row for each record, as
-    far as sizes tell, are of the batch where they meet what is shared, unless they were not in a batch that was checked.
+    far as sizes tell, are of the batch where they are combined with a shared tensor, unless they were not in a batch that was checked.
     """
 
-    def __init__(self, recording: Any, model: nn.Module, trained: Iterable[nn.Parameter], batch: Any) -> None:
+    def __init__(self, recording: Recording, model: nn.Module, trained: Iterable[nn.Parameter], batch: Any) -> None:
         super().__init__()
         self._recording, self._model, self._owner = recording, model, object()
         self._twins = {parameter: parameter.detach().requires_grad_() for parameter in trained}
@@ -72,7 +79,7 @@ class Shared(TorchFunctionMode):
                 leaf._lethe_kind = (self._owner, kind)  # pyright: ignore[reportAttributeAccessIssue]
 
     def _kind(self, tensor: Tensor) -> str:
-        """What a tensor is made of; a gradient is asked of nothing else than what layers gave and what is shared."""
+        """The kind of a tensor; without a mark, "batch" if it requires a gradient, as outputs of layers do, else ""."""
         owner, kind = getattr(tensor, "_lethe_kind", (None, ""))
         return kind if owner is self._owner else _BATCH if tensor.requires_grad and not isinstance(tensor, nn.Parameter) else ""
 
@@ -91,7 +98,7 @@ class Shared(TorchFunctionMode):
             self._ruled.subtract(layer.parameters.values())
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """Call the function; where a shared tensor meets a batch, give it a copy for each record."""
+        """Call the function; where a shared tensor is combined with one of the batch, give each record a copy."""
         kwargs = kwargs or {}
         if self._recording.computing or func in _SAYING:
             return func(*args, **kwargs)
@@ -112,9 +119,9 @@ class Shared(TorchFunctionMode):
         of_batch, shared = _BATCH in kinds, _SHARED in kinds and torch.is_grad_enabled()
         if shared and _ROWS in kinds and not of_batch:
             of_batch = self._recording.expects(self._model, name)
-        spread = self._spread(name, leaves) if shared and name in _SPREAD and not of_batch else None
+        spread = self._repeated_for_records(name, leaves) if shared and name in _SPREAD and not of_batch else None
         if shared and of_batch:
-            output = self._met(func, name, leaves, spec, kinds)
+            output = self._combined(func, name, leaves, spec, kinds)
         elif spread is not None:
             output, of_batch = spread, True
         else:
@@ -128,14 +135,14 @@ class Shared(TorchFunctionMode):
             if kind == _SHARED:
                 outputs = [leaf for leaf in outputs if leaf.requires_grad]
             elif not kind or kind == _ROWS:
-                outputs = [leaf for leaf in outputs if self._has_rows(leaf)] if kind or self._spreads(leaves, output) else []
+                outputs = [leaf for leaf in outputs if self._has_rows(leaf)] if kind or self._has_row_per_record(leaves, output) else []
             self._mark(kind or _ROWS, outputs)
         return output
 
     def _has_rows(self, constant: Tensor) -> bool:
         return constant.dim() > 0 and len(constant) >= self._recording.records and len(constant) % self._recording.records == 0
 
-    def _spreads(self, leaves: list[Any], constant: Tensor) -> bool:
+    def _has_row_per_record(self, leaves: list[Any], constant: Tensor) -> bool:
         """Whether a constant was made, or expanded, with rows for each record, as far as sizes tell."""
         if constant.dim() < 2 or not self._has_rows(constant) or self._recording.layout == "shared":
             return False
@@ -146,8 +153,8 @@ class Shared(TorchFunctionMode):
         layer = Layer(self._model, sources, None)  # pyright: ignore[reportArgumentType]
         return self._recording.watched(layer, value, inputs, rule, of=name)
 
-    def _met(self, func: Any, name: str, leaves: list[Any], spec: Any, kinds: list[str]) -> Any:
-        """What a function gives of shared tensors and of some of the batch."""
+    def _combined(self, func: Any, name: str, leaves: list[Any], spec: Any, kinds: list[str]) -> Any:
+        """The output of a function of shared tensors and of tensors of the batch, with per-record gradients for the shared ones."""
         shared = [index for index, kind in enumerate(kinds) if kind == _SHARED]
         if name in _OF_NUMBERS:
             shape = torch.broadcast_shapes(*(leaf.shape for leaf in leaves if isinstance(leaf, Tensor)))
@@ -164,7 +171,7 @@ class Shared(TorchFunctionMode):
             return _called(func, leaves, spec)
         if name in _PRODUCTS and shared == [1] and leaves[1].dim() == 2:
             return self._linear(leaves[0], leaves[1].mT, None)
-        return self._again(func, name, leaves, spec, shared, [index for index, kind in enumerate(kinds) if kind in (_BATCH, _ROWS)])
+        return self._recomputed(func, name, leaves, spec, shared, [index for index, kind in enumerate(kinds) if kind in (_BATCH, _ROWS)])
 
     def _copies(self, name: str, shared: Tensor, shape: Sequence[int]) -> Tensor:
         """A shared tensor, expanded, with the records along the first of the new dimensions."""
@@ -180,8 +187,8 @@ class Shared(TorchFunctionMode):
 
         return self._watch(name, shared.data.expand(shape), (), {"0": shared}, rule)
 
-    def _spread(self, name: str, leaves: list[Any]) -> Tensor | None:
-        """What is repeated for all records; None: it is for something else."""
+    def _repeated_for_records(self, name: str, leaves: list[Any]) -> Tensor | None:
+        """The output of expand or repeat of a shared tensor over the records; None: over another dimension."""
         shared, sizes, records = leaves[0], [leaf for leaf in leaves[1:] if isinstance(leaf, int)], self._recording.records
         new = len(sizes) - shared.dim()
         if len(sizes) != len(leaves) - 1 or not sizes or sizes[0] < 2 or sizes[0] % records:
@@ -196,6 +203,7 @@ class Shared(TorchFunctionMode):
         return copies.repeat(1, sizes[0] // records, *sizes[1:]).flatten(0, 1)
 
     def _linear(self, layer_input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """As `_combined`, for an affine map whose weight or bias is shared."""
         sources = {name: tensor for name, tensor in (("weight", weight), ("bias", bias)) if tensor is not None and tensor.requires_grad}
 
         def rule(gradient: Tensor, inputs: tuple[Tensor, ...], memory: Memory) -> Parts:
@@ -208,8 +216,8 @@ class Shared(TorchFunctionMode):
         value = functional.linear(layer_input, weight.detach(), None if bias is None else bias.detach())
         return self._watch("linear", value, (layer_input,), sources, rule)
 
-    def _again(self, func: Any, name: str, leaves: list[Any], spec: Any, shared: list[int], record_indices: list[int]) -> Tensor:
-        """Of any other function: it is computed again for each record."""
+    def _recomputed(self, func: Any, name: str, leaves: list[Any], spec: Any, shared: list[int], record_indices: list[int]) -> Tensor:
+        """As `_combined`, for any other function: its gradient is computed again for each record, under vmap."""
         sources = {str(index): leaves[index] for index in shared}
         filled = [leaf.detach() if index in shared else leaf for index, leaf in enumerate(leaves)]
         output = _called(func, filled, spec)

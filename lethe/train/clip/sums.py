@@ -1,4 +1,7 @@
-"""The sums of clipped gradients: each record's gradient is measured, brought to the clip norm and added."""
+"""The sums of clipped gradients: each record's gradient is measured, brought to the clip norm and added. This is where the sensitivity
+bound C (the clip norm) is enforced. `Clipper` passes losses and parts (parts/part.py) of each batch; `Recording` uses `Arriving` to add a
+group of parameters while the backward pass still runs. $w_i$ is the factor of record i.
+"""
 
 from __future__ import annotations
 

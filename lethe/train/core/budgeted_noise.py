@@ -1,4 +1,7 @@
-"""Noise drawn against a privacy budget, by a policy that may look at earlier releases."""
+r"""Noise drawn from a privacy budget: a policy chooses each step's noise, and may look at earlier releases; a filter counts the cost. For
+runs whose noise is not fixed before training (`noise_budget`). `NoisySums` and the linear loop ask for each step's noise, which is paid
+before anything is computed; training ends where the budget does. $s_t$ is the step's sensitivity, $\tau_t$ its noise's deviation.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

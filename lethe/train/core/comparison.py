@@ -1,4 +1,7 @@
-"""Tolerances for comparing two floating-point computations, and the choice of records to compare."""
+"""Tolerances and small helpers of the checks that compare a record's gradient in its batch with that of the record by itself. The two
+differ by rounding where records are independent, and by far more where a model mixes them. Used by clip/check.py, `Backbone` and
+zeroth_order.py.
+"""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -17,9 +20,10 @@ FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, NotImp
 """What a model or a loss may raise at a batch that it was not made for."""
 
 BATCH_STATISTICS = "replace what normalises, sorts or centres over the batch: nn.BatchNorm by nn.GroupNorm, x.mean(0) by a constant."
+"""What an error of the check tells a user to do."""
 
 chance = random.SystemRandom()
-"""Of the operating system: neither the model's nor the caller's generators are touched."""
+"""Random numbers of the operating system, which leave the model's and the caller's generators as they are."""
 
 
 def sample(usable: Sequence[Any], count: int) -> list[Any]:
@@ -33,7 +37,7 @@ def coarser(first: torch.dtype, second: torch.dtype) -> torch.dtype:
 
 
 def arithmetic(device: torch.device | str) -> torch.dtype:
-    """The type that layers may compute in here: autocast's, or float64 where it is off."""
+    """The coarsest type that layers may compute in on this device: autocast's; where autocast is off, float64, which adds nothing."""
     kind = torch.device(device).type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float64
 

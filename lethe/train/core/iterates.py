@@ -1,7 +1,8 @@
-r"""What is done to an iterate besides the gradient: projections, averages of a pass, and the norm it is kept within.
+r"""What is done to an iterate besides the gradient: projections, averages of a pass, and the ball that bounds its norm.
 
-Where only the last iterate is released, what the rounding of the others costs must be known before training. Their norm has the bound
-
+`Descent` and the linear loop call it at each step. Where only the last iterate is released, what rounding the others costs must be known
+before training, so their norm needs a public bound. $x_0$ is the start, $\lambda_t$ the step size, C the clip norm, $\tau_t$ the noise's
+standard deviation in each of d coordinates, N the ball's diameter:
 $$\frac N2 \ge \|x_0\| + \sum_t \lambda_tC + (\sqrt d + 12)\sqrt{\textstyle\sum_t\tau_t^2},$$
 
 which is public; training exceeds it with a probability below $e^{-70}$. The projection on that ball, before the proximal step, brings no

@@ -1,4 +1,7 @@
-r"""Exact proximal steps of a sum of regularisers of one group of tensors, as stages that are taken one after the other.
+r"""Exact proximal steps of a sum of regularisers h of one group of tensors, as stages that are taken one after the other.
+
+The linear loop and `Descent` take such a step after each gradient step, influence/retraining.py repeats it. The certificate of a last
+iterate needs the exact argmin $\mathrm{prox}_h$ (it brings no two points further apart), so other sums are refused.
 
 Shrinking first, the domain last: soft threshold, group threshold or singular values, ridge, then ball, box or simplex. Only sums for which
 that is their argmin, not a mere sequence, are accepted:

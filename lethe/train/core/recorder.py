@@ -1,4 +1,6 @@
-"""Recorder: what was executed at each step, and the Run that states it."""
+"""Recorder: notes what was executed at each step (step size, noise, batch), and makes of it the Run that a certificate is computed from.
+Every training loop calls `note` once a step and `run` at the end, so what is certified is what happened and not only what was planned.
+"""
 
 from array import array
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ _REMEDY = "train with lethe.train.fit as it is, or certify by hand a run that bo
 
 
 class Noted(NamedTuple):
-    """A step as it was noted, with noise in parameter units, and how many records it really met, which is private."""
+    """A step as it was noted, with noise in parameter units, and how many records its batch really held, which is private."""
 
     step_size: float
     noise_std: float
@@ -45,7 +47,7 @@ class Recorder:
         self._groups, self._repeats = design.groups_of_records, design.repeats
         self._step_sizes = array("d")
         self._noise_stds = array("d")
-        self._irregular: int | None = None
+        self._irregular: int | None = None  # the first step whose batch is not of the plan's design
         self._slots: list[Batch | None] = [None] * (plan.steps_per_pass if plan.batches.fixed else 0)
         self._seen = torch.zeros(plan.records if plan.batches.fixed else 0, dtype=torch.bool)
 
@@ -68,9 +70,9 @@ class Recorder:
             plan: the run that was to be executed.
             enforced: whether the pipeline made what the plan says of the loss true, by projecting the features, which is then its evidence;
                 of a network it is "declared". Plan with the same word to get `recorded == planned`.
-            whole: the whole plan, of which the executed steps must be the beginning: it covers a run that was stopped at a time chosen on
-                the way. A certificate of all its iterates is about their beginning as well, wherever it ends and for whatever was seen in
-                it; one of the executed steps alone supposes that their number did not depend on what was seen.
+            whole: whether to return the whole plan, of which the executed steps must be the beginning: it covers a run that was stopped
+                at a time chosen on the way. A certificate of all its iterates is about their beginning as well, wherever it ends and for
+                whatever was seen in it; one of the executed steps alone supposes that their number did not depend on what was seen.
         Raises:
             HypothesisError: nothing was executed, or what no Run describes: batches that are not of the design, an unfinished pass or noise
                 inside a pass where passes are averaged; or what was executed is not the beginning of a whole plan, number for number.
@@ -129,6 +131,7 @@ class Recorder:
         return len(self._step_sizes)
 
     def _of_the_design(self, batch: Batch, records: int, step: int) -> bool:
+        """Whether a batch of so many records may occur at a step (from 0) of the plan's design."""
         if (self._exact_size and records != self._batch_size) or (self._cap is not None and records > self._cap):
             return False
         if self._groups > 1:

@@ -1,4 +1,6 @@
-"""Samplers: the records of each step's batch, for every design.
+"""Samplers: the records of each step's batch, for every batch design of `lethe.run.batches` (cyclic, Poisson, ...).
+
+`BatchStream` (networks), the linear loop and Flower's rounds draw from here, so that the sampling that a certificate assumes is executed.
 
 A batch is a slice or an index tensor, so `rows[batch]` are its rows. The divisor of the gradient sum is always the run's nominal
 batch size, never the length of what was drawn.
@@ -59,13 +61,13 @@ def draw_batches(run: Run, generator: torch.Generator) -> Iterator[Batch]:
 
 
 def _drawn(run: Run, generator: torch.Generator) -> Iterator[Batch]:
-    """Batches without end."""
+    """Batches without end; `per_pass` steps make a pass over the data."""
     records, size, per_pass, chance = run.records, run.batch_size, run.steps_per_pass, run.batch_size / run.records
 
-    def permuted() -> tuple[Tensor, ...]:
+    def permuted() -> tuple[Tensor, ...]:  # the batches of one pass, in a random order of the records
         return _uniform(records, generator).argsort()[: per_pass * size].split(size)
 
-    def thrown(cap: int | None) -> Iterator[Tensor]:
+    def thrown(cap: int | None) -> Iterator[Tensor]:  # each record in the batch of one random step of the pass
         bins = (_uniform(records, generator) * per_pass).to(torch.int64).clamp_(max=per_pass - 1)
         together = bins.argsort(stable=True).split(bins.bincount(minlength=per_pass).tolist())
         return (_cut(batch, cap, generator) for batch in together)

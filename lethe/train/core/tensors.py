@@ -1,4 +1,7 @@
-"""The parameters of a network, or their gradients, as one vector: checked, and walked through piece by piece."""
+"""The parameters of a network, or their gradients, as one vector: checked, counted, hashed, and gathered from shards. Noise, clipping and
+checkpoints need all trained numbers exactly once; shared memory or an unknown type would break that, and is refused. A shard is the part of
+a tensor that one process holds under `fully_shard` (FSDP2).
+"""
 
 import functools
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,6 @@
-"""What a training states for its certificate: what it enforced, what is declared and nobody checked, and the digests of the weights."""
+"""Makes the training record that a certificate is issued from: what training enforced, what is declared and unchecked, digests of the
+weights. Called at the end by `Trainer`, `PrivacyEngine` and the linear loop (`lethe.certify(record, delta)` reads it).
+"""
 
 import warnings
 from collections.abc import Mapping

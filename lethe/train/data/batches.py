@@ -1,4 +1,6 @@
-"""Batches of a run: drawn from any step on, divided among processes, split into micro-batches, and read by PyTorch's DataLoader."""
+"""BatchStream: the batches of a run, loaded as micro-batches (parts of a step's batch that fit on the device), resumable at any step. The
+training loops and `PrivacyEngine` iterate over it; checkpoints store its state, from which exactly the remaining batches follow.
+"""
 
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping

@@ -1,4 +1,7 @@
-"""The order in which samplers, loaders and streams of other libraries read records: which is taken, and what to give for the others."""
+"""A table of samplers, loaders and streams of other libraries: which are accepted, and what to use instead of those that are not. A run
+draws its own batches, since its privacy depends on how; an order that is the user's own would be ignored in silence, so it is refused where
+data are passed in (`records_of`, the integrations, `planned`).
+"""
 
 from __future__ import annotations
 

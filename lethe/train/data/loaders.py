@@ -1,4 +1,6 @@
-"""From users' data, and from their DataLoaders, to a data source; and why some objects cannot be one."""
+"""Turns the data that users pass to `fit` or `PrivacyEngine` (arrays, files, data sets, DataLoaders) into a `Source`. All training loops
+call `as_source`, so that the rest of the library sees one interface; what cannot be read by record number is refused.
+"""
 
 import os
 import warnings

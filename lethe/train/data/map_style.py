@@ -1,4 +1,7 @@
-"""Map-style data sets of PyTorch and their like, collated, and whether each row of a batch is made from its own record alone."""
+"""PyTorch's map-style data sets as a `Source`, collated, with a check that each row of a batch is made from its own record alone. A
+collator that pads or normalises over the batch would let one record change others' rows. `as_source` makes a `MapStyleSource`; the
+transformers integration gives it the Trainer's collator.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Sized

@@ -1,4 +1,6 @@
-"""Data sources: a public number of records, and the rows of any of them, on request; that of arrays and .npy files; fingerprints."""
+"""Data sources: a public number of records, and the rows of any of them by number; the source of arrays and .npy files; fingerprints.
+`BatchStream` fetches each batch from one; checkpoints compare fingerprints, so that a resumed training reads the same records.
+"""
 
 import hashlib
 import os

@@ -1,4 +1,7 @@
-"""Users: whose each record is, exactly as the ids say it, and which records of a unit take part in a step."""
+"""Privacy of users: whose record each is, by the ids of the caller, and which records of a user take part in a step. Where a run protects
+users, its unit (what is drawn into batches) is a user with all records. `Trainer` asks for the `Members` of a run's units, `BatchStream`
+turns drawn units into rows with them.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -118,7 +121,7 @@ class Members:
         return records, None if bool((sizes == 1).all()) else torch.arange(len(units)).repeat_interleave(sizes)
 
     def _rows(self, unit: int, step: int) -> torch.Tensor:
-        """Which of a unit's records take part in a step."""
+        """The numbers of a unit's records that take part in a step."""
         unit_rows = self._order[int(self._ends[unit - 1]) if unit else 0 : int(self._ends[unit])]
         if self.records_per_user is None or len(unit_rows) <= self.records_per_user:
             return unit_rows

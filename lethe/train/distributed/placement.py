@@ -1,8 +1,11 @@
 r"""Where the trained parameters lie: whole in every process, or in shards that `fully_shard` (FSDP2) made.
 
+`Trainer` calls `gather`, `collect`, `let_go` and `add_up` in each step. A record's norm needs no shard of another process: each process has
+its own records, and computes them with whole layers. So a step is
+
 A record's norm needs no shard of another process: each process has its own records, and computes them with whole layers. So a step is
 
-1. all processes meet, and the layers are gathered whole: an ordinary model, without FSDP's hooks, in the policy's precision;
+1. all processes wait for each other, and the layers are gathered whole: an ordinary model, without FSDP's hooks, in the policy's precision;
 2. each process computes the clipped sum $\sum_i v_i$ of its records, in as many micro-batches and checks as it likes: nothing is exchanged;
 3. the sums are reduce-scattered, after each micro-batch and, the layers being let go, after the last one: process r gets the sum over all
    processes of its own shard, and no more;
@@ -90,7 +93,7 @@ class Placement:
             self._workers.meet(Doing.GATHERING_THE_MODEL)
 
     def read(self, before: Callable[..., Result], *args: Any) -> Result:
-        """Do what comes before such a reading: an error is told to the other processes, and at the end all meet."""
+        """Do what comes before such a reading: an error is sent to the other processes, and at the end all wait for each other."""
         if not self.sharded:
             return before(*args)
         with self._workers.watched():

@@ -1,4 +1,6 @@
-"""What several processes begin with: the module inside a DistributedDataParallel, and the same run, model and data in all of them."""
+"""What several processes begin with: the module inside a DistributedDataParallel, and proof that all have the same run, model and data.
+`Trainer` calls it before the first step: processes with different runs would add noise for another sensitivity than the certificate says.
+"""
 
 import hashlib
 import json

@@ -1,7 +1,8 @@
-r"""Workers: the processes that train one model over `torch.distributed`.
+"""Workers: the processes that train one model over `torch.distributed`; with one process, methods do nothing.
 
-Before anything is exchanged all processes meet: each tells what it is about to do. So an error in one of them reaches all others at
-their next meeting, instead of leaving them waiting, and processes that have come apart find out before their sums are mixed.
+`Trainer` and `Placement` exchange sums through it.
+Before anything is exchanged all processes wait for each other (`meet`), and each tells what it is about to do. So an error in one of them
+reaches all others there, instead of leaving them waiting, and processes that do different things find out before their sums are mixed.
 """
 
 from __future__ import annotations
@@ -118,9 +119,9 @@ class Workers:
 
     @contextmanager
     def watched(self, *, awaited: Callable[[], bool] = lambda: True) -> Iterator[None]:
-        """Within: an error is told to the other processes, at their next meeting, before it goes on.
+        """Within: an error is sent to the other processes, at their next `meet`, before it is raised here.
 
-        `awaited`: whether the others will still meet; if not there is nobody to tell.
+        `awaited`: whether the others will still call `meet`; if not nothing is sent.
         """
         try:
             yield

@@ -1,4 +1,6 @@
-"""Names and arguments that users of Opacus type, each answered by the line that does the same here."""
+"""Names and arguments that users of Opacus type, each answered by an error with the line that does the same here. `lethe.train` and
+`PrivacyEngine` look names up in it that they do not have.
+"""
 
 from collections.abc import Mapping
 from typing import NoReturn

@@ -1,4 +1,6 @@
-"""PrivacyEngine: private training in a user's loop; model, parameter names and optimiser stay as they are."""
+"""PrivacyEngine: private training in a user's own loop; model, parameter names and optimiser stay as they are. The user calls it; so do
+the Lightning and transformers integrations. It checks arguments, and `LoopState` does what happens at each step.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""A user's loop: the batches that it is given, all in one or epoch by epoch, and whether each was used; what was recorded."""
+"""The state of a user's loop: which batches were delivered, whether each was used, what was recorded. `PrivacyEngine` passes each call
+here. A step whose batch was skipped or used twice would not be the step that the certificate counts, so calls out of order are errors. The
+logical batch is all records of a step, a micro-batch a part that is loaded at once.
+"""
 
 import warnings
 from collections.abc import Iterator, Sequence, Sized
@@ -101,7 +104,7 @@ class LoopState:
 
     def deliver(self) -> Iterator[Any]:
         """The batches that are left of the epoch, or of all. One that was delivered and not used, to a cell of a notebook that looked at it
-        or was interrupted, is delivered again: its records have met nothing."""
+        or was interrupted, is delivered again: its records were not used."""
         with self._together():
             self._refuse_not_taken()
             if self._batch is None:

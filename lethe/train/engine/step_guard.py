@@ -1,4 +1,6 @@
-"""Guard of the optimiser: it may step only with clipped and noised gradients."""
+"""Guard of the optimiser in a user's loop: it may step only with the clipped and noisy gradients that the engine handed over. Without it a
+stray `loss.backward()` would add an unclipped gradient unnoticed. `LoopState` puts it on and hands gradients to it.
+"""
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager

@@ -1,4 +1,6 @@
-"""Linear models and heads on tables in blocks: what is done to a block where it is read, and what training sees of it, sums."""
+"""Linear models and heads on tables in blocks (partitions that workers read): each block gives only its sum of clipped gradients. For data
+that do not fit in memory: the linear loop uses `BlockLinearModel` in place of `LinearModel`, and sends `Rows` to the workers.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,7 +32,7 @@ _CPU = torch.device("cpu")
 class Rows:
     """How the records of a block become rows of a linear model; it is sent to workers.
 
-    A backbone gives each block's features by a copy of its own, so that no records of two blocks meet; None: they are what is stored.
+    A backbone gives each block's features by a copy of its own, so no two blocks' records mix; None: they are what is stored.
     """
 
     loss: LinearLoss

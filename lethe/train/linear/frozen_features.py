@@ -1,4 +1,7 @@
-"""The features that a frozen backbone gives each record, with a check that records do not meet on the way."""
+"""The features that a frozen backbone gives each record, with a check that they depend on that record alone. The linear loop, `train_head`
+and `Rows` read features through a `Backbone`. If one record could change another's features, its gradient would not be the only thing it
+changes in a sum, and no certificate would hold.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from lethe.train.core.comparison import ALLOWED
 from lethe.train.data.map_style import Padded
 from lethe.train.data.sources import Source, fetched
 
-_MEETING = "a record then counts more than once a step, and no certificate covers it"
+_DEPENDENCE = "a record then counts more than once a step, and no certificate covers it"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,11 +63,11 @@ class Backbone:
 
         The first physical batch is looked at, and the last where it is shorter: for each binary digit of the records' numbers in it, the
         records with a 1 there are exchanged for other inputs, and the features of those with a 0 must not change by a bit; then the other
-        way round. Any two records differ in some digit, so each is seen to stay when each other changes.
+        way round. Any two records differ in some digit, so each is compared while every other one changes.
 
         What a backbone keeps of records outside its buffers shows in two ways: a copy of it that was shown other inputs first must give
         the same features of the first batch, bit for bit, and so must the backbone itself once more when it has seen all records. How it
-        behaves on other inputs, and whether records meet in other batches, is not seen.
+        behaves on other inputs, and whether records change each other in other batches, is not checked.
         """
         twin, numbers = self.copied(), digests(self.module)
         first_batch: tuple[Tensor, Tensor] | None = None
@@ -75,7 +78,7 @@ class Backbone:
                 if first_batch is None:
                     first_batch = inputs.clone(), expected
                     twin._refuse_memory(source, inputs, expected)
-                self._refuse_meeting(inputs, expected)
+                self._refuse_dependence(inputs, expected)
             rows = self(inputs)
             for record, single in padded.items():
                 self._refuse_padding(rows[[record]], single.to(device))
@@ -116,7 +119,7 @@ class Backbone:
         self(_other(changed_inputs))
         if not _same(self(inputs.clone()), expected):
             raise HypothesisError(
-                f"backbone: gives records other features when it saw others before; {_MEETING}.",
+                f"backbone: gives records other features when it saw others before; {_DEPENDENCE}.",
                 source="a layer that fits itself to the first batch it sees, or otherwise remembers records, in an attribute of its own",
                 remedy="let public data pass through it first, or take that layer out.",
             )
@@ -141,7 +144,8 @@ class Backbone:
                 "(physical_size=1).",
             )
 
-    def _refuse_meeting(self, inputs: Tensor, expected: Tensor) -> None:
+    def _refuse_dependence(self, inputs: Tensor, expected: Tensor) -> None:
+        """Refuse a backbone in which exchanging some records changes the features of others; see `checked`."""
         changed, number = _other(inputs), torch.arange(len(inputs), device=inputs.device)
         for digit in range((len(inputs) - 1).bit_length()):
             ones = (number >> digit) % 2 == 1
@@ -149,14 +153,14 @@ class Backbone:
                 mixed = torch.where(exchanged.view(-1, *(1 for _ in inputs.shape[1:])), changed, inputs)
                 if not _same(self(mixed)[~exchanged], expected[~exchanged]):
                     raise HypothesisError(
-                        f"backbone: the features of some records change when other records do; {_MEETING}.",
+                        f"backbone: the features of some records change when other records do; {_DEPENDENCE}.",
                         source="a layer that mixes, sorts or shifts records, or takes statistics of the batch",
                         remedy="take that layer out, or set physical_size to 1: each record then goes through the backbone alone.",
                     )
 
 
 def _other(inputs: Tensor) -> Tensor:
-    """What to exchange them for: each other's, and far away where they are real numbers."""
+    """Other inputs to exchange records for: their neighbour's, moved far away where they are real numbers."""
     shifted = inputs.roll(1, dims=0)
     return 1.0 - 3.0 * shifted if inputs.is_floating_point() else shifted
 

@@ -1,5 +1,7 @@
 r"""Losses of linear models on tensors, and the sum of their clipped gradients in closed form: two matrix products and no autograd.
 
+`train_linear` asks `LinearModel.clipped_gradient_sum` for each batch. $l'$ is the derivative of the loss in the scores.
+
 A record's gradient is the outer product of its features $u$ with its residual $r = l'$, of norm $\|u\|\,\|r\|$. All arithmetic is in
 float64, whatever the rows are stored in: what rounding adds to a gradient is then known (`gradient_rounding`).
 """
@@ -52,7 +54,7 @@ def losses_of(loss: LinearLoss, scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _arrays(scores: Tensor, targets: Tensor) -> tuple[FloatArray, FloatArray]:
-    """As the losses take them: targets of shape (n,)."""
+    """Scores and targets as NumPy arrays, targets of shape (n,), for the loss's own code."""
     return scores.detach().cpu().numpy(), targets.detach().to(device="cpu", dtype=torch.float64).squeeze(1).numpy()
 
 

@@ -1,5 +1,7 @@
 """Training of a linear model: what is prepared of it and its data, and the loop.
 
+`fit` calls `train_linear`; estimators and influence/retraining.py call `descend`.
+
 `descend` is the whole algorithm on one screen.
 """
 

@@ -1,4 +1,6 @@
-"""Linear models: their features, finite and projected to the public norm bound, and targets; the description of one, and a trained one."""
+"""Linear models: preparing features (finite, projected to the public norm bound R) and targets; the description and the trained model. The
+linear loop calls `prepare_features` and `prepare_targets`; a user describes the model by `Linear` and gets a `LinearPredictor`.
+"""
 
 from __future__ import annotations
 
@@ -180,6 +182,18 @@ class Linear(ModelDescription[LinearPredictor]):
         initial: $x_0$, shape (d, k), or (d + 1, k) with the intercept's row last; must not depend on the data. None: zeros.
         dtype: "float64" or "float32", of the stored features and of the released model; the arithmetic is in float64.
         device: where the arithmetic is done, such as "cpu" or "cuda".
+
+    Example:
+        >>> import torch
+        >>> import lethe
+        >>> from lethe.train import Linear, fit
+        >>> run = lethe.Run(
+        ...     records=200, batches=lethe.batches.Cyclic(20), passes=5, step_size=0.5, noise_multiplier=5.0,
+        ...     loss=lethe.losses.Logistic(feature_norm=1.0), release='last')
+        >>> data = torch.rand(200, 3) / 2, torch.randint(2, (200,))
+        >>> fitted = fit(Linear(), None, data, run)
+        >>> lethe.certify(fitted, delta=1e-4).theorem
+        'optimal-shift'
     """
 
     classes: int | None = None

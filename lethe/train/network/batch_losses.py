@@ -1,4 +1,6 @@
-"""The function that a clipper is handed: a batch, through the model and the loss, to one loss a record."""
+"""From a batch to one loss a record: the user's model and loss function in one function, with errors that explain a wrong shape. `Trainer`
+makes a `BatchLosses` and passes it to the clipper, which differentiates it; a mean over the batch would hide single records.
+"""
 
 import copy
 import inspect

@@ -1,4 +1,6 @@
-"""An estimate of the curvature of a network's loss at one point: evidence for a declaration, never a proof."""
+"""An estimate of the curvature of a network's loss at one point: evidence for a declaration of smoothness, never a proof. Users call
+`estimate_curvature` before they declare a smoothness constant to a last-iterate theorem; no certificate uses it.
+"""
 
 from __future__ import annotations
 

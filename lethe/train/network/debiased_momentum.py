@@ -1,4 +1,6 @@
-"""Momentum whose average of gradients is not biased towards its start."""
+r"""An optimiser for users: momentum whose average of gradients is not biased towards its start at 0. It reads noisy gradients only, so it
+costs no privacy. $\beta$ is the momentum, $\lambda$ the step size.
+"""
 
 import math
 from collections.abc import Callable, Iterable

@@ -1,4 +1,6 @@
-"""The gradients of single records of a PyTorch module, for the solvers of `lethe.heavy_tailed`, which are in NumPy; and the way back."""
+"""Per-record gradients of a PyTorch module as NumPy arrays, so that the solvers of `lethe.heavy_tailed` can train it; and the way back.
+Users pass a `ModuleGradients` as `gradient` of a `Problem`, and `load` the solution into the module.
+"""
 
 import math
 from collections.abc import Callable

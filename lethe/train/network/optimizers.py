@@ -1,4 +1,6 @@
-"""Optimisers by name, and learning-rate schedules: what is done to noisy gradients costs no privacy."""
+"""Optimisers by name, and learning-rate schedules: what is done to noisy gradients is post-processing and costs no privacy. `fit` asks
+`optimizer_of` for the optimiser, `Trainer` `scheduler_of` for the schedule.
+"""
 
 import warnings
 from collections.abc import Callable, Sequence

@@ -1,4 +1,6 @@
-"""Requirements on the Run and the optimiser for a network to be trained as the run's certificate supposes."""
+"""Checks, before a network's training, that run, model and optimiser are what the run's certificate assumes; and makes the clipper.
+`Trainer` calls these functions before it reads a record; what a certificate does not cover is refused with an error.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

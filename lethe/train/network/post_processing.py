@@ -1,4 +1,6 @@
-"""Post-processing of released iterates: their moving average, and their loss on public records, which may end training."""
+"""Post-processing of released iterates: their moving average, and their loss on public records, which may end training. `Trainer` updates
+both, where the options ask for them; both are functions of what is released, so they cost no privacy.
+"""
 
 import math
 from collections.abc import Mapping

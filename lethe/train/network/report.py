@@ -1,4 +1,6 @@
-"""Warnings about a training, while there is time and at its end, and what is said of how its records were kept apart."""
+"""Warnings about a training, early or at its end, and the sentences of its record on how records were kept independent. `Trainer` calls
+it: a parameter without gradients or a batch that changes rounding is better noticed at the first step.
+"""
 
 import re
 import warnings
@@ -135,7 +137,7 @@ def _numbered(name: str) -> str:
 
 
 def said_of(clipper: Clipper) -> str:
-    """How it is known that records do not meet, and that the mean of a loss of PyTorch's was left out."""
+    """The sentence of the record on how records were kept independent, and whether a PyTorch loss's mean was left out."""
     left_out = getattr(clipper.losses, "mean_left_out", False)
     return _of_isolation(clipper) + ("; the loss is taken of each record, without its mean over the batch" if left_out else "")
 

@@ -1,5 +1,8 @@
 r"""One step of a network's parameters from the sums of its records' clipped gradients, with the noise where it belongs.
 
+`Trainer` and `LoopState` call `NoisySums` (an optimiser follows) or `Descent` (the plain step) once a step. b is the batch size, C the clip
+norm, z the noise multiplier, $v_i$ a clipped gradient, x the parameters, $\lambda_t$ the step size.
+
 Noise goes to the sums, $\tilde g_t = \frac1b(\sum_i \mathrm{Clip}_C(\nabla f_i) + \zeta_t)$ with $\zeta_t \sim N(0, z_t^2C^2I)$, before
 anything is rounded at the size of the parameters: what one record changes is then hidden already, and what follows, an optimiser or the
 plain step, is a function of noisy sums. Only where passes end at an average is it added to the parameters, after the average.
@@ -234,7 +237,7 @@ def shown_rounding(run: Run, dtype: torch.dtype, parameter_norm: float) -> float
 
 
 def warn_of_rounding(run: Run, precision: Precision) -> None:
-    r"""Warn of a coarser type that a plan kept no room for, where it costs more than a hundredth of one touch of a record.
+    r"""Warn of a coarser type that a plan kept no room for, where it costs more than a hundredth of what one use of a record does.
 
     The errors since the noise before, hidden by the noise that comes next: $\mu = \sqrt{\sum_s(\sum_{t \le s}2\lambda_tG/\tau_s)^2}$.
     """

@@ -1,4 +1,6 @@
-"""The training of a network: what `fit` and a loop of one's own have in common, and the loop of `fit`, on one screen."""
+"""Trainer: the training of a network, shared by `fit` and `PrivacyEngine`, and the loop of `fit` on one screen (`take_steps`). It joins
+the parts: batches, clipper, noise, step, recorder, checkpoints, callbacks. `fit` calls `train_network`, `PrivacyEngine` the methods.
+"""
 
 from collections.abc import Mapping
 from contextlib import closing

@@ -1,5 +1,8 @@
 r"""Training without gradients: two forward passes a step, along one random direction, in the memory of inference.
 
+For models too large for backward passes; `fit` calls `train_along_directions` for the clip method "directional". $f_i$ is the loss of
+record i at parameters x, h a small step, C the clip norm.
+
 Records' slopes $(f_i(x + hu) - f_i(x - hu))/2h$ along $u \sim N(0, I)$ are clipped to $[-C, C]$; their sum gets noise, and says how far to
 go along u: one number. Where only the last iterate is released, along $u/\|u\|$, with noise in all directions: docs/theory.md, section 20.
 """
@@ -52,7 +55,7 @@ class Direction:
             self.length = float(torch.stack([part.double().square().sum() for _, part in self.parts()]).sum().sqrt())
 
     def parts(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        """Its part in each parameter, `length` times as long."""
+        """The direction in each parameter, times `length`."""
         drawn = torch.Generator(device=(device := self._parameters[0].device)).manual_seed(self._seed)
         for parameter in self._parameters:
             yield parameter, torch.randn(parameter.shape, generator=drawn, dtype=parameter.dtype, device=device)

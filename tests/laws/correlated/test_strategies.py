@@ -155,7 +155,7 @@ def test_streams_solve_forward() -> None:
         made = np.array([stream.next(row) for row in fresh])
         assert matrix @ made == pytest.approx(fresh, abs=1e-9)
         assert stream.step == 12
-        assert stream.held == held
+        assert stream.memory_rows == held
     with pytest.raises(InputError, match="step 13 is beyond"):
         cases[3][0].next(fresh[0])
 

@@ -1,4 +1,8 @@
-"""A weight applied to the positions of a record, in one call or several: sums of outer products, which need not be formed, or kept."""
+"""Per-record gradients of a weight that is applied at several positions: sums of outer products, measured and added without forming them.
+
+The rules of linear, recurrent and attention layers yield `OuterProducts`; `together` joins the calls of a shared parameter. Forming the
+gradient of every record of a large layer would not fit in memory. B records, T positions, d inputs, p outputs.
+"""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,7 @@
-r"""Parts: the gradients of the records in one parameter, in forms that are cheap to measure and to add up.
+r"""Parts: the gradients of all B records of a batch in one parameter, in forms that are cheap to measure and to add up.
+
+The rules of layers yield parts; `ClippedSums` asks each for `squares`, makes weights from the norms and asks for the `weighted` sum. A unit
+is what is protected: a record, a user with several rows, or a record read several times (augmented). C is the clip norm.
 
 No record moves a sum by more than C because what is added is never longer than what was measured, up to the 44 eps of `clip_weights`:
 
@@ -36,11 +39,11 @@ class ParameterGradients(ABC):
     """The gradients of the records in one parameter."""
 
     dtype: torch.dtype
-    """In which they are formed, float32 or float64."""
+    """The type in which they are formed, float32 or float64."""
     held: tuple[str, ...]
-    """The names of the tensors that it is made of, which have the records first; None where there is none."""
+    """Names of the attributes that hold its tensors, each with the records along dimension 0; an attribute may be None."""
     gradients: Tensor
-    """In which it is linear."""
+    """The tensor that the part is linear in: scaling its rows scales the records' gradients."""
     _measured: Tensor | None = None
 
     @abstractmethod
@@ -70,7 +73,7 @@ class ParameterGradients(ABC):
         self.replace(lambda tensor: tensor.masked_fill(records.view(-1, *[1] * (tensor.dim() - 1)), 0))
 
     def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
-        """Put others in the place of the tensors that it is made of."""
+        """Apply a function to each tensor that it is made of, in place."""
         for name in self.held:
             if (tensor := getattr(self, name)) is not None:
                 setattr(self, name, replaced(tensor))
@@ -83,10 +86,10 @@ class ParameterGradients(ABC):
 
     @abstractmethod
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """The sums over the rows of each unit."""
+        """The gradients of units in place of those of rows: of each unit the sum over its rows."""
 
     def settled(self) -> ParameterGradients:
-        """The same, formed and measured, where that takes little more memory than what it is made of, which is then let go."""
+        """This part, or the formed and measured gradients where they take little more memory; the tensors it is made of are then freed."""
         return self
 
     def joined(self, later_calls: Sequence[ParameterGradients]) -> ParameterGradients | None:
@@ -119,12 +122,12 @@ class MaterialisedGradients(ParameterGradients):
         return self.gradients
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """The gradients of units, each the sum or mean of its rows."""
+        """Of each unit the sum over its rows; a mean over rows is a factor in the loss."""
         return MaterialisedGradients(grouping(self.gradients).sum(1))
 
 
 class UnitRows:
-    """Units with any rows, which are given for each."""
+    """The `Grouping` of units with any numbers of rows; `rows` lists the row numbers of each unit."""
 
     def __init__(self, rows: list[list[int]], device: torch.device) -> None:
         longest = max(map(len, rows))
@@ -133,7 +136,7 @@ class UnitRows:
         self._full = all(len(row_list) == longest for row_list in rows)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """The sum or mean over the rows of each unit, shape (units, ...)."""
+        """The rows of each unit, gathered and not summed: (rows, ...) to (units, most, ...), padded with zeros."""
         gathered = rows[self._table]
         return gathered if self._full else gathered.masked_fill_(self._empty.view(*self._empty.shape, *[1] * (rows.dim() - 1)), 0)
 
@@ -150,12 +153,12 @@ def no_longer(weights: Tensor, measured: Tensor | None, formed: Tensor) -> Tenso
 
 
 def norms_of(tensor: Tensor) -> Tensor:
-    """Of the vectors along the last dimension of a tensor of three, float64."""
+    """Norms of the vectors along the last of three dimensions, float64."""
     return torch.linalg.vector_norm(tensor, dim=2, dtype=torch.float64)
 
 
 def at_least(squares: Tensor, lengths: Tensor, terms: int) -> Tensor:
-    """What a square that was summed of products counts as.
+    """An upper bound of a squared norm that was summed of products: the computed value and its rounding error.
 
     Squares and the lengths of all products together: shape (B,), float64; `terms`: how many roundings one product went through.
     """
@@ -193,7 +196,7 @@ class TokenRows(ParameterGradients):
         return squares_of(self.gradients)
 
     def products(self) -> Tensor:
-        """The same in float64."""
+        """Squared norms of the records, shape (B,), with every operation in float64."""
         return norms_of(self.gradients).square().sum(1)
 
     @property
@@ -218,7 +221,7 @@ class TokenRows(ParameterGradients):
         return row_sum(torch.ones_like(weights), self.tokens, columns, self.table)
 
     def one(self, record: int) -> Tensor:
-        """By its rows: COO, not coalesced."""
+        """The gradient of one record as a sparse COO tensor of the rows that it looks up, not coalesced."""
         tokens, shape = self.tokens[record][None], (self.table, self.gradients.shape[2])
         return torch.sparse_coo_tensor(tokens, self.gradients[record], shape, check_invariants=False)
 
@@ -231,7 +234,7 @@ class TokenRows(ParameterGradients):
         return formed.scatter_add_(1, self.tokens[..., None].expand_as(self.gradients), self.gradients)
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """The gradients of units, each the sum or mean of its rows."""
+        """The looked-up rows of all of a unit's rows side by side; the constructor adds those of one token."""
         return TokenRows(grouping(self.tokens).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.table)
 
     def joined(self, later_calls: Sequence[ParameterGradients]) -> ParameterGradients | None:

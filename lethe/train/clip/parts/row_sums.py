@@ -1,4 +1,7 @@
-r"""Sums of a large table by the rows that a batch looks up, and how much each record contributes to which row.
+r"""Sums of a large table's gradients as the few rows that a batch looks up, and how much each record contributes to which row.
+
+`TokenRows` calls it for large embeddings, whose dense sum would cost more than the training step; with `SparseSelection` the contributions
+are counted, with noise, to choose the rows that get noise and a step. B records, S lookups of each, tables of rows of d numbers.
 
 A record's contribution map is 1 in each row in which its gradient is not 0, clipped to norm $C_1$: $\min(1, C_1/\sqrt k)$ in k rows.
 Rounded down to multiples of $2^{-30}$, the maps of $2^{22}$ records add up without any rounding.

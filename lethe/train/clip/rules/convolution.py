@@ -1,4 +1,7 @@
-"""Convolutions and transposed ones, in one, two and three dimensions."""
+"""Per-record gradients of convolutions and transposed convolutions, in one, two and three dimensions. The registry names `convolution` as
+the rule of these layers; it yields `Correlations`, which are measured without unfolding the input where that saves memory. B records, c
+input channels, p output channels, T places of the output.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The experts of transformers' mixtures: each row passes through those that its router chose for it, by weights of shape (E, p, d)."""
+"""Per-record gradients of the experts of transformers' mixtures: each row passes through those that its router chose, by weights (E, p,
+d). The registry names `experts` as the rule of modules made by `use_experts_implementation`. E experts, d inputs, p outputs; $x_{it}$ and
+$g_{it}$ are the input and the gradient in the output of position t of record i, $e_t$ its expert.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""The layers of a model: the rule of each type, which own trained parameters, and which no way of training can bound a record in."""
+"""The registry of layers: the rule of each type, which layers hold trained parameters, and which types mix records and are refused.
+`RecordGradients` asks `layers_of` for the layers of a user's model and `refuse_model` before training; a user adds a rule by
+`register_rule`. A rule computes all records' gradients in a layer's parameters from its input and the gradient in its output.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -279,6 +282,12 @@ def fix_batch_norm(model: Module) -> Module:
 
     Args:
         model: any module; one that is itself a batch normalisation comes back as another module.
+
+    Example:
+        >>> import torch
+        >>> from lethe.train import fix_batch_norm
+        >>> fix_batch_norm(torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16)))[1]
+        GroupNorm(8, 16, eps=1e-05, affine=True, bias=True)
     """
     if isinstance(model, _BatchNorm):
         return _group_norm(model)  # pyright: ignore[reportReturnType]

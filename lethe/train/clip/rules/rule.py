@@ -1,4 +1,6 @@
-"""What a rule of a layer is given, and gives."""
+"""The interface of a layer's rule: the call that it receives, the parts (gradients of all records in a parameter) that it yields.
+`Recording` (fast.py) makes a `Call` of each call of a layer and passes it to the layer's `Rule`; every file of rules builds on it.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -42,7 +44,7 @@ class Call:
 
     @property
     def gradient(self) -> Tensor:
-        """In the only tensor that the layer gave."""
+        """The gradient in the layer's output, which is one tensor."""
         (gradient,) = self.gradients
         assert gradient is not None
         return gradient if gradient.dtype == torch.float32 else wide(gradient)

@@ -1,4 +1,7 @@
-"""nn.MultiheadAttention, LSTM, GRU, RNN and their cells: forward passes of our own, whose projections and gates are watched."""
+"""Per-record gradients of nn.MultiheadAttention, LSTM, GRU, RNN and their cells: forward passes of our own replace PyTorch's fused ones.
+Inside a fused kernel no hook sees the projections and gates, so each is computed here by `watched_linear`, whose rule gives its gradients.
+The registry names these functions as rules.
+"""
 
 import math
 from collections.abc import Callable, Sequence

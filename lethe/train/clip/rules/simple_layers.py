@@ -1,4 +1,7 @@
-r"""Affine maps, tables, normalisations, and layers that no rule knows."""
+"""Per-record gradients of affine maps, embedding tables and normalisations, and of layers without a rule (`any_layer`, by vmap). The
+registry names these functions as rules; each is called with one `Call` of the layer and yields (parameter name, part). $x_t$ is the input
+and $g_t$ the gradient in the output at position t of a record.
+"""
 
 import warnings
 from collections.abc import Collection, Iterable, Sequence
@@ -132,7 +135,7 @@ def batch_norm(call: Call) -> Parts:
 
 
 def _scales(call: Call, normalised: Tensor, dims: Collection[int]) -> Parts:
-    """Of parameters on some dimensions of the output."""
+    """Gradients of a scale and a shift that lie on some dimensions of the output."""
     gradient = call.gradient
     other_dims = [dim for dim in range(1, gradient.dim()) if dim not in dims]
     for name, product in (("weight", lambda: normalised * gradient), ("bias", lambda: gradient)):

@@ -1,4 +1,10 @@
-"""Correlated noise for the sums of a network's gradients."""
+r"""Correlated noise for the sums of a network's gradients: later noise cancels part of the earlier, so that less is left in the sum of
+steps.
+
+Known as the matrix mechanism or DP-FTRL. `TrainingNoise` and the linear loop ask it once a step. C is the strategy, a lower triangular
+matrix of T steps, chosen before training; banded ones have p coefficients. $S_j$ is the sensitivity (norm of the columns that a record
+uses) of slot j, the position in a pass at which a record comes; $\tau$ the standard deviation, $g_t$ the sum of step t.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -69,7 +75,7 @@ class CorrelatedNetworkNoise:
             self._add_in_pieces(self._noise, checked, noise_std)
 
     def _add_pair(self, noise: NetworkNoise, checked: tuple[Tensor, ...], noise_std: float, now: float, then: float) -> None:
-        """`now` times a draw of a key of its own, `then` times the last one."""
+        """A strategy of two coefficients: `now` times a fresh draw plus `then` times the last step's, made again from its key."""
         (draws,), size = self._draws, sum(tensor.numel() for tensor in checked)
 
         def of(key: Tensor) -> NetworkNoise:
@@ -90,6 +96,7 @@ class CorrelatedNetworkNoise:
         draws.over(key)
 
     def _add_in_pieces(self, noise: NetworkNoise, checked: tuple[Tensor, ...], noise_std: float) -> None:
+        """Noise that needs the draws of several earlier steps, which are kept."""
         (draws,), size = self._draws, sum(tensor.numel() for tensor in checked)
         if noise.device.type == "cpu":  # from NumPy, which asks for large pages, as PyTorch does not: a fifth faster to read
             draws.reserve(lambda rows: torch.from_numpy(np.zeros((rows, size))))
@@ -99,16 +106,17 @@ class CorrelatedNetworkNoise:
         draws.over()
 
     def _add_on_grid(self, noise: SecureNoise, checked: tuple[Tensor, ...], noise_std: float) -> None:
+        """Secure noise: rounded and noised are the $a_t$ of the class's docstring, here `weighted_sums`."""
         sums, noisy = self._draws
         run, strategy = self._run, self._run.noise.strategy(self._run.total_steps)  # pyright: ignore[reportOptionalMemberAccess]
         by_draw = run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP
-        moved = (column_norms(strategy) if by_draw else slot_sensitivities(strategy, run.steps_per_pass)).min()
-        wider = grid_noise_std(noise_std, least_move(run) * float(moved), self._dimension * run.total_steps)
+        sensitivity = (column_norms(strategy) if by_draw else slot_sensitivities(strategy, run.steps_per_pass)).min()
+        wider = grid_noise_std(noise_std, least_move(run) * float(sensitivity), self._dimension * run.total_steps)
         # On the CPU, where the noise is drawn and where a checkpoint puts the memory. A process may hold no number, and takes the step too.
         none = torch.empty(0, dtype=torch.float64)
-        moved = sums.next(torch.cat([none, *(tensor.detach().to(none).reshape(-1) for tensor in checked)]))
-        noise.add_to([moved], wider)
-        parts = noisy.next(moved).split([tensor.numel() for tensor in checked])
+        weighted_sums = sums.next(torch.cat([none, *(tensor.detach().to(none).reshape(-1) for tensor in checked)]))
+        noise.add_to([weighted_sums], wider)
+        parts = noisy.next(weighted_sums).split([tensor.numel() for tensor in checked])
         for tensor, part in zip(checked, parts, strict=True):
             tensor.detach().copy_(part.view_as(tensor))
 

@@ -1,4 +1,7 @@
-"""Gaussian noise for many tensors at once, added in place."""
+r"""Gaussian noise for many tensors at once, added in place, from PyTorch's or NumPy's generators. `TrainingNoise` calls `add_to` once a
+step with the sums of clipped gradients; `CorrelatedNetworkNoise` draws from it. $\tau$ is the standard deviation; a piece is as many
+numbers as are drawn at a time.
+"""
 
 import math
 import os

@@ -1,4 +1,7 @@
-r"""Noise from a cryptographic source, on a grid, whose privacy does not lean on floating point.
+r"""Noise from a cryptographic source, on a grid, whose privacy does not depend on floating-point details.
+
+`TrainingNoise` and Flower's rounds call `add_to` once a training step with the sums of clipped gradients (d numbers), where a run asks for
+secure noise. $\gamma$ is the grid's spacing, s the sensitivity of the sums, $\tau$ the standard deviation.
 
 Adding a floating-point Gaussian to a floating-point number leaves traces in the low bits: some outputs are possible from one input and not
 from its neighbour (Mironov 2012, for Laplace noise; Holohan & Braghin 2021, for Gaussian). Here both the query and the noise are

@@ -1,4 +1,6 @@
-"""The noise of one training: what makes it, and which process adds it to what."""
+"""The noise of one training: which source makes it, and which process adds it to which tensors, so that no number gets it twice or never.
+`NoisySums` and `Descent` call `add_to` once a step; `sources_of` makes it of the run and the options (secure, correlated, seeded).
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,7 +32,7 @@ class TrainingNoise:
     drawn, and nobody but process 0 knows what was, unless a seed was given to all.
 
     **Shards** get noise of their own process's stream, which no other process has; each number is in one shard, so all together they are
-    one Gaussian. The processes meet before any draws: process 0 comes to that meeting once it has written down that the step counts.
+    one Gaussian. The processes wait for each other before any draws: process 0 arrives once it has written down that the step counts.
     `parts`: of each tensor that noise is added to, whether it is a shard; `dimension` numbers are trained, over all processes.
 
     Attributes:
