@@ -1,8 +1,5 @@
-"""`lethe train`: from a configuration to a folder with weights, the recorded run and its certificate.
-
-The command and `lethe plan` read a `Job` from a file; audit.py trains it again and again. It builds an estimator or a run, trains,
-certifies and, where the file names a ledger, pays.
-"""
+"""Job: what `lethe train` does with a configuration (build an estimator or a run, train, certify, pay), and the folder it writes; the
+command, `lethe plan` and audit.py (which trains again and again) read one from a file."""
 
 from __future__ import annotations
 

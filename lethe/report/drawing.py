@@ -1,4 +1,7 @@
-"""How every plot is drawn: one function with settings. The only import of matplotlib, without pyplot: no window, no global state."""
+"""How every plot is drawn: one function with settings. The only import of matplotlib, without pyplot: no window, no global state.
+
+plots.py and the HTML format call it with panels (model.py), so that every picture looks alike; `png` and `svg` give a file's bytes.
+"""
 
 import io
 from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""A document as one HTML page, as Markdown and as LaTeX: one template a format, and how each writes words that are only words."""
+"""A document as one HTML page, as Markdown and as LaTeX: one template a format, and how each writes words that are only words.
+
+writing.py calls the writer that a file's name asks for; the commands write pages of audits and ledgers by `html`. Text comes from files of
+other people, so each format escapes it.
+"""
 
 import re
 import unicodedata

@@ -1,4 +1,7 @@
-"""What a page is made of: notices, sections, and a few kinds of blocks that every format knows how to write. A paragraph is a string."""
+"""What a page is made of: notices, sections, and a few kinds of blocks that every format knows how to write. A paragraph is a string.
+
+The sections (sections/*.py) build a `Document` of these blocks, and formats.py and tables.py write them, so that no section knows a format.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What the plots of commands show: comparisons, sweeps, the demonstration, a plan, an audit, budgets; `drawing.plotted` draws them."""
+"""What the plots of commands show: comparisons, sweeps, the demonstration, a plan, an audit, budgets; `drawing.plotted` draws them.
+
+The commands with `--plot`, and `figure_of` of a comparison or a sweep, call it with results; pictures within a report are made by its
+sections.
+"""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,8 @@
-"""Subject: what a report is about, read from a file or folder where it is one, and certified again before anything is said of it."""
+"""Subject: what a report is about, read from a file or folder where it is one, and certified again before anything is said of it.
+
+writing.py and `lethe report` make one of a certificate, statement, file or folder; all sections read it. What a file claims is recomputed,
+so a report cannot repeat a false epsilon.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Blocks, sweeps and plans as tables of the terminal; comparisons and reservations as files."""
+"""Blocks, sweeps and plans as tables of the terminal; comparisons and reservations as files.
+
+The commands print results by `terminal`; `lethe compare` and `lethe ledger export` write the files.
+"""
 
 import csv
 import io

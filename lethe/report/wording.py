@@ -1,4 +1,7 @@
-"""How numbers, relations, theorems and words of the field are said to a person. Bounds are rounded up, never down."""
+"""How numbers, relations, theorems and words of the field are said to a person. Bounds are rounded up, never down.
+
+All sections of a report take their words from here, so that a number is rounded and a relation is called alike everywhere.
+"""
 
 import math
 import re

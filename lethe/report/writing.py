@@ -1,4 +1,7 @@
-"""write: a report in the format that the name of its file asks for."""
+"""write: a report in the format that the name of its file asks for.
+
+Called by users (`lethe.report.write`), by a training's result, and by `lethe report`.
+"""
 
 import math
 import os

@@ -1,4 +1,8 @@
-"""What the planner shows of a question: numbers, reasons, texts, prices; no number where there is a reason against it."""
+"""What the planner shows of a question: numbers, reasons, texts, prices; no number where there is a reason against it.
+
+app.py calls `answer` and `price` with the `State` of the controls; it plans and certifies as `lethe.plan` and `lethe.certify` do, and
+returns plain data that parts.py and picture.py draw.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache

@@ -1,4 +1,8 @@
-"""The page of the planner: controls on one side, answers on the other, computed beside the loop that serves the page."""
+"""The page of the planner: controls on one side, answers on the other, computed beside the loop that serves the page.
+
+server.py serves what `make_app` returns (a Shiny app: a page whose parts follow its inputs). Answers take seconds, so threads compute them
+and the page stays usable.
+"""
 
 import asyncio
 import ctypes

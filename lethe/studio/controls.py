@@ -1,4 +1,7 @@
-"""The controls of the planner: what each is called, which words it knows, and what it holds at first."""
+"""The controls of the planner: what each is called, which words it knows, and what it holds at first.
+
+parts.py draws them, state.py reads their texts, and app.py asks for all of them; one list, so that page, link and run agree.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple, get_args

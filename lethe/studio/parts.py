@@ -1,4 +1,7 @@
-"""The parts of the planner's page: its controls, each with its label, and its answers."""
+"""The parts of the planner's page: its controls, each with its label, and its answers.
+
+app.py puts them into the page: it passes answers (answers.py), and gets HTML.
+"""
 
 import json
 import math

@@ -1,4 +1,7 @@
-"""The picture of the planner: epsilon against noise for this run, and where its alternatives stand, as plain SVG in the page's colours."""
+"""The picture of the planner: epsilon against noise for this run, and where its alternatives stand, as plain SVG in the page's colours.
+
+app.py draws it from a `StateAnswer` and the prices of its alternatives.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

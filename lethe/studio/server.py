@@ -1,4 +1,7 @@
-"""The server of the planner: on this computer only, for pages of its own only."""
+"""The server of the planner: on this computer only, for pages of its own only.
+
+`lethe studio` calls `serve`. The page shows private plans, so other machines, and other pages in the same browser, are refused.
+"""
 
 import socket
 import webbrowser

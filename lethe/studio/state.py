@@ -1,4 +1,7 @@
-"""The state of the planner: the texts of its controls, as a Run, and as the query of a link."""
+"""The state of the planner: the texts of its controls, as a Run, and as the query of a link.
+
+app.py makes a `State` of the inputs, answers.py computes on it, and `lethe studio FILE` starts with that of a run.
+"""
 
 from __future__ import annotations
 

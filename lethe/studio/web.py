@@ -1,4 +1,7 @@
-"""Shiny and the server below it, and the only imports of them."""
+"""Shiny and the server below it, and the only imports of them.
+
+app.py, parts.py and server.py import them from here, so that a missing package gives one error that names the extra to install.
+"""
 
 from lethe.errors import MissingExtraError
 

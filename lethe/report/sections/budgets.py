@@ -1,4 +1,7 @@
-"""The page of a ledger: how much of each data set's budget is left, over time and by whom, for whoever answers for the data."""
+"""The page of a ledger: how much of each data set's budget is left, over time and by whom, for whoever answers for the data.
+
+`lethe ledger export` calls `accounts_document` with the accounts of data sets.
+"""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime

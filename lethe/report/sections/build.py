@@ -1,4 +1,7 @@
-"""What to check before signing and how to repeat it; and the document: every section that applies, in order.
+"""The document of a report, every section that applies in order; and its last sections: what to check before signing, and how to repeat
+it.
+
+writing.py and `lethe report` call `document_of` with a `Subject`.
 
 Reference: Near, Darais, Lefkovitz, Howarth 2025, Guidelines for Evaluating Differential Privacy Guarantees, NIST SP 800-226,
 doi:10.6028/NIST.SP.800-226.

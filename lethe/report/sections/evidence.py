@@ -1,4 +1,7 @@
-"""What others say of it, as blocks that the report and the terminal share: theorems, audits, totals, accounts of a ledger."""
+"""What else is known of a guarantee, as blocks that report and terminal share: other theorems, audits, totals, accounts of a ledger.
+
+build.py and the commands call it; an audit is a lower bound on epsilon, measured by attacks, beside the proved upper bound.
+"""
 
 import warnings
 from typing import Any

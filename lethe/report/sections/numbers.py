@@ -1,4 +1,7 @@
-"""The guarantee in numbers: against attacks, delta and steps; the noise; and what was recorded during training."""
+"""The guarantee in numbers: against attacks, delta and steps; the noise; and what was recorded during training.
+
+build.py calls a function for each of these sections, with the `Subject` whose certificate has the numbers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The first screen: what the report is called and about, who is protected, how well the best attack does, what must be believed."""
+"""The first screen: what the report is called and about, who is protected, how well the best attack does, what must be believed.
+
+build.py puts it first: many readers read no further, so everything that can mislead must be said there.
+"""
 
 from datetime import date
 

@@ -1,4 +1,7 @@
-"""The promise: in one plain sentence, to whom, what it rests on, what would make it void; and what must be read before anything else."""
+"""The promise: in one plain sentence, to whom, what it rests on, what would make it void; and what must be read before anything else.
+
+build.py calls these sections; an epsilon without its unit, hypotheses and limits says little to whoever has to decide.
+"""
 
 import inspect
 

@@ -1,6 +1,5 @@
-"""Callback: what a logger of training implements, and the facts about each step that it receives. A user passes callbacks to `fit` or
-`PrivacyEngine`; `Telling` calls their methods, process 0 only. The facts are in classes of their own so that what is private (losses, batch
-sizes) is kept apart from what may be published.
+"""Callback: what a logger of training implements, and the facts about each step that it receives, private ones apart. A user passes
+callbacks to `fit` or `PrivacyEngine`; `Telling` calls their methods, in process 0 only.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,5 @@
 """Journal: the list of steps whose noise may have been drawn, appended to disk before each draw; and the receipt of the ledger's
-reservation. A training that was killed learns from it which noisy gradients to count although no checkpoint has them. `Checkpointing`
-writes the journal, `Paying` the receipt.
+reservation. A killed training learns from it which noisy gradients count. `Checkpointing` writes the journal, `Paying` the receipt.
 """
 
 import os

@@ -1,7 +1,6 @@
 """The check of a user's model: the gradients of a few records in their batch are compared with those of each record by itself. The
-sensitivity bound holds only if a record's gradient depends on that record alone, which a batch norm or a leaking mask breaks silently.
-`Clipper` makes a `Look` of some batches (the 1st, 2nd, 4th, ..., and random ones) before it adds them; where they differ it takes a slower
-way to gradients, or refuses the model.
+sensitivity bound needs that a record's gradient depends on that record alone, which a batch norm or a leaking mask breaks silently.
+`Clipper` checks some batches by a `Look` before it adds them; where they differ it takes a slower way, or refuses the model.
 
 It looks for accidents: a mean over the batch, a reshape for a transpose, padding that leaks, a cache of the first batch. What is built to
 deceive it is not looked for; `isolation="enforced"` is for that.

@@ -1,9 +1,8 @@
 r"""Norms of per-record gradients and their weighted sums, with proved rounding errors: no two numbers are added in less than float64.
 
-The forms of gradients in `parts/` call it; without it float32 rounding could make a record's share longer than the clip norm. eps is the
-spacing of the gradients' type at 1. C' is the clip norm less the margin for rounding, v a record's gradient in all parameters. For a weight
-used at T positions, $x_t$ (d numbers) is the input and $g_t$ (p numbers) the gradient in the output at position t, and $\Lambda =
-\sum_t\|x_t\|\|g_t\|$.
+The parts in `parts/` call it; rounding in float32 could make a record's share longer than the clip norm. eps is the spacing of the
+gradients' type at 1, C' the clip norm less the margin for rounding, v a record's gradient. For a weight used at T positions, $x_t$ (d
+numbers) is the input and $g_t$ (p numbers) the gradient in the output at position t, $\Lambda = \sum_t\|x_t\|\|g_t\|$.
 
 No record is longer than C' (docs/theory.md, section 15). Gradients that are held are measured as they are added. Those that are formed for
 the sum are measured there once more, and brought back to the first norm where they came out longer. Those that are never formed are

@@ -1,6 +1,5 @@
 """Finds what a forward pass leaves behind: in parameters and buffers, and in the modules' Python attributes. A cache of earlier records
-would make one record's loss depend on another. The check (`check.py`), checkpoints and `Backbone` compare these digests before and after a
-batch.
+would make one record's loss depend on another. The check (`check.py`), checkpoints and `Backbone` call it.
 """
 
 import copy

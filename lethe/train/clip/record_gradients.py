@@ -1,6 +1,5 @@
 """How the gradients of a model's records are computed: by the rules of its layers, by vmap of the model, or one record after another.
-`Clipper` asks for them with a `Way`, and the check with another, to compare. Rows are what the model sees; a unit (a record or a user) may
-have several, whose gradients are added.
+`Clipper` asks for them with a `Way`. Rows are what the model sees; a unit (a record or a user) has one or several, which are added.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,5 @@
-"""How far rounding can put a sum of clipped gradients from the exact one, whatever the records are. Rounding is part of a record's
-influence on the sum, so records are clipped to a norm smaller by `margin_of`, which covers it: `clipper_of` and `Clipper` ask for it before
-training.
+"""How far rounding can put a sum of clipped gradients from the exact one, whatever the records are. Rounding adds to a record's influence,
+so `clipper_of` and `Clipper` clip to a norm smaller by `margin_of`, which covers it.
 """
 
 import math

@@ -1,6 +1,5 @@
 """Tolerances and small helpers of the checks that compare a record's gradient in its batch with that of the record by itself. The two
-differ by rounding where records are independent, and by far more where a model mixes them. Used by clip/check.py, `Backbone` and
-zeroth_order.py.
+differ by rounding where records are independent, by far more where a model mixes them. For clip/check.py, `Backbone`, zeroth_order.py.
 """
 
 import random

@@ -1,6 +1,5 @@
-"""Random generators: fresh from the operating system's entropy for privacy, seeded for tests and benchmarks. The batches and the noise
-(network/noise/, data/batches.py) take theirs from here; checkpoints use `state_digest` and `same_stream` to refuse a generator whose noise
-was already added once.
+"""Random generators: fresh from the operating system's entropy for privacy, seeded for tests and benchmarks. Batches and noise take theirs
+from here; checkpoints refuse, by `state_digest`, a generator whose noise was already added once.
 """
 
 import hashlib

@@ -1,6 +1,5 @@
-"""Privacy of users: whose record each is, by the ids of the caller, and which records of a user take part in a step. Where a run protects
-users, its unit (what is drawn into batches) is a user with all records. `Trainer` asks for the `Members` of a run's units, `BatchStream`
-turns drawn units into rows with them.
+"""Privacy of users: whose record each is, by the ids of the caller, and which records of a user take part in a step. A unit is what is
+drawn into batches: a record, or a user with all records. `BatchStream` turns drawn units into rows by `Members`.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """Workers: the processes that train one model over `torch.distributed`; with one process, methods do nothing.
 
-`Trainer` and `Placement` exchange sums through it.
-Before anything is exchanged all processes wait for each other (`meet`), and each tells what it is about to do. So an error in one of them
-reaches all others there, instead of leaving them waiting, and processes that do different things find out before their sums are mixed.
+`Trainer` and `Placement` exchange sums by it. Before anything is exchanged all processes wait for each other (`meet`), and each tells what
+it is about to do. So an error in one of them reaches all others there, instead of leaving them waiting, and processes that do different
+things find out before their sums are mixed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The features that a frozen backbone gives each record, with a check that they depend on that record alone. The linear loop, `train_head`
-and `Rows` read features through a `Backbone`. If one record could change another's features, its gradient would not be the only thing it
-changes in a sum, and no certificate would hold.
+and `Rows` read through a `Backbone`. Mixed features would let a record change others' gradients, uncertified.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Per-record gradients of nn.MultiheadAttention, LSTM, GRU, RNN and their cells: forward passes of our own replace PyTorch's fused ones.
-Inside a fused kernel no hook sees the projections and gates, so each is computed here by `watched_linear`, whose rule gives its gradients.
-The registry names these functions as rules.
+Inside a fused kernel no hook sees the projections and gates; here `watched_linear` computes each. The registry names these as rules.
 """
 
 import math

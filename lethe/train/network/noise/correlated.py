@@ -1,5 +1,4 @@
-r"""Correlated noise for the sums of a network's gradients: later noise cancels part of the earlier, so that less is left in the sum of
-steps.
+r"""Correlated noise for the sums of a network's gradients: later noise cancels part of the earlier, so less is left in the end.
 
 Known as the matrix mechanism or DP-FTRL. `TrainingNoise` and the linear loop ask it once a step. C is the strategy, a lower triangular
 matrix of T steps, chosen before training; banded ones have p coefficients. $S_j$ is the sensitivity (norm of the columns that a record

@@ -1,6 +1,5 @@
-r"""Gaussian noise for many tensors at once, added in place, from PyTorch's or NumPy's generators. `TrainingNoise` calls `add_to` once a
-step with the sums of clipped gradients; `CorrelatedNetworkNoise` draws from it. $\tau$ is the standard deviation; a piece is as many
-numbers as are drawn at a time.
+r"""Gaussian noise for many tensors at once, added in place, from PyTorch's or NumPy's generators. $\tau$ is its standard deviation.
+`TrainingNoise` calls `add_to` once a step with the sums of clipped gradients; `CorrelatedNetworkNoise` draws from it, in pieces.
 """
 
 import math
