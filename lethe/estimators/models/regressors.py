@@ -213,7 +213,7 @@ class LinearRegression(PrivateRegressor):
 
     Args: as of `PrivateRegressor`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from lethe.estimators import LinearRegression
         >>> X = np.random.default_rng(0).random((500, 3)) / 2
@@ -245,7 +245,7 @@ class Ridge(PenalisedRegressor):
         epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateEstimator`.
         target_bound, feature_norm, fit_intercept: as of `PrivateRegressor`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from lethe.estimators import Ridge
         >>> X = np.random.default_rng(0).random((500, 3)) / 2
