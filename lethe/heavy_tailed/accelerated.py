@@ -64,6 +64,7 @@ def accelerated(
 
 
 def _inverse_step(step: float, smoothness: float) -> float:
+    """The inverse step size, checked to be at least twice the smoothness, as the bound needs."""
     inverse = require_positive("step", step)
     if inverse < 2.0 * smoothness * (1.0 - 1e-12):
         raise outside("step", inverse, f"an inverse step size of at least 2 smoothness = {2.0 * smoothness:g}")
@@ -145,6 +146,7 @@ def accelerated_practical(problem: Problem, records: int, rho: float) -> Plan:
 def _plan(
     basis: Basis, problem: Problem, n: int, rho: float, count: int, clip: float, eta: float | None, notes: tuple[str, ...] = ()
 ) -> Plan:
+    """The plan of these settings with its risk bound; the step size is the best one where `eta` is None."""
     errors = gradient_errors(problem, batch_size=n // count, clip_norm=clip, rho=rho, printed=basis == "theory")
     beta, reach = problem.known("smoothness"), problem.distance()
     step = best_step(count, beta, reach, errors.squared) if eta is None else eta

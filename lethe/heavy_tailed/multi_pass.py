@@ -157,6 +157,7 @@ def multi_pass(
 
 
 def _step_sizes(problem: Problem, values: ArrayLike | None, steps: int) -> Array:
+    """The step size of each step; without `values` one that follows from the smoothness."""
     if values is None:
         smoothness = problem.known("smoothness")
         if smoothness == 0.0:

@@ -150,6 +150,7 @@ def one_pass_practical(problem: Problem, records: int, rho: float, *, distance: 
 def _plan(
     basis: Basis, problem: Problem, n: int, rho: float, distance: float | None, rounds: int, clip: float, notes: tuple[str, ...] = ()
 ) -> Plan:
+    """The plan of these settings with its risk bound."""
     errors = gradient_errors(problem, batch_size=n // rounds, clip_norm=clip, rho=rho)
     beta, mu = problem.known("smoothness"), problem.known("strong_convexity")
     bound = one_pass_bound(rounds, beta, mu, problem.distance(distance), errors.bias, errors.variance)

@@ -41,7 +41,7 @@ class Moments:
         InputError: a number out of range, or a lower-order bound above `bound`.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Assumptions 1, 2 and 3.
 
-    Example:
+    Examples:
         >>> from lethe.heavy_tailed import Moments
         >>> Moments(order=2, bound=6.0).order
         2.0
@@ -203,6 +203,7 @@ class Problem:
         return self._needed("moments", "release them by estimated_moments")
 
     def _needed(self, name: str, otherwise: str) -> Any:
+        """The value of a field; an error that names it where the problem does not have it."""
         value = getattr(self, name)
         if value is None:
             raise InputError(f"{name} = None; this method needs it.", source="the problem", remedy=f"give {name}, or {otherwise}")

@@ -247,6 +247,7 @@ def least_fair_trials(shift: int, epsilon: float, delta: float) -> int:
 
 
 def _one_sided(trials: int, chance: float, shift: int, epsilon: float) -> float:
+    r"""$\delta(\epsilon)$ of a binomial number against the same plus `shift`, in this order; rounded up."""
     offsets = np.arange(1, shift + 1)
 
     def log_ratio(x: int) -> float:

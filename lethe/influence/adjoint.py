@@ -127,6 +127,7 @@ class _Curvature:
 
 
 def _curvature(loss: LinearLoss, scores: Tensor, targets: Tensor) -> _Curvature:
+    """The curvature of the run's loss at these scores; an error for losses whose third derivative is not implemented."""
     match loss:
         case Softmax():
             return _softmax(torch.softmax(scores, dim=-1))

@@ -142,6 +142,7 @@ def _one_repeat(train: Train, planned: Array, steps: npt.NDArray[np.intp], rises
 
 
 def _finite(train: Train, noise_stds: Array, seed: int) -> float:
+    """The final loss of one training; an error where it overflowed."""
     loss = float(train(noise_stds, seed))
     if not math.isfinite(loss):
         raise LetheError(f"training overflowed: train returned {loss} as the final loss.", remedy="take smaller steps or less noise.")
@@ -192,6 +193,7 @@ class LinearProblem:
         return list(draw_batches(self.run, seeded_generators(seed, (_CPU, _CPU))[0]))
 
     def _descend(self, noise_stds: Array, seed: int, batches: list[Batch], prox: Proximal) -> torch.Tensor:
+        """One training on fixed batches with the noise of a seed; all that differs between two calls is `noise_stds`."""
         run, generator = self.run, seeded_generators(seed, (_CPU, _CPU))[1]
         start = torch.zeros(self.rows.shape[1], self.loss.outputs, dtype=torch.float64)
         model = LinearModel(self.loss, self.rows, self.column, clip_norm=run.clip_norm, method=gradients_by(run))

@@ -90,6 +90,7 @@ def population_localised(
 
 
 def _averaged_descent(problem: Problem, noisy: NoisyBatches, local: LocalPhase, step_done: Callable[[], None] | None) -> Array:
+    """One candidate of a phase: the weighted average of the iterates of one pass."""
     start = point = noisy.start
     project = near_projection(problem.domain, start, local.radius)
     steps, weights = step_weights(local.steps - 1, local.strength, 1.0 / local.step_size)

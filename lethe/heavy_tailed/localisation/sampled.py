@@ -107,6 +107,7 @@ def _sampled_phase(
     generator: np.random.Generator,
     step_done: Callable[[], None],
 ) -> tuple[Array, Phase]:
+    """One phase on secret random batches: its last point, and the phase with its cost."""
     batch, count = nominal_batch(local), local.records
     rate = batch / count
     multiplier, spent = sampled_noise(rate, local.steps, epsilon, delta)

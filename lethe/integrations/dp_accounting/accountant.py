@@ -33,6 +33,7 @@ _MOST_STEPS = 10**15
 
 
 def _is_run(_: object, __: object, value: Any) -> None:
+    """An attrs validator: a run with noise."""
     if require_run(value, correlated=True).noise_multiplier is None:
         raise InputError(
             "run: noise_multiplier is null; this run has no noise yet.",
@@ -41,6 +42,7 @@ def _is_run(_: object, __: object, value: Any) -> None:
 
 
 def _is_label(_: object, __: object, value: object) -> None:
+    """An attrs validator: a text that names the execution."""
     if not isinstance(value, str) or not value.strip():
         raise InputError(
             f"label: got {value!r}; it needs a text that names one execution of the run.",
@@ -61,6 +63,7 @@ def _number(value: Any) -> Any:
 
 
 def _is_step(event: IterateDpEvent, _: object, value: object) -> None:
+    """An attrs validator: a step of the run before its last."""
     if event.run.total_steps == 1:
         raise InputError(
             f"step: got {value!r}; this run has one step, so it has no iterate before the last.",
@@ -208,6 +211,7 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
         return _composed(tuple(parts))
 
     def _maybe_compose(self, event: dp_event.DpEvent, count: int, do_compose: bool) -> _Details | None:
+        """dp_accounting's hook: add an event to the account, or only say which part of it is not supported."""
         native: Counter[Guarantee] = Counter()
         releases: Counter[Any] = Counter()
         # A count of 0 only asks what would be supported.
@@ -240,6 +244,7 @@ class LetheAccountant(privacy_accountant.PrivacyAccountant):
         return None
 
     def _check_relation(self, run: Run) -> None:
+        """Refuse a run of another unit or neighbouring relation than the accountant's."""
         if run.unit != "record":
             raise InputError(
                 f"unit: the run is about {NOUNS[run.unit][1]}; events say no unit, and this accountant's are about records.",

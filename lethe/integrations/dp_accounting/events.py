@@ -101,6 +101,7 @@ def _unwrapped(guarantee: Guarantee) -> Guarantee:
 
 
 def _export(guarantee: Guarantee, neighbours: Neighbours, certificate: Certificate) -> tuple[Any, NeighboringRelation, str]:
+    """The event, its relation and a note on exactness, by the kind of guarantee; an error for kinds without an exact event."""
     relation = RELATIONS[neighbours]
     unbounded = isinstance(guarantee, ZCDP) and guarantee.rho == math.inf
     if unbounded or isinstance(guarantee, NotPrivate) or (isinstance(guarantee, GDP) and guarantee.mu > 1.0 / _WEAKEST):
@@ -134,6 +135,7 @@ def _noise(mu: float) -> float:
 
 
 def _sampled(guarantee: SampledGaussian) -> Any:
+    """A sampled Gaussian guarantee as Poisson-sampled Gaussian events, one for each noise level."""
     if guarantee.sampling_probability == 0.0:
         return dp_event.NoOpDpEvent()
     steps: list[Any] = [

@@ -320,6 +320,7 @@ class PrivateTraining(RecordedTraining, Callback):
 
 
 def _steps(trainer: Any, per_epoch: int) -> int:
+    """How many logical batches max_steps and max_epochs allow; an error where neither does."""
     most_steps, most_epochs = trainer.max_steps, trainer.max_epochs
     limits = [*([most_steps] if most_steps != -1 else []), *([most_epochs * per_epoch] if most_epochs not in (None, -1) else [])]
     if not limits or min(limits) < 1:

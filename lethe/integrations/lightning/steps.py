@@ -109,6 +109,7 @@ class StepLosses:
         )
 
     def _note(self, name: Any, *values: Any, **options: Any) -> None:
+        """In place of the module's `log`: a warning, once, that private numbers are not logged."""
         if self._said:
             return
         self._said = True

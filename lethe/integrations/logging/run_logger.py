@@ -103,6 +103,7 @@ class EpsilonSoFar:
         return self._certified(lambda: stopped(run, steps))
 
     def _certified(self, run: Callable[[], Run]) -> float:
+        """The certified epsilon of a run; infinity where no theorem applies."""
         try:
             return certify(run(), self._delta, allow_large_delta=True).epsilon  # the delta was looked at
         except HypothesisError:
@@ -261,6 +262,7 @@ class RunLogger(Callback, ABC):
         self._text(f"released/{name}/basis", _BASES[basis], private=False)
 
     def _log(self, step: StepEnd) -> None:
+        """Write the curves of one step: public numbers, and private ones where asked for."""
         assert self._epsilon is not None
         values = {
             "dp/noise_multiplier": step.noise_multiplier,

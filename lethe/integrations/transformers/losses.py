@@ -73,6 +73,7 @@ class RecordLosses:
         return each.sum(1) / predicted.sum(1).clamp(min=1)
 
     def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Cross entropy of each position, 0 where the label is ignored; an error for labels outside the classes."""
         strange = (labels >= logits.shape[-1]) | ((labels < 0) & (labels != IGNORED))
         if _any(strange):
             raise InputError(
@@ -86,6 +87,7 @@ class RecordLosses:
         return log_likelihood if not self.smoothing else (1 - self.smoothing) * log_likelihood + self.smoothing * logs.mean(-1)
 
     def _classes(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of classification, or regression, of each record."""
         several = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
         kind = self.problem_type or ("regression" if logits.shape[-1] == 1 else several)
         if self.kind == "choices" or kind == "single_label_classification":
@@ -107,6 +109,7 @@ class RecordLosses:
         return functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").flatten(1).mean(1)
 
     def _answers(self, outputs: Any, labels: Tensor) -> Tensor:
+        """The loss of extractive question answering: the mean of start and end."""
         each = []
         for name, positions in zip(("start_logits", "end_logits"), labels.unbind(1), strict=True):
             logits = _part(outputs, name)
@@ -124,6 +127,7 @@ def _any(flags: Tensor) -> bool:
 
 
 def _part(outputs: Any, name: str) -> Tensor:
+    """A tensor of the model's outputs by name; an error where there is none."""
     part = cast(Mapping[str, Any], outputs).get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
     if not isinstance(part, Tensor):
         names = ", ".join(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__

@@ -278,6 +278,7 @@ def privatize(trainer: Any, **privacy: Any) -> Any:
 
 @cache
 def _class_of(kind: type) -> type:
+    """The private class of a Trainer's class, made once by putting the private methods before its own."""
     if issubclass(kind, PrivateLoop):
         return kind
     refuse_kind(kind)
