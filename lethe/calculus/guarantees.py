@@ -126,7 +126,7 @@ class GDP(Guarantee):
         return conversions.gdp_delta(self.mu, epsilon)
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
-        """At once."""
+        """`delta` at many epsilons, computed at once."""
         return exp_above(log_gaussian_delta(self.mu, epsilons))
 
     def describe(self) -> str:
@@ -285,7 +285,7 @@ class GDPMixture(Profile):
         return min(round_up(math.fsum(np.where((products == 0.0) & (deltas > 0.0), 5e-324, products).tolist()), 4e-16), 1.0)
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
-        """A component at once."""
+        """`delta` at many epsilons, one component of the mixture after the other."""
         total = np.zeros(epsilons.shape)
         for mu, weight in zip(self.mus, self.weights, strict=True):
             total += weight * exp_above(log_gaussian_delta(mu, epsilons))

@@ -214,7 +214,7 @@ def _cautions(chosen: Candidate, goal: Guarantee, floor: float) -> list[str]:
 
 
 def _other_batches(candidates: Sequence[Candidate], chosen: Candidate) -> list[str]:
-    """That the best was not taken because the run's batches are others."""
+    """A note that the best was not taken because the run's batches are others."""
     best = min((candidate for candidate in candidates if candidate.needs), key=lambda one: one.harm, default=chosen)
     if not best.harm < chosen.harm * (1 - _TIE):
         return []
