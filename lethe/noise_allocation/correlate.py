@@ -108,6 +108,7 @@ def correlate(
 
 
 def _toeplitz(run: Run, momentum: float, influence: Influence | None) -> FloatArray:
+    """The workload of the run's step sizes and momentum."""
     sizes = run.step_sizes
     if sizes.min() != sizes.max():
         raise InputError(
