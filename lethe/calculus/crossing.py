@@ -139,10 +139,6 @@ def smallest(bound: Callable[[float], float], target: float, *, start: float, to
     return point(crossing(gap, failing, passing, resolution=resolution, gap_failing=gap_failing, gap_passing=gap_passing))
 
 
-# Numbers that are tried first are a quarter apart.
-_APART = 1.25
-
-
 def least_whole(value: Callable[[int], float], most: int, *, tolerance: float = 1e-6) -> int:
     """The smallest of 1..most whose value is at most 1 + `tolerance` times the least.
 
@@ -157,7 +153,7 @@ def least_whole(value: Callable[[int], float], most: int, *, tolerance: float = 
     value = cache(value)
     grid = [1]
     while grid[-1] < most:
-        grid.append(min(max(grid[-1] + 1, int(grid[-1] * _APART)), most))
+        grid.append(min(max(grid[-1] + 1, 5 * grid[-1] // 4), most))
     best = grid.index(min(grid, key=value))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     while high - low > 2:
