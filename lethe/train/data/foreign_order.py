@@ -17,7 +17,7 @@ DESIGN = "which records meet which step is the batch design of the run, and part
 
 
 class Reading(NamedTuple):
-    """What it does; and what to give in its place, None: it is taken, and the run draws from its records."""
+    """One row of the table: what the object does; what to give in its place (None: it is accepted, and the run draws from its records)."""
 
     does: str
     instead: str | None = None
