@@ -81,7 +81,7 @@ def compare(
         InputError: a value out of range, a run without noise, or a listed schedule that would have to be stretched.
         HypothesisError: none of `theorems` can certify the run.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> run = lethe.Run(
         ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=4.0,

@@ -255,7 +255,7 @@ def total(
         InputError: a part cannot be added, or an argument is out of its range.
     Reference: Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10 (adaptive composition of fixed guarantees).
 
-    Example:
+    Examples:
         >>> import lethe
         >>> round(
         ...     lethe.total([lethe.guarantees.GDP(0.3), lethe.guarantees.GDP(0.4)], delta=1e-5,

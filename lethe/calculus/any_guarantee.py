@@ -137,6 +137,7 @@ def _together_once(parts: Parts) -> Guarantee:
 
 
 def _added_up(merged: Mapping[Guarantee, int]) -> ApproxDP | None:
+    """Guarantees at one point (epsilon, delta): both numbers add up; None where a part is no such guarantee."""
     points = [(guarantee, count) for guarantee, count in merged.items() if isinstance(guarantee, ApproxDP)]
     if len(points) != len(merged):
         return None
@@ -146,6 +147,7 @@ def _added_up(merged: Mapping[Guarantee, int]) -> ApproxDP | None:
 
 
 def _minimiser_beside_gaussian(merged: Mapping[Guarantee, int]) -> Guarantee | None:
+    """The closed form of one perturbed minimiser and Gaussian mechanisms; None for any other parts."""
     minimisers = [guarantee for guarantee in merged if isinstance(guarantee, PerturbedMinimiser)]
     gaussian = [guarantee for guarantee in merged if isinstance(guarantee, GDP)]
     if len(minimisers) != 1 or merged[minimisers[0]] != 1 or len(merged) != 1 + len(gaussian):
@@ -192,6 +194,7 @@ def _merged(parts: Sequence[tuple[Guarantee, int]]) -> dict[Guarantee, int]:
 
 
 def _times(mu: float, count: int) -> float:
+    r"""$\mu$ of as many equal Gaussian mechanisms, rounded up."""
     return mu if count == 1 else round_up(mu * math.sqrt(count), 1e-15)
 
 
@@ -236,6 +239,7 @@ def guarantee_from_dict(data: Mapping[str, object]) -> Guarantee:
 
 
 def _decode(value: object) -> object:
+    """`encode` of `guarantees`, undone."""
     if isinstance(value, Mapping):
         return guarantee_from_dict(cast("Mapping[str, object]", value))
     if isinstance(value, list | tuple):

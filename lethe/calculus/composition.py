@@ -98,6 +98,7 @@ def renyi_at(guarantee: Guarantee, orders: FloatArray) -> FloatArray | None:
 
 
 def _values(guarantee: Guarantee, orders: FloatArray) -> FloatArray | None:
+    """A guarantee's divergences at these orders, not rounded yet; None if it has none."""
     with np.errstate(over="ignore", divide="ignore"):
         if isinstance(guarantee, GDP):
             return 0.5 * orders * square_above(guarantee.mu)
@@ -123,6 +124,7 @@ def _at(curve: RDPCurve, orders: FloatArray) -> FloatArray:
 
 
 def _mixture(guarantee: GDPMixture, orders: FloatArray) -> FloatArray:
+    """The Rényi divergences of a mixture of Gaussian pairs, rounded up: by the mean of its components' moments."""
     mus, weights = np.array(guarantee.mus), np.array(guarantee.weights)
     mus, weights = mus[weights > 0.0], weights[weights > 0.0]
     # Weight that is left out of the mixture belongs to equal distributions.
@@ -172,7 +174,7 @@ def overshoot(guarantee: Guarantee, target: Guarantee) -> float:
 
 
 def gaussian_mu(guarantee: Guarantee) -> float:
-    r"""The smallest $\mu$ for which the guarantee is seen to be $\mu$-GDP; inf if for none.
+    r"""The smallest $\mu$ for which the guarantee is known to be $\mu$-GDP; inf if for none.
 
     A mixture whose component is drawn in the same way on both sides is no easier to tell apart than its worst component.
     """
@@ -188,7 +190,7 @@ def gaussian_mu(guarantee: Guarantee) -> float:
 
 
 def concentrated_rho(guarantee: Guarantee) -> float:
-    r"""The smallest $\rho$ for which the guarantee is seen to be $\rho$-zCDP; inf if for none."""
+    r"""The smallest $\rho$ for which the guarantee is known to be $\rho$-zCDP; inf if for none."""
     if isinstance(guarantee, ZCDP):
         return guarantee.rho
     if isinstance(guarantee, Tightest):

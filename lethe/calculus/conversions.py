@@ -19,7 +19,7 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 def profile_epsilon(profile: Callable[[float], float], delta: float, *, high: float = 1.0) -> float:
-    r"""Smallest $\epsilon \ge 0$ with $\delta(\epsilon) \le \delta$ for a nonincreasing profile; rounded up, and seen to hold.
+    r"""Smallest $\epsilon \ge 0$ with $\delta(\epsilon) \le \delta$ for a nonincreasing profile; rounded up, and evaluated there.
 
     $\delta \in [0, 1)$; `high` > 0 is a first guess for the upper end. Infinity if no $\epsilon$ is seen to hold.
     """
@@ -73,6 +73,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 # Certificates, statements and plans ask for the epsilon of one mu again and again.
 @lru_cache(maxsize=1024)
 def _gdp_epsilon(distance: float, target: float) -> float:
+    r"""`gdp_epsilon` for $\mu$ = `distance`, by root finding."""
     # The normal tail is at most exp(-x^2/2)/2, so this end is on the passing side.
     high = 0.5 * distance * distance + distance * math.sqrt(-2.0 * math.log(target))
     return math.inf if math.isinf(high) else profile_epsilon(lambda epsilon: gdp_delta(distance, epsilon), target, high=max(high, 5e-324))
@@ -99,6 +100,8 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 # Plans ask for the noise of one target again and again.
 @lru_cache(maxsize=1024)
 def _gdp_mu(level: float, target: float) -> float:
+    """`gdp_mu`, by root finding."""
+
     def gap(mu: float) -> float:
         return log_gap(gdp_delta(mu, level), target)
 
@@ -168,6 +171,7 @@ def _log_cks_delta(excess: FloatArray, bound: FloatArray, level: float) -> Float
 
 
 def _delta_from_log(logarithm: float) -> float:
+    """A delta from its logarithm, rounded up and at most 1."""
     return min(float(exp_above(logarithm, 4.0 * _EPS)), 1.0)
 
 

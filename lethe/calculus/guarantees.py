@@ -105,7 +105,7 @@ class GDP(Guarantee):
 
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> round(lethe.guarantees.GDP(1.0).epsilon(1e-5), 3)
         4.377
@@ -140,7 +140,7 @@ class ZCDP(Guarantee):
 
     Reference: Bun & Steinke 2016, arXiv:1605.02065.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> round(lethe.guarantees.ZCDP(0.5).epsilon(1e-5), 3)
         4.728
@@ -200,7 +200,7 @@ class RDPCurve(Guarantee):
 class ApproxDP(Guarantee):
     r"""$(\epsilon, \delta)$-DP at one point, and nothing anywhere better: infinity below its $\delta$, 1 below its $\epsilon$.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.guarantees.ApproxDP(1.0, 1e-6).epsilon(1e-5)
         1.0

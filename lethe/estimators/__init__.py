@@ -20,8 +20,9 @@ from lethe.estimators.evaluation.private_score import PrivateScores, private_sco
 from lethe.estimators.heavy_tailed.mean import PrivateMean
 from lethe.estimators.heavy_tailed.model import HeavyTailedLinearRegression, HeavyTailedLogisticRegression
 from lethe.estimators.models.classifiers import LinearSVC, LogisticRegression, SoftmaxRegression
+from lethe.estimators.models.huber import HuberRegressor
 from lethe.estimators.models.log_link import GammaRegressor, PoissonRegressor, TweedieRegressor
-from lethe.estimators.models.regressors import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
+from lethe.estimators.models.regressors import ElasticNet, Lasso, LinearRegression, Ridge
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.pipelines.callers import known_at_fit as _known_at_fit  # noqa: F401  # every fit asks it
 from lethe.estimators.pipelines.privacy import privacy_of, privacy_report_of

@@ -41,7 +41,7 @@ class Moments:
         InputError: a number out of range, or a lower-order bound above `bound`.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Assumptions 1, 2 and 3.
 
-    Example:
+    Examples:
         >>> from lethe.heavy_tailed import Moments
         >>> Moments(order=2, bound=6.0).order
         2.0

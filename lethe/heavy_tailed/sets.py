@@ -69,7 +69,7 @@ class BallDomain(ConvexSet):
         radius: > 0, in parameter units.
         centre: shape (d,); None: the origin, in any dimension.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from lethe.heavy_tailed import BallDomain
         >>> BallDomain(radius=1.0).project(np.array([3.0, 4.0])).round(3).tolist()

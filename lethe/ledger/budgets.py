@@ -51,7 +51,7 @@ class Budget:
     Reference: Smith & Thakurta 2022, arXiv:2210.17520 (gdp); Feldman & Zrnic 2021, arXiv:2008.11193, and Whitehouse et al. 2023,
         arXiv:2203.05481 (zcdp).
 
-    Example:
+    Examples:
         >>> from lethe.ledger import Budget
         >>> budget = Budget(epsilon=1.0, delta=1e-6)
         >>> budget.kind

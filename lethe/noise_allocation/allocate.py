@@ -77,7 +77,7 @@ def allocate(
         CalibrationError: no amount of noise meets the target, or no number of steps has a bound below the initial gap.
         HypothesisError: steps="best", and there is no bound of the excess risk of such runs; the error says why.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> run = lethe.Run(
         ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=None,

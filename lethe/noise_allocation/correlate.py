@@ -63,7 +63,7 @@ def correlate(
     Raises:
         InputError: an argument out of range, or a run that cannot have correlated noise.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> run = lethe.Run(
         ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=4.0,
@@ -108,6 +108,7 @@ def correlate(
 
 
 def _toeplitz(run: Run, momentum: float, influence: Influence | None) -> FloatArray:
+    """The workload of the run's step sizes and momentum."""
     sizes = run.step_sizes
     if sizes.min() != sizes.max():
         raise InputError(

@@ -127,6 +127,7 @@ def _composed(run: Run, weights: Array) -> Array:
 
 
 def _only_at_pass_ends(run: Run, floor: float) -> Run:
+    """The run with equal noise at pass ends alone; InputError where that does not fit it."""
     why = (
         f"release is {run.release}, and iterates between the pass ends would be shown without noise"
         if run.release != "last"
@@ -154,6 +155,7 @@ def _at_pass_ends(run: Run) -> Run:
 
 
 def _joint(run: Run, weights: Array, mu: float, floor: float) -> Array:
+    """The schedule of least harm for the last iterate."""
     steps = _joint_steps(run)
     units = run.step_sizes * (run.clip_bound / run.batch_size)
     floors = np.square(floor * units)
@@ -200,6 +202,7 @@ def _one_slot(weights: Array, lipschitz: Array, touches: Array, diameter: Array 
 
 
 def _joint_steps(run: Run) -> Steps:
+    """The Lipschitz constants of the run's steps, or the error that says why there are none."""
     steps = step_constants(run)
     why = (
         f"release is {run.release}; every iterate pays for itself"

@@ -169,7 +169,7 @@ def _refuse_contradictions(design: type[Batches]) -> None:
 class Full(Batches):
     """Every record at every step.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> batches = lethe.batches.Full()
         >>> run = lethe.Run(
@@ -218,7 +218,7 @@ class _Varying(_Sized):
 class Cyclic(_Sized):
     """Disjoint batches in one public order, the same every pass.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> batches = lethe.batches.Cyclic(100)
         >>> run = lethe.Run(
@@ -237,7 +237,7 @@ class Cyclic(_Sized):
 class ShuffledOnce(_Sized):
     """One secret uniform permutation before training, then as cyclic.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> batches = lethe.batches.ShuffledOnce(100)
         >>> run = lethe.Run(
@@ -256,7 +256,7 @@ class ShuffledOnce(_Sized):
 class Shuffled(_Sized):
     """A fresh secret uniform permutation every pass.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> batches = lethe.batches.Shuffled(100)
         >>> run = lethe.Run(
@@ -275,7 +275,7 @@ class Shuffled(_Sized):
 class Poisson(_Varying):
     """Each record joins each step independently with probability size / records.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> batches = lethe.batches.Poisson(100)
         >>> run = lethe.Run(
@@ -299,7 +299,7 @@ class CyclicPoisson(_Sized):
 
     Reference: Choquette-Choo et al. 2023, arXiv:2306.08153 (cyclic Poisson sampling).
 
-    Example:
+    Examples:
         >>> import lethe
         >>> batches = lethe.batches.CyclicPoisson(100, groups=5)
         >>> run = lethe.Run(
@@ -325,7 +325,7 @@ class CyclicPoisson(_Sized):
 class WithoutReplacement(_Sized):
     """A fresh uniform batch of exactly `size` distinct records at each step.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> batches = lethe.batches.WithoutReplacement(100)
         >>> run = lethe.Run(
@@ -347,7 +347,7 @@ class RandomAllocation(_Varying):
     An epoch of `DataLoader(shuffle=True)`, with as many batches, but for their sizes, which vary as those of Poisson batches do. What
     `fit`, `PrivacyEngine` and the trainers do without a run. Reference: Feldman & Shenfeld 2025, arXiv:2502.08202.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> batches = lethe.batches.RandomAllocation(100)
         >>> run = lethe.Run(
@@ -372,7 +372,7 @@ class BallsInBins(_Varying):
 
     Reference: Chua et al. 2024, arXiv:2412.16802.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> batches = lethe.batches.BallsInBins(100)
         >>> run = lethe.Run(

@@ -75,7 +75,7 @@ class Regulariser(Specification):
 class L2(Regulariser):
     r"""$h(x) = \frac{\kappa}{2}\|x\|^2$, $\kappa$ = strength.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.regularisers.L2(0.1).strong_convexity
         0.1
@@ -94,7 +94,7 @@ class L2(Regulariser):
 class L1(Regulariser):
     r"""$h(x) = \kappa\|x\|_1$, $\kappa$ = strength.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.regularisers.L1(0.1).diameter
         inf
@@ -108,7 +108,7 @@ class L1(Regulariser):
 class L1L2(Regulariser):
     r"""$h(x) = \kappa_1\|x\|_1 + \frac{\kappa_2}{2}\|x\|^2$.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.regularisers.L1L2(ridge_strength=0.1, l1_strength=0.01).strong_convexity
         0.1
@@ -144,7 +144,7 @@ class NuclearNorm(Regulariser):
 class Ball(Regulariser):
     """The parameters stay in the Euclidean ball of this radius about 0.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.regularisers.Ball(2.0).diameter
         4.0
@@ -163,7 +163,7 @@ class Ball(Regulariser):
 class Box(Regulariser):
     r"""Each of `dimension` parameters stays in [-half_width, half_width].
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.regularisers.Box(half_width=1.0, dimension=4).half_width
         1.0
@@ -183,7 +183,7 @@ class Box(Regulariser):
 class Simplex(Regulariser):
     """The parameters are nonnegative and sum to `total`.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> round(lethe.regularisers.Simplex(1.0).diameter, 3)
         1.414

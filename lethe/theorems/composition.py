@@ -63,6 +63,7 @@ def touch_mus(run: Run) -> Array:
 
 
 def _guarantee(run: Run) -> Guarantee:
+    r"""The bound by the design: $\mu$ of the worst slot, or its mean where the slot is uniform and secret."""
     if run.pass_weights is not None:
         return GDP(np.inf)  # what is averaged has no noise of its own
     touches, slots = touch_mus(run), run.steps_per_pass

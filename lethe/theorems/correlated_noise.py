@@ -105,13 +105,14 @@ def _period(run: Run) -> int:
 
 @lru_cache(maxsize=8)
 def _sensitivities_of(noise: CorrelatedNoise, steps: int, slots: int) -> Array:
-    """Asked several times of one run, and of all that differ in the amount of noise alone."""
+    """`slot_sensitivities` of a strategy, cached: runs that differ in the amount of noise alone share them."""
     sensitivities = slot_sensitivities(noise.strategy(steps), slots)
     sensitivities.flags.writeable = False
     return sensitivities
 
 
 def _guarantee(run: Run) -> Guarantee:
+    """The bound by the design: the worst slot, or the mean over slots where the order is secret."""
     mus = slot_mus(run)
     match run.batches.participation:
         case Participation.EVERY_STEP | Participation.PUBLIC_SLOT | Participation.DRAW_IN_PUBLIC_GROUP:
@@ -124,6 +125,7 @@ def _guarantee(run: Run) -> Guarantee:
 
 
 def _strategy(run: Run) -> Finding:
+    """The finding on C, and how far one record moves it."""
     assert run.noise is not None
     largest = float(slot_sensitivities_of(run).max())
     passes = -(-run.total_steps // _period(run))
@@ -131,6 +133,7 @@ def _strategy(run: Run) -> Finding:
 
 
 def _no_order(run: Run) -> Finding:
+    """The failing finding about a design without a fixed order."""
     needs = "it needs that a record keeps its slot in every pass, or takes part in every step"
     return require.other_batches(run, "order", needs, "train in a fixed order (cyclic), or shuffle once before training (shuffled_once).")
 
@@ -199,6 +202,7 @@ def _bands(run: Run) -> Finding:
 
 
 def _no_groups(run: Run) -> Finding:
+    """The failing finding about a design without public groups."""
     needs = "it needs steps that draw from one public group of the records each"
     return require.other_batches(
         run, "random batches", needs, "draw batches by cyclic_poisson, in the training too, or use correlated-noise."
@@ -271,6 +275,7 @@ def bins_apart(mus: Array, slots: int, bins: int) -> tuple[tuple[float, ...], tu
 
 
 def _bins(run: Run) -> int:
+    """How many bins can share a pass so that no row of C holds two of them: slots a pass over bands."""
     assert run.noise is not None
     return run.steps_per_pass // band_count(run.noise.strategy(run.total_steps))
 

@@ -50,6 +50,7 @@ def _best(path: HolderPath, touched: Touched | None) -> tuple[float, Array | Non
 
 
 def _first_tangents(path: HolderPath) -> list[float]:
+    """Distances at which the search begins to lay tangents."""
     widest, nearest = path.widest, path.nearest
     if path.straight:
         return [0.0, widest, np.inf]
@@ -64,6 +65,7 @@ def _near(path: HolderPath, starts: list[Array], touched: Touched) -> float:
 
 
 def _descended(path: HolderPath, best: Followed, touched: Touched | None, rounds: int) -> tuple[float, Array | None]:
+    """A search from these tangents: each round lays them where the last path went."""
     for _ in range(rounds):
         if best.mu in (0.0, np.inf):
             break
@@ -101,6 +103,7 @@ def position_mus(path: HolderPath, *, afresh: bool) -> tuple[Array, Array]:
 
 
 def _stretches(path: HolderPath) -> list[PassStretch]:
+    """The positions of a pass, cut into stretches that are few enough to solve one by one."""
     count = min(path.batches, _MOST_STRETCHES, max(4, _STEPS_IN_ALL // path.steps))
     edges = [path.batches * part // count for part in range(count + 1)]
     return [PassStretch(low, high - 1) for low, high in pairwise(edges)]
@@ -159,6 +162,7 @@ class HolderShift(Theorem):
 
 
 def _by_position(run: Run, path: HolderPath) -> Guarantee:
+    """The bound by the design: the worst position, or the mean over a secret one."""
     if path.batches == 1:
         return GDP(every_step_mu(path))
     match run.batches.participation:
@@ -176,6 +180,7 @@ def _by_position(run: Run, path: HolderPath) -> Guarantee:
 
 
 def _average(run: Run, mus: Array, sizes: Array) -> Guarantee:
+    r"""The mean over positions, one $\mu$ a stretch, weighted by its size."""
     if mus.min() == mus.max():
         return GDP(float(mus.max()))
     return GDPMixture(mus=tuple(mus.tolist()), weights=tuple((sizes / run.steps_per_pass).tolist()))
@@ -197,6 +202,7 @@ def _growth(run: Run) -> Finding:
 
 
 def _exact_size(run: Run) -> Finding:
+    """Batches must have an exact size."""
     if run.batches.exact_size:
         return holds("batches", f"{run.batches.design}: batches of exact size, {_TOUCHED[run.batches.participation]}")
     return fails(

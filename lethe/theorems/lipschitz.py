@@ -135,6 +135,7 @@ def _one_plus(x: Floats, y: Floats, product: Floats) -> Floats:
 
 
 def _lost_by_product(x: Floats, y: Floats, product: Floats) -> Floats:
+    """What rounding took from a product: exact, by splitting both factors (Dekker)."""
     # Halves of 26 bits, whose products are exact; powers of two are taken out first, so that nothing over- or underflows on the way.
     x, x_bits = np.frexp(x)
     y, y_bits = np.frexp(y)
@@ -145,6 +146,7 @@ def _lost_by_product(x: Floats, y: Floats, product: Floats) -> Floats:
 
 
 def _checked(name: str, value: ArrayLike, low: float) -> Floats:
+    """Numbers as float64 arrays, or InputError."""
     try:
         raw = np.asarray(value)
         if raw.dtype.kind not in "fiu" or raw.size == 0:
@@ -162,4 +164,5 @@ def _checked(name: str, value: ArrayLike, low: float) -> Floats:
 
 
 def _result(values: Floats) -> float | Floats:
+    """A float for scalars, else the array."""
     return float(values) if values.ndim == 0 else values

@@ -86,6 +86,7 @@ class OptimalShift(Theorem):
 
 
 def _by_position(run: Run, steps: Steps) -> GDP | GDPMixture:
+    """The bound by the design: worst position, mean over a secret one, or the law over fresh orders."""
     if run.pass_averages is not None:
         return _averaged(run, steps, run.pass_averages)
     arrays, slots = (steps.lipschitz, run.sensitivities, run.noise_stds), run.steps_per_pass
@@ -128,6 +129,7 @@ def _averaged(run: Run, steps: Steps, shares: Array) -> GDP | GDPMixture:
 
 
 def _mixture(mus: Array, weights: Array) -> GDP | GDPMixture:
+    r"""A mean over positions, each with its $\mu$."""
     if mus.min() == mus.max():
         return GDP(float(mus[0]))
     return GDPMixture(mus=tuple(mus.tolist()), weights=tuple(weights.tolist()))
@@ -153,6 +155,7 @@ def _one_step(run: Run) -> float:
 
 
 def _steps(run: Run) -> list[Finding]:
+    """The hypotheses on the step: curvature, step size and, if there is one, the domain."""
     domain = [] if np.isinf(run.diameter) else [require.bounded_domain(run)]
     if run.loss.curvature is None:
         if domain and run.batches.exact_size:
@@ -169,6 +172,7 @@ def _steps(run: Run) -> list[Finding]:
 
 
 def _step_size(run: Run) -> Finding:
+    """The finding on the step size: one above 2/M makes a step expand, which its constant counts."""
     curvature = descended_curvature(run)
     assert curvature is not None
     smoothness = curvature[1]

@@ -82,6 +82,7 @@ class Windowed(Theorem):
 
 
 def _guarantee(run: Run, steps: Steps) -> Guarantee:
+    """The windows of the run, as the guarantee that takes the best of them."""
     lengths = _lengths(run)
     moved = run.sensitivities if steps.errors is None else above(run.sensitivities + steps.errors)
     path = checked_path(steps.lipschitz, moved, run.noise_stds)

@@ -128,7 +128,7 @@ def fit(
             attributes; or something else than the step (the forward pass, the loss, `progress`, a second optimiser) moved the parameters.
         LetheError: the parameters overflowed, or noise was too small to survive rounding.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lethe.train import fit
         >>> data = torch.randn(200, 3), torch.randint(2, (200,))

@@ -81,7 +81,7 @@ class TrainOptions:
             the design keeps nothing secret.
         allow_large_delta: whether a target with a delta of 1/records or more is meant, as of `lethe.plan`.
 
-    Example:
+    Examples:
         >>> from lethe.train import TrainOptions
         >>> TrainOptions(physical_size=64).physical_size
         64

@@ -76,7 +76,7 @@ def excess_risk_bound(
         HypothesisError: a hypothesis fails; the error names it.
     Reference: Hong, Wang, Zhou 2022, FAccT, Theorem 4.2 (stated for $\lambda = 1/M$, no ridge); doi:10.1145/3531146.3533070.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> from lethe.utility import excess_risk_bound
         >>> loss = lethe.losses.Convex(smoothness=1.0, gradient_bound=1.0)

@@ -46,9 +46,6 @@ def _train() -> Names:
     torch = pytest.importorskip("torch")
     generator = np.random.default_rng(0)
     images, labels = torch.tensor(generator.normal(size=(1400, 64)), dtype=torch.float32), torch.arange(1400) % 10
-    Path("results").mkdir()
-    weights = {"weights": np.zeros((64, 10)), "intercept": np.zeros(10), "feature_norm": np.array(1.0), "class_names": np.arange(10)}
-    np.savez("results/weights.npz", **weights)
     model = torch.nn.Linear(64, 10)
     return {
         "np": np,
@@ -153,7 +150,6 @@ PAGES: dict[str, tuple[Callable[[], Names], dict[str, str]]] = {
     "linear": (_train, {"records=60000": "records=1400", "Shuffled(1024)": "Shuffled(128)", "passes=20": "passes=2"}),
     "loop": (_train, {}),
     "train": (_train, {}),
-    "train_file": (_train, {}),
 }
 
 # What they import is dear, and what they show is tested in tests/unit/integrations and tests/unit/ledger.

@@ -100,7 +100,7 @@ class BallsInBinsGaussian(Profile):
         return tuple(directed)
 
     def epsilon(self, delta: float) -> float:
-        r"""The smallest $\epsilon$ at $\delta$, to about seven digits, rounded up, and seen to hold."""
+        r"""The smallest $\epsilon$ at $\delta$, to about seven digits, rounded up: evaluated, so that it holds."""
         target = require_delta(delta)
         high = self._revealed.epsilon(target)
         if high == 0.0 or not self._computable(high):
@@ -152,6 +152,7 @@ class BallsInBinsGaussian(Profile):
         return full, max(full // _COARSER, _FEWEST_COARSE)
 
     def _computable(self, level: float) -> bool:
+        """Whether the level and costs are within floating point, so that secrecy of the bin is worth computing."""
         return sum(self.counts) > 1 and max(self.mus) <= _LARGEST_MU and level <= _LARGEST_EPSILON
 
     def _delta(self, level: float) -> float:

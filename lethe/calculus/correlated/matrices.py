@@ -51,6 +51,7 @@ def real_array(name: str, values: ArrayLike) -> FloatArray:
 
 
 def _require_triangular(matrix: FloatArray) -> FloatArray:
+    """A lower-triangular matrix with a positive diagonal, or InputError."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
         raise outside("strategy", f"shape {matrix.shape}", "shape (T,), the first column of a Toeplitz matrix, or (T, T)")
     if len(matrix) > MOST_DENSE:

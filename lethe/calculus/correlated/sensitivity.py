@@ -52,7 +52,7 @@ def band_count(strategy: ArrayLike) -> int:
 
 
 def sensitivity(strategy: ArrayLike, slots: int) -> float:
-    """The largest of `slot_sensitivities`, which see."""
+    """The largest of `slot_sensitivities`: how far a record in any slot moves $CG$."""
     return float(slot_sensitivities(strategy, slots).max())
 
 
@@ -74,6 +74,7 @@ def response(column: FloatArray, slots: int) -> FloatArray:
 
 
 def _of_columns(columns: FloatArray) -> float:
+    """How far contributions of norm at most 1 at these columns move $CG$: the root of their sum of absolute inner products."""
     rows, count = columns.shape
     gram = columns.T @ columns
     # What rounding can do to an entry is at most this many units of the product of the columns' norms; they sum to the square of the sum.
@@ -123,6 +124,7 @@ def _falling(column: FloatArray, separation: int, count: int) -> float:
 
 
 def _of_separated(matrix: FloatArray, separation: int, count: int) -> float:
+    """Of a matrix, any participations that are far enough apart: a bound by the heaviest choice of columns."""
     steps = len(matrix)
     gram = np.abs(matrix.T @ matrix)
     squares = np.diagonal(gram).copy()

@@ -239,6 +239,7 @@ def _window(laws: Sequence[Law], level: _Level) -> _Window:
 
 
 def _tilted_losses(parts: Sequence[Losses], counts: Sequence[int], interval: float, window: _Window) -> _TiltedLosses:
+    """One direction of the composition: the tilted masses of the sum, and the mass at infinity."""
     infinite = -math.expm1(math.fsum(count * math.log1p(-part.infinite) for part, count in zip(parts, counts, strict=True)))
     return _TiltedLosses(
         interval=interval,

@@ -154,6 +154,7 @@ class _Chords(NamedTuple):
 
 
 def _chords(dots: Dots, first: float, interval: float) -> _Chords:
+    """The chords of one direction's bounds, made convex and falling first."""
     # Rounding may make the profile neither rise nor turn concave; to raise it is sound.
     rising = np.maximum.accumulate(dots.deltas[::-1])[::-1]
     rising[0] = first
@@ -175,6 +176,7 @@ def _chords(dots: Dots, first: float, interval: float) -> _Chords:
 
 
 def _one_way(up: _Chords, down: _Chords, centre: float, apart: float) -> Losses:
+    """One direction's losses: masses from the chords of both directions, and the mass at 0."""
     lowest = -int(down.cells[-1])
     masses = np.zeros(int(up.cells[-1]) - lowest + 1)
     masses[-lowest - down.cells] = -np.diff(down.falls, append=0.0) * (apart + 6.0 * _EPS)

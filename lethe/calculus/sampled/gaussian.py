@@ -76,12 +76,14 @@ class Built(Guarantee):
         return self._built().delta(require_nonnegative("epsilon", epsilon))
 
     def _built(self) -> Guarantee:
+        """The bounds, built at the first call."""
         if not self._bounds:
             self._bounds.append(self._build())
         return self._bounds[0]
 
     @abstractmethod
-    def _build(self) -> Guarantee: ...
+    def _build(self) -> Guarantee:
+        """The guarantee that a subclass computes, once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +144,7 @@ class SampledGaussian(Built):
         return summed_curve(step_curve, self.noise, self.counts, gaussian)
 
     def _build(self) -> Guarantee:
+        """All the bounds of the head: each holds, so the smallest counts."""
         probability = self.sampling_probability
         if probability == 0.0:
             return GDP(self.gaussian_mu)
@@ -167,7 +170,7 @@ def summed_curve(
 
 
 def draws_told(mechanism: SampledGaussian) -> tuple[Guarantee, ...]:
-    """What holds of somebody who is told which batches hold the record, or how many do; if none does, the outputs do not depend on it."""
+    """Bounds against somebody who knows which batches hold the record, or how many; if none does, the outputs do not depend on it."""
     probability, noise, counts, mu = mechanism.sampling_probability, mechanism.noise, mechanism.counts, mechanism.gaussian_mu
     bounds: tuple[Guarantee, ...] = (_unsampled(noise, counts, mechanism.relation, mu),)
     if mu == 0.0:
@@ -196,6 +199,7 @@ def _counted(probability: float, noise: float, steps: int, relation: Relation, g
 
 
 def _unsampled(noise: tuple[float, ...], counts: tuple[int, ...], relation: Relation, gaussian_mu: float) -> GDP:
+    """All steps as one Gaussian mechanism without credit for sampling, with what is composed with them."""
     with np.errstate(over="ignore"):
         mus = distance(relation) * np.sqrt(np.array(counts, dtype=np.float64)) / np.array(noise)
     return GDP(compose_gdp(mus if gaussian_mu == 0.0 else np.append(mus, gaussian_mu)))

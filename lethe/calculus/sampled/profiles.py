@@ -143,6 +143,7 @@ def _distance(noise: float) -> float:
 
 
 def _scaled(more: FloatArray, less: FloatArray, rounding: FloatArray, largest: float, scale: FloatArray | float) -> FloatArray:
+    """A difference of two terms, raised by its rounding and kept in the range of a delta."""
     delta = scale * np.maximum(more - less + rounding * (more + less), 0.0) * (1.0 + 4.0 * _EPS)
     # No profile is above the chance that the record is drawn, and a product that underflowed is not 0.
     return np.clip(delta, 5e-324, largest)
@@ -152,7 +153,7 @@ _Profile = Callable[[FloatArray], FloatArray]
 
 
 class SampledStep(NamedTuple):
-    r"""A sampled Gaussian step; or, with a weight, what a step is with that chance, which is the same on both data sets and told.
+    r"""A sampled Gaussian step; or, with a weight, what a step is with that chance, the same on both data sets and public.
 
     $q \in (0, 1)$; $z > 0$ relative to one record's gradient bound; weights are > 0, and those of one step have sum 1.
     """
@@ -192,6 +193,7 @@ def _directions(step: Sequence[SampledStep], tail: float) -> list[tuple[_Profile
 
 
 def _mixed(step: Sequence[SampledStep], profiles: Sequence[_Profile], epsilon: FloatArray) -> FloatArray:
+    """The mean of the profiles of what a step is with each chance, rounded up."""
     return above(sum(part.weight * profile(epsilon) for part, profile in zip(step, profiles, strict=True)), 8.0 * _EPS)
 
 

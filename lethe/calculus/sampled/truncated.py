@@ -75,6 +75,7 @@ class TruncatedPoisson(Built):
         return level_factors(self._step, self.steps.noise, self.steps.counts)
 
     def _step(self, noise: float) -> Sequence[SampledStep]:
+        """What one step is with each chance: its batch filled by others, and so cut, or not."""
         steps, p, r = self.steps, self.full, self.kept
         if steps.relation == "add_or_remove":
             cut = SampledStep(r, 0.5 * noise, steps.relation, "poisson", p)

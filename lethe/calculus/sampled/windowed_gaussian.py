@@ -100,6 +100,7 @@ class WindowedGaussian(Built):
             return np.where(mus == 0.0, 0.0, squares / (1.0 - np.array(_SHARES)[:, None]))
 
     def _curve(self, totals: FloatArray) -> RDPCurve:
+        """At every order the smallest total, rounded up."""
         # Sums of at most as many terms as there are noise levels.
         return RDPCurve(ORDERS, tuple(raised(totals.min(axis=(0, 1)), 1e-15 * (len(self.noise) + 8)).tolist()))
 
@@ -130,6 +131,7 @@ class WindowedGaussian(Built):
             return steps + self._costs()
 
     def _composed(self, share: float, window: int) -> Guarantee:
+        """The same composition by privacy loss distributions: sampled steps in a share of the noise, and the shift."""
         noise, counts = merged_levels(math.sqrt(share) * np.array(self.noise), self.counts[window])
         return SampledGaussian(
             sampling_probability=self.sampling_probability,

@@ -135,7 +135,7 @@ class LogisticRegression(PrivateClassifier):
         epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateEstimator`.
         C, classes, feature_norm, fit_intercept: as of `PrivateClassifier`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from lethe.estimators import LogisticRegression
         >>> X = np.random.default_rng(0).random((500, 3)) / 2

@@ -1,10 +1,9 @@
-"""Private regression by least squares: what the regressors share, with a ridge, an l1 penalty or both, and by Huber's loss.
+"""Private regression by least squares: what the regressors share, with a ridge, an l1 penalty or both.
 
-Called by users; log_link.py derives from `PrivateRegressor`. Noise is in proportion to the range of the targets, so `fit` takes the range
-that was given, narrows it by a small release (a smaller range within it), or releases one.
+Called by users; log_link.py and huber.py derive from the base classes here. Noise is in proportion to the range of the targets, so `fit`
+takes the range that was given, narrows it by a small release (a smaller range within it), or releases one.
 """
 
-import math
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -12,8 +11,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
-from lethe.calculus.domains import require_nonnegative, require_positive, require_probability
-from lethe.errors import InputError
+from lethe.calculus.domains import require_nonnegative, require_probability
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.mechanism import RandomSources
 from lethe.estimators.inputs.records import row_by_row
@@ -215,7 +213,7 @@ class LinearRegression(PrivateRegressor):
 
     Args: as of `PrivateRegressor`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from lethe.estimators import LinearRegression
         >>> X = np.random.default_rng(0).random((500, 3)) / 2
@@ -227,12 +225,10 @@ class LinearRegression(PrivateRegressor):
 
 
 _AGAINST_WHITENING = "an l1 penalty on the weights of whitened rows would leave no weight of a feature at zero"
-_HUBER_SHARE = 0.5  # of half the range of the targets: about 1.35 standard deviations of residuals where two thirds are explained
-_FAR = 1e100  # so that no sum of losses overflows
 
 
 @with_constructor
-class _Penalised(PrivateRegressor):
+class PenalisedRegressor(PrivateRegressor):
     r"""Least squares with a penalty of strength alpha, $\kappa = \text{alpha}/n$ where a class says nothing else."""
 
     alpha: float = 1.0
@@ -241,7 +237,7 @@ class _Penalised(PrivateRegressor):
         return require_nonnegative("alpha", self.alpha, allow_infinity=False) / records, 0.0
 
 
-class Ridge(_Penalised):
+class Ridge(PenalisedRegressor):
     r"""Least squares with $\kappa = \text{alpha}/n$: scikit-learn's Ridge, whose sum of squares is $2n$ times ours.
 
     Args:
@@ -249,7 +245,7 @@ class Ridge(_Penalised):
         epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateEstimator`.
         target_bound, feature_norm, fit_intercept: as of `PrivateRegressor`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from lethe.estimators import Ridge
         >>> X = np.random.default_rng(0).random((500, 3)) / 2
@@ -259,7 +255,7 @@ class Ridge(_Penalised):
     """
 
 
-class Lasso(_Penalised):
+class Lasso(PenalisedRegressor):
     r"""Least squares with $\lambda = \text{alpha}$: `ElasticNet` with l1_ratio 1.
 
     Args:
@@ -275,7 +271,7 @@ class Lasso(_Penalised):
 
 
 @with_constructor
-class ElasticNet(_Penalised):
+class ElasticNet(PenalisedRegressor):
     r"""Least squares with $\lambda = a\rho$ and $\kappa = a(1 - \rho)$, a = alpha and $\rho$ = l1_ratio, as in scikit-learn.
 
     Only a run takes $\lambda > 0$, by a proximal step after the noise of each step. So `coef_` may have exact zeros, the fewer the larger
@@ -295,70 +291,3 @@ class ElasticNet(_Penalised):
     def _penalties(self, records: int) -> tuple[float, float]:
         alpha, ratio = require_nonnegative("alpha", self.alpha, allow_infinity=False), require_probability("l1_ratio", self.l1_ratio)
         return alpha * (1.0 - ratio), alpha * ratio
-
-
-@with_constructor
-class HuberRegressor(_Penalised):
-    r"""Regression by Huber's loss, whose gradient is bounded whatever the targets are, so that outliers do not pull far.
-
-    $$\min_w \sum_i w_i\,l_\tau(\langle w, x_i\rangle - y_i) + \frac{\text{alpha}}2\|w\|^2,$$
-
-    $l_\tau$ half the square within $\pm\tau$ and linear outside. No mechanism cuts it further, and those that fit squares are refused.
-
-    Targets are centred but not truncated: a gross outlier pulls with $\tau$, whatever its size. Predictions lie within the range.
-
-    Args:
-        residual_bound: $\tau > 0$, public, in target units; "auto": a quarter of the width of the range of the targets.
-        alpha: $\ge 0$.
-        target_bound: where targets lie: a public number B for $\pm B$, a public pair (low, high), or "auto": one and a half times the
-            range between two private quantiles, paid for with a twentieth of the budget. None, with a residual_bound: no range is needed,
-            targets are not centred, and `target_range_` is infinite.
-        epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateEstimator`.
-        feature_norm, fit_intercept: as of `PrivateLinearModel`.
-    """
-
-    residual_bound: float | str = "auto"
-    alpha: float = 1e-4
-
-    _keeps_loss = True
-
-    def _bound(self) -> float | None:
-        """The residual bound that was given, or None for "auto"."""
-        if isinstance(self.residual_bound, str) and self.residual_bound == "auto":
-            return None
-        return require_positive("residual_bound", self.residual_bound)
-
-    def _declared_range(self) -> TargetRange | None:
-        bound = self._bound()
-        if self.target_bound is not None:
-            return super()._declared_range()
-        if bound is None:
-            raise InputError(
-                'target_bound = None with residual_bound = "auto": nothing says how far apart targets are.',
-                source="the parameters target_bound and residual_bound",
-                remedy='give a residual_bound known without looking at the data, or target_bound="auto": private quantiles, paid for',
-            )
-        return TargetRange(centre=0.0, half=bound)
-
-    def _against_narrowing(self) -> str | None:
-        return None if self._bound() is None else "residual_bound is given, and the noise is in proportion to it, not to the range"
-
-    def _taken_as_public(self, target_range: TargetRange) -> list[str]:
-        bound = self._bound()
-        if bound is None:
-            return [f"targets between {target_range.ends[0]:g} and {target_range.ends[1]:g}, about"]
-        return [f"residual_bound = {bound:g}", *([] if self.target_bound is None else [f"targets around {target_range.centre:g}"])]
-
-    def _residual_bound(self, target_range: TargetRange) -> float:
-        bound = self._bound()
-        return _HUBER_SHARE * target_range.half if bound is None else bound
-
-    def _limit(self, target_range: TargetRange) -> float:
-        return _FAR
-
-    def _ends(self, target_range: TargetRange) -> tuple[float, float]:
-        return (-math.inf, math.inf) if self.target_bound is None else target_range.ends
-
-    def _unit(self, target_range: TargetRange) -> tuple[float, float | None]:
-        # With a bound of its own the loss is known beforehand, and a range that was released only centres the targets.
-        return super()._unit(target_range) if self._bound() is None or target_range.statement is None else (1.0, None)

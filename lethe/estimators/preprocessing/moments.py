@@ -42,7 +42,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
     Attributes: those of `PrivateTransformer`; `components_` (orthonormal rows, strongest first), `explained_variance_` and
     `explained_variance_ratio_` as the noisy moments have them, `mean_`, `n_components_`, `feature_norm_`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from lethe.estimators import PrivatePCA
         >>> X = np.random.default_rng(0).random((500, 3)) / 2

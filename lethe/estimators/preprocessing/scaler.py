@@ -111,7 +111,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         epsilon, delta, neighbours, random_state, seed_noise, ledger, options: as of `PrivateTransformer`.
     Attributes: those of `PrivateTransformer`, and `low_`, `high_`, `mean_`, `scale_`, `var_`, each of shape (d,).
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from lethe.estimators import PrivateStandardScaler
         >>> X = np.random.default_rng(0).random((500, 3))

@@ -62,6 +62,7 @@ def energies(gaps: Gaps, variances: Array) -> Array:
 
 
 def _energy(rises: list[float], runs: list[float], factors: list[float]) -> float:
+    """$E_j$ of one position: slopes of neighbouring gaps are pooled until they increase."""
     stack: list[tuple[float, float, float]] = []
     for rise, run, factor in zip(rises, runs, factors, strict=True):
         while stack and stack[-1][0] * run >= rise * stack[-1][1] * factor:
@@ -100,6 +101,7 @@ def lower_bound(gaps: Gaps, weights: Array, floor: Array, duals: DualVariables) 
 
 
 def _bound(gaps: Gaps, weights: Array, floor: Array, positions: Array, raw_prices: Array) -> float:
+    """The lower bound from dual variables, lowered first until they are feasible."""
     prices = _monotone(gaps, np.where(positions[gaps.chain] > 0.0, np.maximum(raw_prices, 0.0), 0.0))
     with np.errstate(divide="ignore", over="ignore"):
         room = weights / cost_of_noise(gaps, DualVariables(positions=positions, prices=prices))

@@ -201,6 +201,7 @@ def _chain(growth: NDArray[np.longdouble], noisy: Booleans, times: Integers, siz
 
 
 def _exp(logs: NDArray[np.longdouble]) -> Array:
+    """Exponentials that do not underflow to 0."""
     return np.exp(np.maximum(logs, -_LARGEST_LOG).astype(np.float64))
 
 
@@ -254,6 +255,7 @@ def program_of(gaps: Gaps, size: int) -> Program:
 
 
 def _noise(gaps: Gaps, steps: Integers, block: Integers, fresh: Booleans, columns: int) -> Matrix:
+    """N of each gap as a combination of the unknowns P."""
     at_end = gaps.growth[gaps.last] - gaps.unit
     earliest = np.searchsorted(steps, gaps.first)
     latest = np.searchsorted(steps, gaps.last, side="right") - 1
@@ -293,5 +295,6 @@ def _blocks(steps: Integers, growth: Array, begin: int, size: int) -> Integers:
 
 
 def _matrix(entries: list[Entries], shape: tuple[int, int]) -> Matrix:
+    """A sparse matrix from (rows, columns, values)."""
     rows, columns, values = (np.concatenate(parts) for parts in zip(*entries, strict=True))
     return sparse.csr_array((values, (rows, columns)), shape=shape)

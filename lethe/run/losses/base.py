@@ -93,7 +93,7 @@ class Unknown(Loss):
 class Smooth(Loss):
     """Any loss whose gradient is `smoothness`-Lipschitz, non-convex ones included: m = M.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.losses.Smooth(smoothness=2.0).curvature
         (2.0, 2.0)
@@ -115,7 +115,7 @@ class Holder(Loss):
     With p = 1 a smooth one, m = M = H. Of a `convex` one p may be 0, and its gradient one of several in a point, of which the
     training takes the same whenever it comes there, as PyTorch does: no two differ by more than H, which is 2G if no less is known.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.losses.Holder(constant=1.0, exponent=0.5, convex=True).convex
         True
@@ -142,7 +142,7 @@ class Holder(Loss):
 class WeaklyConvex(Loss):
     """Curvature in [-weak_convexity, smoothness].
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.losses.WeaklyConvex(weak_convexity=0.5, smoothness=2.0).curvature
         (0.5, 2.0)
@@ -162,7 +162,7 @@ class WeaklyConvex(Loss):
 class Convex(Loss):
     """Convex and smooth: curvature in [0, smoothness].
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.losses.Convex(smoothness=2.0).curvature
         (0.0, 2.0)
@@ -181,7 +181,7 @@ class Convex(Loss):
 class StronglyConvex(Loss):
     """Curvature in [strong_convexity, smoothness]: the regularisation is inside each record's loss (and is clipped with it).
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.losses.StronglyConvex(strong_convexity=0.1, smoothness=2.0).curvature
         (-0.1, 2.0)

@@ -63,7 +63,7 @@ class SmoothedHinge(HingeLoss, TwoClassLoss):
         width: h > 0, in margins.
     Reference: Chaudhuri, Monteleoni, Sarwate 2011, arXiv:0912.0071, Section 3.4.2.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> loss = lethe.losses.SmoothedHinge(feature_norm=1.0, width=0.5)
         >>> [round(value, 3) for value in loss.curvature]
@@ -152,7 +152,7 @@ class LeastSquares(NumericLoss):
     Args:
         residual_bound: B > 0, in target units.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=3.0)
         >>> [round(value, 3) for value in (loss.known_gradient_bound, *loss.curvature)]
@@ -200,7 +200,7 @@ class Huber(LeastSquares):
     Args:
         residual_bound: B > 0, in target units, where the loss turns from a square into a line.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> loss = lethe.losses.Huber(feature_norm=1.0, residual_bound=3.0)
         >>> [round(value, 3) for value in (loss.known_gradient_bound, *loss.curvature)]

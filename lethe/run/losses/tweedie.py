@@ -40,7 +40,7 @@ class Tweedie(NumericLoss):
         cut: c of at least $Y^{2-p}/1000$, in loss per score: target units to the power 2 - p.
     Reference: Jørgensen 1987, Exponential dispersion models, J. Royal Stat. Soc. B 49(2).
 
-    Example:
+    Examples:
         >>> import lethe
         >>> loss = lethe.losses.Tweedie(feature_norm=1.0, power=1.0, target_bound=10.0, cut=1.0)
         >>> [round(value, 3) for value in loss.curvature]

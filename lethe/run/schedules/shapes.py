@@ -51,7 +51,7 @@ class Schedule(Specification, ABC):
 class Constant(Schedule):
     """$v_t = v$. In a document: the number itself.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.schedules.Constant(0.5).values(3).tolist()
         [0.5, 0.5, 0.5]
@@ -96,7 +96,7 @@ class Exponential(Schedule):
 
     Reference: exponential decay of Yu et al. 2019, arXiv:1904.02200, with $r = e^{-k}$.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.schedules.Exponential(first=1.0, ratio=0.5).values(3).tolist()
         [1.0, 0.5, 0.25]
@@ -118,7 +118,7 @@ class Step(Schedule):
 
     Reference: step decay of Yu et al. 2019, arXiv:1904.02200.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.schedules.Step(first=1.0, factor=0.1, period=2).values(4).tolist()
         [1.0, 1.0, 0.1, 0.1]
@@ -141,7 +141,7 @@ class Polynomial(Schedule):
 
     Reference: polynomial decay of Yu et al. 2019, arXiv:1904.02200.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.schedules.Polynomial(first=1.0, last=0.0, power=1.0, period=4).values(5).tolist()
         [1.0, 0.75, 0.5, 0.25, 0.0]
@@ -165,7 +165,7 @@ class TimeDecay(Schedule):
 
     Reference: time-based decay of Yu et al. 2019, arXiv:1904.02200.
 
-    Example:
+    Examples:
         >>> import lethe
         >>> lethe.schedules.TimeDecay(first=1.0, rate=1.0).values(3).round(3).tolist()
         [1.0, 0.5, 0.333]

@@ -168,6 +168,7 @@ class AltschulerTalwar2022Corrected(_Windowed):
 
 
 def _nonexpansive(run: Run) -> Finding:
+    """Steps must not expand: a step size of at most 2/M."""
     limit = require.two_over_smoothness(run)
     if require.drawn_by(run) != "poisson":
         return require.step_at_most(run, limit, "2/smoothness")
@@ -178,6 +179,7 @@ def _nonexpansive(run: Run) -> Finding:
 
 
 def _contraction(run: Run) -> float:
+    """The Lipschitz constant of a step, at most 1."""
     assert run.loss.curvature is not None  # examine has refused the rest
     if require.drawn_by(run) == "poisson":
         return 1.0

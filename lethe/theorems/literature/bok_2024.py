@@ -235,4 +235,5 @@ class Bok2024CGDDomain(Theorem):
 
 
 def _cyclic_passes(run: Run) -> tuple[Finding, ...]:
+    """Fixed disjoint batches, in whole passes."""
     return require.design(run, ("cyclic",), "fixed, disjoint, every record once a pass; worst batch"), require.whole_passes(run)

@@ -94,6 +94,7 @@ def _composed(probability: float, touches: tuple[tuple[float, int], ...], shift:
 
 
 def _shift(contraction: float, steps: int, window: int, touch: float) -> float:
+    """By how much what came before the window still moves the last iterate, in units of the noise."""
     before = steps - window
     if contraction == 0.0 or before == 0:
         return 0.0
@@ -105,6 +106,7 @@ def _shift(contraction: float, steps: int, window: int, touch: float) -> float:
 
 
 def _windows(steps: int) -> Array:
+    """The window lengths that are tried, of shape (W,)."""
     lengths, length = [steps], 1
     while length < steps:
         lengths.append(length)
@@ -135,6 +137,7 @@ def _most_promising(curves: Array, limits: Array) -> list[tuple[int, int]]:
 
 
 def _hypotheses(run: Run) -> tuple[Finding, ...]:
+    """A fresh batch of fixed size at each step, and the shared hypotheses."""
     drawn = design(run, ("without_replacement",), f"{run.batch_size} of {run.records} records, uniform and fresh at each step")
     return shared_hypotheses(run, (drawn, secrecy(run)) if run.batches.secret else (drawn,))
 

@@ -223,11 +223,13 @@ class ChienLi2024Holder(Theorem):
 
 
 def _zcdp(run: Run, cost: float) -> ZCDP:
+    """The guarantee of a cost in units of a touch over the noise, rounded up."""
     ratio = float(run.relative_noise[0])
     return ZCDP(float(above(0.5 * cost / ratio / ratio, 1e-11)))
 
 
 def _shared(run: Run) -> tuple[Finding, ...]:
+    """The hypotheses of both theorems."""
     return (
         require.last_iterate(run),
         require.design(run, ("full",), "every record at every step"),

@@ -178,6 +178,7 @@ class Chua2024Shuffled(Theorem):
 
 
 def _all_iterates(run: Run) -> Finding:
+    """Stated for a run whose every iterate is released."""
     if run.release == "all":
         return holds("release", "every iterate is released", evidence="declared")
     return fails(
@@ -189,6 +190,7 @@ def _all_iterates(run: Run) -> Finding:
 
 
 def _one_noise_level(run: Run) -> Finding:
+    """The same noise at every step, and some."""
     # Steps may vary: every output is seen, so it can be divided by its step size.
     if run.noise_multipliers.min() == run.noise_multipliers.max() > 0:
         return holds("constant noise", "one noise level > 0, relative to the gradient bound, at every step")

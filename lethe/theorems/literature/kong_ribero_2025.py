@@ -80,13 +80,14 @@ def corollary_steps_per_pass(weak_convexity: ArrayLike, smoothness: ArrayLike) -
 
 
 def corollary_rho(letters: Letters) -> FloatArray:
-    r"""$\rho = \frac{s^2}{\sigma^2}(1 + \frac{4m}{M+m}E)$: Corollary C.2 with the constant that (19) gives, turned round."""
+    r"""$\rho = \frac{s^2}{\sigma^2}(1 + \frac{4m}{M+m}E)$: Corollary C.2 with the constant that (19) gives, solved for $\rho$."""
     with np.errstate(over="ignore"):
         weak = letters.weak_convexity
         return np.square(letters.touch) * (1.0 + letters.passes * (4.0 * weak / (weak + letters.smoothness)))
 
 
 def _passes_rho(letters: Letters, log_factor: float = 0.0) -> FloatArray:
+    """Theorem 2.3, the logarithm of its squared Lipschitz constant raised by `log_factor`."""
     weight = 1.0 + letters.passes * theta(letters.log_square("revised") + log_factor, letters.steps_per_pass)
     with np.errstate(over="ignore"):
         return np.square(letters.touch) * weight
@@ -237,10 +238,12 @@ class KongRibero2025IndependentOfPasses(Theorem):
 
 
 def _corollary(run: Run) -> tuple[Finding, ...]:
+    """The hypotheses of Corollary C.2."""
     return (*several_passes(run), unclipped(run), _that_step_size(run), _long_passes(run))
 
 
 def _that_step_size(run: Run) -> Finding:
+    """The step size must be the one of Corollary C.2."""
     needed, size = float(step_limit(*curvature(run))), float(run.step_sizes[0])
     if run.step_sizes.min() == run.step_sizes.max() and abs(size - needed) <= _SAME_STEP * needed < math.inf:
         return holds("step size", f"{size:.6g} = 1/(2(m + M))")
@@ -253,6 +256,7 @@ def _that_step_size(run: Run) -> Finding:
 
 
 def _long_passes(run: Run) -> Finding:
+    """Passes must be as long as Corollary C.2 asks."""
     needed = float(corollary_steps_per_pass(*curvature(run)))
     if run.steps_per_pass >= needed:
         return holds("pass length", f"{run.steps_per_pass} steps a pass >= log 2 / log(1 + m/(2(m + M))) = {needed:.6g}")

@@ -74,6 +74,7 @@ class _Liang(Theorem, ABC):
     """What all of them share: Poisson batches, one record more or less, last iterate."""
 
     def _common(self, run: Run) -> tuple[Finding, ...]:
+        """The hypotheses of all of them."""
         return (
             require.last_iterate(run),
             require.design(run, ("poisson",), "drawn afresh at each step, divided by the nominal size"),
@@ -255,6 +256,7 @@ def _gradient_lipschitz(run: Run) -> float:
 
 
 def _expansion(run: Run, records: int | None) -> float:
+    r"""$1 + \lambda LK/b$: the most that a step expands."""
     share = 1.0 if records is None else records / run.batch_size
     return 1.0 + float(run.step_sizes[0]) * _gradient_lipschitz(run) * share
 
@@ -275,6 +277,7 @@ def _square(value: float) -> float:
 
 
 def _restrictions(run: Run) -> tuple[Finding, Finding]:
+    """What the restricted forms need of sampling rate and noise."""
     share, noise = run.batch_size / run.records, relative_noise(run)
     if share <= LARGEST_PROBABILITY:
         batch = holds("batch share", f"{run.batch_size} of {run.records} records, at most a fifth")

@@ -73,6 +73,7 @@ class Mironov2019(Theorem):
 
 
 def _rare(run: Run) -> Finding:
+    """The closed form holds up to a sampling rate of 1/5."""
     probability = run.batch_size / run.records
     if probability <= LARGEST_PROBABILITY:
         return holds("sampling rate", f"{probability:.6g} <= 1/5")
@@ -85,6 +86,7 @@ def _rare(run: Run) -> Finding:
 
 
 def _much_noise(run: Run) -> Finding:
+    """The closed form holds from a noise multiplier of 4 on."""
     # Here relative_noise may be that of replace_one, which `relation` refuses.
     smallest = float(run.relative_noise.min())
     if smallest >= SMALLEST_NOISE:

@@ -136,6 +136,7 @@ class YeShokri2022FixedOrder(Theorem):
 
 
 def _contracting(run: Run) -> tuple[Finding, ...]:
+    """Strongly convex losses and a step that contracts."""
     weak, smooth = run.loss.curvature if run.loss.curvature is not None else (0.0, 0.0)
     total = smooth - weak
     return (
@@ -150,6 +151,7 @@ def _contracting(run: Run) -> tuple[Finding, ...]:
 
 
 def _two_batches(run: Run) -> Finding:
+    """A pass must have two batches or more."""
     if run.steps_per_pass > 1 or run.total_steps == 1:
         return holds("batches a pass", f"{run.steps_per_pass}; half of a pass lies between two touches")
     return fails(
@@ -161,6 +163,7 @@ def _two_batches(run: Run) -> Finding:
 
 
 def _contraction(run: Run) -> float:
+    r"""$\lambda\kappa$, step size times strong convexity."""
     assert run.loss.curvature is not None  # examine has refused the rest
     return float(run.step_sizes[0]) * -run.loss.curvature[0]
 

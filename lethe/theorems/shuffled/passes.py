@@ -218,4 +218,5 @@ def bucket_starts(size: int) -> NDArray[np.intp]:
 
 
 def _grown(count: int, growth: float) -> Floats:
+    """Sums of the first powers of the growth: 0, 1, 1 + g, ..."""
     return np.concatenate(([0.0], np.cumsum(growth ** np.arange(count))))

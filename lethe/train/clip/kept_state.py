@@ -58,13 +58,17 @@ class Attributes:
 
     @contextmanager
     def fresh(self) -> Generator[None]:
-        """Within: they are as they were."""
+        """Within: they are as they were; after it they are as before, and so is which tensors are buffers."""
         before = {module: _own(module) for module in self._model.modules()}
+        buffers = [(module._buffers, dict(module._buffers)) for module in before]
         self._put(self._copied(self._fresh))
         try:
             yield
         finally:
             self._put(before)
+            for table, tensors in buffers:
+                table.clear()
+                table.update(tensors)
 
     def _put(self, states: dict[nn.Module, dict[str, Any]]) -> None:
         for module, attributes in states.items():

@@ -7,12 +7,10 @@ gets a copy, whose gradient $g_i$ is the record's. Its gradient in the parameter
 what made s, of all records under vmap.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, _vmap_internals, nn
@@ -26,9 +24,6 @@ from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.registry import Layer
 from lethe.train.clip.rules.rule import Parts, as_computed, positions, wide
 from lethe.train.clip.same_draws import of_no_record
-
-if TYPE_CHECKING:
-    from lethe.train.clip.fast import Recording
 
 _BINARY = ("add", "sub", "mul", "div", "truediv")
 _OF_NUMBERS = {*_BINARY, *(f"r{name}" for name in _BINARY), *(f"i{name}" for name in _BINARY), "where", "maximum", "minimum", "pow"}
@@ -57,7 +52,7 @@ class Shared(TorchFunctionMode):
     far as sizes tell, are of the batch where they are combined with a shared tensor, unless they were not in a batch that was checked.
     """
 
-    def __init__(self, recording: Recording, model: nn.Module, trained: Iterable[nn.Parameter], batch: Any) -> None:
+    def __init__(self, recording: Any, model: nn.Module, trained: Iterable[nn.Parameter], batch: Any) -> None:
         super().__init__()
         self._recording, self._model, self._owner = recording, model, object()
         self._twins = {parameter: parameter.detach().requires_grad_() for parameter in trained}

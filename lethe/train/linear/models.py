@@ -183,7 +183,7 @@ class Linear(ModelDescription[LinearPredictor]):
         dtype: "float64" or "float32", of the stored features and of the released model; the arithmetic is in float64.
         device: where the arithmetic is done, such as "cpu" or "cuda".
 
-    Example:
+    Examples:
         >>> import torch
         >>> import lethe
         >>> from lethe.train import Linear, fit

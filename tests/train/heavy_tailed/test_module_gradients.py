@@ -112,3 +112,38 @@ def test_layers_that_mix_or_remember_records_are_refused() -> None:
     assert torch.equal(model[1].running_mean, torch.zeros(2))
     with pytest.raises(InputError, match="none of its parameters"):
         ModuleGradients(nn.Tanh(), _squared)
+
+
+class _Remembers(nn.Module):
+    """Takes off what it has seen before, by a buffer that it binds anew and by an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 1)
+        self.register_buffer("total", torch.zeros(3))
+        self.seen: list[torch.Tensor] = []
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        self.total = self.total + rows.sum(dim=0)
+        self.seen.append(rows.sum())
+        return self.linear(rows - self.total) * len(self.seen)
+
+
+def test_no_record_meets_what_another_call_left() -> None:
+    torch.manual_seed(0)
+    model = _Remembers()
+    module = ModuleGradients(model, _squared)
+    first = module(module.start, (ROWS[:5], TARGETS[:5]))
+    module(module.start, (1e3 * ROWS[5:9], TARGETS[5:9]))
+    assert np.array_equal(module(module.start, (ROWS[:5], TARGETS[:5])), first)
+    assert torch.equal(model.total, torch.zeros(3))
+    assert model.seen == []
+
+
+@pytest.mark.parametrize("records", [np.eye(8), [ROWS[:8, :1], TARGETS[:8]], (ROWS[:8, :1],), (ROWS[:8, :1], TARGETS[:8], TARGETS[:8])])
+def test_records_that_are_no_pair_are_refused(records: Any) -> None:
+    """Of one table of 8 rows the first two would be taken for inputs and targets, and all 8 gradients be of both."""
+    module = ModuleGradients(nn.Linear(1, 4), nn.functional.mse_loss)
+    assert module.dimension == 8
+    with pytest.raises(InputError, match="records: got"):
+        module(module.start, records)

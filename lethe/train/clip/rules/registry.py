@@ -283,7 +283,7 @@ def fix_batch_norm(model: Module) -> Module:
     Args:
         model: any module; one that is itself a batch normalisation comes back as another module.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lethe.train import fix_batch_norm
         >>> fix_batch_norm(torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16)))[1]
