@@ -1,6 +1,5 @@
-"""Paying: reserves the cost of a training in a privacy ledger before it begins, and replaces the reservation by the recorded run's cost
-after it. Without it a crash could leave noise drawn that no ledger counts. `fit` and `PrivacyEngine` make one by `paying`, where a ledger
-is in use; `Telling` calls it as the last of the callbacks.
+"""Paying: reserves the cost of a training in a privacy ledger before it begins, and records the executed run's cost after it, so that a
+crash leaves no noise uncounted. `fit` and `PrivacyEngine` make one by `paying`; `Telling` calls it after the other callbacks.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Per-record gradients of convolutions and transposed convolutions, in one, two and three dimensions. The registry names `convolution` as
-the rule of these layers; it yields `Correlations`, which are measured without unfolding the input where that saves memory. B records, c
-input channels, p output channels, T places of the output.
+"""Per-record gradients of convolutions and transposed ones, in one, two and three dimensions; the registry names `convolution` as their
+rule. Its `Correlations` are measured without unfolding the input where that saves memory. B records, c inputs, p outputs, T output
+positions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Per-record gradients of affine maps, embedding tables and normalisations, and of layers without a rule (`any_layer`, by vmap). The
-registry names these functions as rules; each is called with one `Call` of the layer and yields (parameter name, part). $x_t$ is the input
-and $g_t$ the gradient in the output at position t of a record.
+"""Per-record gradients of affine maps, embeddings and normalisations, and of layers without a rule (`any_layer`, by vmap); rules of the
+registry. $x_t$ is the input and $g_t$ the gradient in the output at position t of a record; a `Call` has both for all records.
 """
 
 import warnings
