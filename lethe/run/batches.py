@@ -170,7 +170,6 @@ class Full(Batches):
     """Every record at every step.
 
     Examples:
-        >>> import lethe
         >>> lethe.batches.Full().design
         'full'
     """
@@ -216,7 +215,6 @@ class Cyclic(_Sized):
     """Disjoint batches in one public order, the same every pass.
 
     Examples:
-        >>> import lethe
         >>> lethe.batches.Cyclic(100).design
         'cyclic'
     """
@@ -232,7 +230,6 @@ class ShuffledOnce(_Sized):
     """One secret uniform permutation before training, then as cyclic.
 
     Examples:
-        >>> import lethe
         >>> lethe.batches.ShuffledOnce(100).design
         'shuffled_once'
     """
@@ -248,7 +245,6 @@ class Shuffled(_Sized):
     """A fresh secret uniform permutation every pass.
 
     Examples:
-        >>> import lethe
         >>> lethe.batches.Shuffled(100).design
         'shuffled'
     """
@@ -264,7 +260,6 @@ class Poisson(_Varying):
     """Each record joins each step independently with probability size / records.
 
     Examples:
-        >>> import lethe
         >>> lethe.batches.Poisson(100).design
         'poisson'
     """
@@ -285,7 +280,6 @@ class CyclicPoisson(_Sized):
     Reference: Choquette-Choo et al. 2023, arXiv:2306.08153 (cyclic Poisson sampling).
 
     Examples:
-        >>> import lethe
         >>> lethe.batches.CyclicPoisson(100, groups=5).design
         'cyclic_poisson'
     """
@@ -305,13 +299,7 @@ class CyclicPoisson(_Sized):
 
 
 class WithoutReplacement(_Sized):
-    """A fresh uniform batch of exactly `size` distinct records at each step.
-
-    Examples:
-        >>> import lethe
-        >>> lethe.batches.WithoutReplacement(100).design
-        'without_replacement'
-    """
+    """A fresh uniform batch of exactly `size` distinct records at each step."""
 
     design: ClassVar[str] = "without_replacement"
     participation: ClassVar[Participation] = Participation.INDEPENDENT_DRAW
@@ -327,7 +315,6 @@ class RandomAllocation(_Varying):
     `fit`, `PrivacyEngine` and the trainers do without a run. Reference: Feldman & Shenfeld 2025, arXiv:2502.08202.
 
     Examples:
-        >>> import lethe
         >>> lethe.batches.RandomAllocation(100).design
         'random_allocation'
     """
@@ -349,7 +336,6 @@ class BallsInBins(_Varying):
     Reference: Chua et al. 2024, arXiv:2412.16802.
 
     Examples:
-        >>> import lethe
         >>> lethe.batches.BallsInBins(100).design
         'balls_in_bins'
     """
