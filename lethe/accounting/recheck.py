@@ -61,7 +61,7 @@ def words_differ(certificate: Certificate, recomputed: Certificate) -> str:
 
 
 def _certified_again(certificate: Certificate) -> Certificate:
-    """By the theorems that it names; what it is sealed with is part of it."""
+    """The certificate of its run, by the theorems that it names; what it is sealed with is part of it."""
     names = [certificate.theorem, *(alternative.theorem for alternative in certificate.others)]
     try:
         fresh = certificate_of(certificate.run, certificate.delta, evaluate_theorems(certificate.run, names))

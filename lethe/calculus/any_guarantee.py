@@ -75,7 +75,7 @@ class Composition(Guarantee):
         return _together_once(self.parts).delta(epsilon)
 
     def describe(self) -> str:
-        """The first parts."""
+        """The first parts in words."""
         named = [f"{count} times {guarantee.describe()}" if count > 1 else guarantee.describe() for guarantee, count in self.parts]
         return "composition of " + "; ".join(named[:3]) + (f"; {len(named) - 3} more" if len(named) > 3 else "")
 
@@ -329,5 +329,5 @@ def drawn_afresh(guarantee: Guarantee) -> Guarantee:
 
 
 def _over(mus: tuple[float, ...], factor: float) -> tuple[float, ...]:
-    """0 stays 0, and what underflows is not 0."""
+    """Each mu divided by the factor: 0 stays 0, and what underflows is not 0."""
     return tuple(0.0 if mu == 0.0 else max(mu / factor, 5e-324) for mu in mus)

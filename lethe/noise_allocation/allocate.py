@@ -78,7 +78,6 @@ def allocate(
         HypothesisError: steps="best", and there is no bound of the excess risk of such runs; the error says why.
 
     Examples:
-        >>> import lethe
         >>> run = lethe.Run(
         ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=None,
         ...     release="all")
@@ -214,7 +213,7 @@ def _cautions(chosen: Candidate, goal: Guarantee, floor: float) -> list[str]:
 
 
 def _other_batches(candidates: Sequence[Candidate], chosen: Candidate) -> list[str]:
-    """That the best was not taken because the run's batches are others."""
+    """A note that the best was not taken because the run's batches are others."""
     best = min((candidate for candidate in candidates if candidate.needs), key=lambda one: one.harm, default=chosen)
     if not best.harm < chosen.harm * (1 - _TIE):
         return []

@@ -254,7 +254,7 @@ class _Sum(NamedTuple):
     beyond: float
 
     def log_mean_excess(self, threshold: float) -> float:
-        """Of the sum over any threshold, rounded up."""
+        """Logarithm of the mean excess of the sum over a threshold, rounded up."""
         theta, step, intervals = self.grid.tilt, self.grid.interval, self.masses.size
         size, above = self.size + abs(threshold), self.highest - threshold
         blur = 8.0 * _EPS * size
@@ -279,7 +279,7 @@ class _Sum(NamedTuple):
 
 
 def _sum_on_grid(terms: Terms, threshold: float, intervals: int, share: float) -> _Sum | None:
-    """On the grid that suits the threshold; None where floating point would not carry it."""
+    """The law of the sum on the grid that suits the threshold; None where floating point would not carry it."""
     grid = grid_for(terms, threshold, intervals, share)
     if grid is None:
         return None

@@ -146,7 +146,7 @@ class BallsInBinsGaussian(Profile):
 
     @property
     def _intervals(self) -> tuple[int, int]:
-        """Of the full grid and of a coarse one."""
+        """How many intervals the full grid has, and a coarse one."""
         visited = sum(count for mu, count in zip(self.mus, self.counts, strict=True) if mu > 0.0)
         full = 2 ** max(int(count_above(math.log2(_INTERVALS_A_ROOT * math.sqrt(visited)), _MOST_ROOTS)), _FEWEST)
         return full, max(full // _COARSER, _FEWEST_COARSE)

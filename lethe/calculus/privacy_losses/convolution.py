@@ -165,7 +165,7 @@ def summed(laws: Sequence[Law], first: int, size: int) -> FloatArray:
 
 
 def _power(values: ComplexArray, exponent: int) -> ComplexArray:
-    """By squaring, in place: faster than logarithms, and off by no more."""
+    """A whole power by squaring, in place: faster than logarithms, and off by no more."""
     result = values.copy() if exponent % 2 else np.ones_like(values)
     while exponent := exponent // 2:
         np.multiply(values, values, out=values)

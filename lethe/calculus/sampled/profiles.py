@@ -138,7 +138,7 @@ def replaced_delta(probability: float, noise: float, epsilon: FloatArray) -> Flo
 
 
 def _distance(noise: float) -> float:
-    """Rounded up, which is the exact profile with less noise."""
+    """1/z, rounded up, which is the exact profile with less noise."""
     return 1.0 / noise * (1.0 + 2.0 * _EPS)
 
 

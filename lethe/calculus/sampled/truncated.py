@@ -84,7 +84,7 @@ class TruncatedPoisson(Built):
         return (cut,) if p == 1.0 else (SampledStep(steps.sampling_probability, noise, steps.relation, "poisson", 1.0 - p), cut)
 
     def _divergences(self, noise: FloatArray) -> FloatArray:
-        """Of one step, shape (levels, orders)."""
+        """Rényi divergences of one step, shape (levels, orders)."""
         moments = [
             (math.log(weight), (np.array(ORDERS) - 1.0) * renyi_values(probability, noise * unit, relation, design))
             for probability, unit, relation, design, weight in self._step(1.0)

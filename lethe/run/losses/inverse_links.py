@@ -36,7 +36,7 @@ _LEAST, _FARTHEST = 1e-100, 200.0  # rate of the chain; of a score from the larg
 
 
 def log_odds(scores: FloatArray, cut: FloatArray | float) -> FloatArray:
-    """Of the second of two classes, from scores s and bounds c > 0 on the slope in the score, of one shape."""
+    """Log-odds of the second of two classes, from scores s and bounds c > 0 on the slope in the score, of one shape."""
     log_cut = np.log(np.minimum(cut, 1.0))
     edge = np.maximum(_STRAIGHT * (np.log1p(-np.minimum(cut, 0.5)) - np.minimum(log_cut, math.log(0.5))), 0.0)
     size = np.maximum(np.abs(scores), edge)

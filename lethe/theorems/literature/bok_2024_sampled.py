@@ -115,7 +115,7 @@ def _windows(steps: int) -> Array:
 
 
 def _renyi(probability: float, touches: Array) -> Array:
-    """Of C_p(G(m)), shape (touches, orders)."""
+    """Rényi divergences of C_p(G(m)), shape (touches, orders)."""
     return renyi_values(probability, 2.0 / touches, "replace_one", "without_replacement")
 
 

@@ -272,7 +272,7 @@ def _sampled_rate(run: Run) -> float:
 
 
 def _square(value: float) -> float:
-    """Rounded up; neither an overflow nor an underflow is an error."""
+    """The square, rounded up; neither an overflow nor an underflow is an error."""
     return max(round_up(value * value, _ROUNDING), 5e-324)
 
 
