@@ -121,7 +121,6 @@ def certify(run: Run | Recorded, delta: float, theorems: Sequence[Theorem | str]
         HypothesisError: none of `theorems` applies; composition always does.
 
     Examples:
-        >>> import lethe
         >>> run = lethe.Run(
         ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=4.0,
         ...     release="all")

@@ -82,7 +82,6 @@ def compare(
         HypothesisError: none of `theorems` can certify the run.
 
     Examples:
-        >>> import lethe
         >>> run = lethe.Run(
         ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=4.0,
         ...     release="all")

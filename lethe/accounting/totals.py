@@ -256,7 +256,6 @@ def total(
     Reference: Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10 (adaptive composition of fixed guarantees).
 
     Examples:
-        >>> import lethe
         >>> round(
         ...     lethe.total([lethe.guarantees.GDP(0.3), lethe.guarantees.GDP(0.4)], delta=1e-5,
         ...     neighbours='replace_one').epsilon, 2)

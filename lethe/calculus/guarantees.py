@@ -106,7 +106,6 @@ class GDP(Guarantee):
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383.
 
     Examples:
-        >>> import lethe
         >>> round(lethe.guarantees.GDP(1.0).epsilon(1e-5), 3)
         4.377
     """
@@ -141,7 +140,6 @@ class ZCDP(Guarantee):
     Reference: Bun & Steinke 2016, arXiv:1605.02065.
 
     Examples:
-        >>> import lethe
         >>> round(lethe.guarantees.ZCDP(0.5).epsilon(1e-5), 3)
         4.728
     """
@@ -198,13 +196,7 @@ class RDPCurve(Guarantee):
 
 @dataclass(frozen=True, slots=True)
 class ApproxDP(Guarantee):
-    r"""$(\epsilon, \delta)$-DP at one point, and nothing anywhere better: infinity below its $\delta$, 1 below its $\epsilon$.
-
-    Examples:
-        >>> import lethe
-        >>> lethe.guarantees.ApproxDP(1.0, 1e-6).epsilon(1e-5)
-        1.0
-    """
+    r"""$(\epsilon, \delta)$-DP at one point, and nothing anywhere better: infinity below its $\delta$, 1 below its $\epsilon$."""
 
     epsilon_bound: float
     delta_bound: float

@@ -78,7 +78,6 @@ def allocate(
         HypothesisError: steps="best", and there is no bound of the excess risk of such runs; the error says why.
 
     Examples:
-        >>> import lethe
         >>> run = lethe.Run(
         ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=None,
         ...     release="all")

@@ -76,7 +76,6 @@ class L2(Regulariser):
     r"""$h(x) = \frac{\kappa}{2}\|x\|^2$, $\kappa$ = strength.
 
     Examples:
-        >>> import lethe
         >>> lethe.regularisers.L2(0.1).strong_convexity
         0.1
     """
@@ -95,7 +94,6 @@ class L1(Regulariser):
     r"""$h(x) = \kappa\|x\|_1$, $\kappa$ = strength.
 
     Examples:
-        >>> import lethe
         >>> lethe.regularisers.L1(0.1).diameter
         inf
     """
@@ -109,7 +107,6 @@ class L1L2(Regulariser):
     r"""$h(x) = \kappa_1\|x\|_1 + \frac{\kappa_2}{2}\|x\|^2$.
 
     Examples:
-        >>> import lethe
         >>> lethe.regularisers.L1L2(ridge_strength=0.1, l1_strength=0.01).strong_convexity
         0.1
     """
@@ -145,7 +142,6 @@ class Ball(Regulariser):
     """The parameters stay in the Euclidean ball of this radius about 0.
 
     Examples:
-        >>> import lethe
         >>> lethe.regularisers.Ball(2.0).diameter
         4.0
     """
@@ -164,7 +160,6 @@ class Box(Regulariser):
     r"""Each of `dimension` parameters stays in [-half_width, half_width].
 
     Examples:
-        >>> import lethe
         >>> lethe.regularisers.Box(half_width=1.0, dimension=4).half_width
         1.0
     """
@@ -184,7 +179,6 @@ class Simplex(Regulariser):
     """The parameters are nonnegative and sum to `total`.
 
     Examples:
-        >>> import lethe
         >>> round(lethe.regularisers.Simplex(1.0).diameter, 3)
         1.414
     """

@@ -74,7 +74,6 @@ class Run(StoredSpecification):
         InputError: an unknown key, no `release`, a wrong type, a number out of range, or fields that contradict one another.
 
     Examples:
-        >>> import lethe
         >>> run = lethe.Run(
         ...     records=1000, batches=lethe.batches.Cyclic(100), passes=5, step_size=0.1, clip_norm=1.0, noise_multiplier=4.0,
         ...     release="all")

@@ -1,5 +1,5 @@
 """Fitted: what every training returns, with the report of what happened to the data; and `ModelDescription`, a model that training builds.
-The training loops make a `Fitted`; users ask it for the model, the certificate and the record.
+The training loops make it; users ask it for the model, the certificate and the record.
 """
 
 from __future__ import annotations

@@ -77,7 +77,6 @@ def excess_risk_bound(
     Reference: Hong, Wang, Zhou 2022, FAccT, Theorem 4.2 (stated for $\lambda = 1/M$, no ridge); doi:10.1145/3531146.3533070.
 
     Examples:
-        >>> import lethe
         >>> from lethe.utility import excess_risk_bound
         >>> loss = lethe.losses.Convex(smoothness=1.0, gradient_bound=1.0)
         >>> run = lethe.Run(

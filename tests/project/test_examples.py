@@ -30,7 +30,7 @@ def examples() -> Iterator[doctest.DocTest]:
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isclass(value) or inspect.isfunction(value):
-                yield from finder.find(inspect.unwrap(value), f"{module.__name__}.{name}", globs={})
+                yield from finder.find(inspect.unwrap(value), f"{module.__name__}.{name}", globs={"lethe": lethe})
 
 
 EXAMPLES = {test.name: test for test in examples() if test.examples}

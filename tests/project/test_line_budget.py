@@ -6,7 +6,7 @@ from repository import ROOT
 
 # Of lethe/, in lines; in all they are fewer than the sum.
 BUDGET = {
-    "accounting": 2_406,
+    "accounting": 2_450,
     "audit": 3_054,
     "calculus": 5_732,
     "certificates": 2_590,
@@ -24,10 +24,10 @@ BUDGET = {
     "noise_allocation": 2_384,
     "partitions": 1_356,
     "report": 2_590,
-    "run": 4_146,
+    "run": 4_320,
     "studio": 1_376,
     "theorems": 7_496,
-    "train": 14_098,
+    "train": 14_200,
     "utility": 214,
 }
 LINES, FILES, TESTS = 74_400, 480, 63_200

@@ -39,7 +39,7 @@ class KeptState:
         self._trainer = trainer
 
     def state_dict(self) -> dict[str, Any]:
-        """As one text: plain data."""
+        """The Trainer's state as one JSON text."""
         return {"state": json.dumps(dataclasses.asdict(self._trainer.state))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

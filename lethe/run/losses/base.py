@@ -94,7 +94,6 @@ class Smooth(Loss):
     """Any loss whose gradient is `smoothness`-Lipschitz, non-convex ones included: m = M.
 
     Examples:
-        >>> import lethe
         >>> lethe.losses.Smooth(smoothness=2.0).curvature
         (2.0, 2.0)
     """
@@ -116,7 +115,6 @@ class Holder(Loss):
     training takes the same whenever it comes there, as PyTorch does: no two differ by more than H, which is 2G if no less is known.
 
     Examples:
-        >>> import lethe
         >>> lethe.losses.Holder(constant=1.0, exponent=0.5, convex=True).convex
         True
     """
@@ -143,7 +141,6 @@ class WeaklyConvex(Loss):
     """Curvature in [-weak_convexity, smoothness].
 
     Examples:
-        >>> import lethe
         >>> lethe.losses.WeaklyConvex(weak_convexity=0.5, smoothness=2.0).curvature
         (0.5, 2.0)
     """
@@ -163,7 +160,6 @@ class Convex(Loss):
     """Convex and smooth: curvature in [0, smoothness].
 
     Examples:
-        >>> import lethe
         >>> lethe.losses.Convex(smoothness=2.0).curvature
         (0.0, 2.0)
     """
@@ -182,7 +178,6 @@ class StronglyConvex(Loss):
     """Curvature in [strong_convexity, smoothness]: the regularisation is inside each record's loss (and is clipped with it).
 
     Examples:
-        >>> import lethe
         >>> lethe.losses.StronglyConvex(strong_convexity=0.1, smoothness=2.0).curvature
         (-0.1, 2.0)
     """

@@ -39,7 +39,6 @@ class Logistic(TwoClassLoss):
     In the score $s = \langle u, x\rangle$: $l' = \mathrm{sigmoid}(s) - y$, $l'' = \mathrm{sigmoid}(s)\,\mathrm{sigmoid}(-s) \le 1/4$.
 
     Examples:
-        >>> import lethe
         >>> loss = lethe.losses.Logistic(feature_norm=2.0)
         >>> [round(value, 3) for value in (loss.known_gradient_bound, *loss.curvature)]
         [2.0, 0.0, 1.0]

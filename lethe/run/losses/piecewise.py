@@ -64,7 +64,6 @@ class SmoothedHinge(HingeLoss, TwoClassLoss):
     Reference: Chaudhuri, Monteleoni, Sarwate 2011, arXiv:0912.0071, Section 3.4.2.
 
     Examples:
-        >>> import lethe
         >>> loss = lethe.losses.SmoothedHinge(feature_norm=1.0, width=0.5)
         >>> [round(value, 3) for value in loss.curvature]
         [0.0, 1.0]
@@ -153,7 +152,6 @@ class LeastSquares(NumericLoss):
         residual_bound: B > 0, in target units.
 
     Examples:
-        >>> import lethe
         >>> loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=3.0)
         >>> [round(value, 3) for value in (loss.known_gradient_bound, *loss.curvature)]
         [3.0, 0.0, 1.0]
@@ -201,7 +199,6 @@ class Huber(LeastSquares):
         residual_bound: B > 0, in target units, where the loss turns from a square into a line.
 
     Examples:
-        >>> import lethe
         >>> loss = lethe.losses.Huber(feature_norm=1.0, residual_bound=3.0)
         >>> [round(value, 3) for value in (loss.known_gradient_bound, *loss.curvature)]
         [3.0, 0.0, 1.0]

@@ -57,7 +57,6 @@ class Softmax(SoftmaxLoss):
     In the scores: $l' = p - e_y$; $l'' = \mathrm{diag}\,p - pp^\top$ of trace $1 - \sum p_j^2 \le 1 - 1/K$, no eigenvalue above 1/2.
 
     Examples:
-        >>> import lethe
         >>> loss = lethe.losses.Softmax(feature_norm=1.0)
         >>> [round(value, 3) for value in loss.curvature]
         [0.0, 0.5]

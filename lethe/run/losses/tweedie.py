@@ -41,7 +41,6 @@ class Tweedie(NumericLoss):
     Reference: Jørgensen 1987, Exponential dispersion models, J. Royal Stat. Soc. B 49(2).
 
     Examples:
-        >>> import lethe
         >>> loss = lethe.losses.Tweedie(feature_norm=1.0, power=1.0, target_bound=10.0, cut=1.0)
         >>> [round(value, 3) for value in loss.curvature]
         [0.0, 11.0]

@@ -111,7 +111,6 @@ class BandedToeplitz(CorrelatedNoise):
         coefficients: $c_0 > 0, c_1, \ldots, c_{p-1} \ge 0$.
 
     Examples:
-        >>> import lethe
         >>> lethe.noise.BandedToeplitz(coefficients=(1.0, 0.5)).strategy(3).tolist()
         [1.0, 0.5, 0.0]
     """

@@ -52,7 +52,6 @@ class Constant(Schedule):
     """$v_t = v$. In a document: the number itself.
 
     Examples:
-        >>> import lethe
         >>> lethe.schedules.Constant(0.5).values(3).tolist()
         [0.5, 0.5, 0.5]
     """
@@ -97,7 +96,6 @@ class Exponential(Schedule):
     Reference: exponential decay of Yu et al. 2019, arXiv:1904.02200, with $r = e^{-k}$.
 
     Examples:
-        >>> import lethe
         >>> lethe.schedules.Exponential(first=1.0, ratio=0.5).values(3).tolist()
         [1.0, 0.5, 0.25]
     """
@@ -119,7 +117,6 @@ class Step(Schedule):
     Reference: step decay of Yu et al. 2019, arXiv:1904.02200.
 
     Examples:
-        >>> import lethe
         >>> lethe.schedules.Step(first=1.0, factor=0.1, period=2).values(4).tolist()
         [1.0, 1.0, 0.1, 0.1]
     """
@@ -142,7 +139,6 @@ class Polynomial(Schedule):
     Reference: polynomial decay of Yu et al. 2019, arXiv:1904.02200.
 
     Examples:
-        >>> import lethe
         >>> lethe.schedules.Polynomial(first=1.0, last=0.0, power=1.0, period=4).values(5).tolist()
         [1.0, 0.75, 0.5, 0.25, 0.0]
     """
@@ -166,7 +162,6 @@ class TimeDecay(Schedule):
     Reference: time-based decay of Yu et al. 2019, arXiv:1904.02200.
 
     Examples:
-        >>> import lethe
         >>> lethe.schedules.TimeDecay(first=1.0, rate=1.0).values(3).round(3).tolist()
         [1.0, 0.5, 0.333]
     """

@@ -1,6 +1,5 @@
-"""Paying: reserves the cost of a training in a privacy ledger before it begins, and replaces the reservation by the recorded run's cost
-after it. Without it a crash could leave noise drawn that no ledger counts. `fit` and `PrivacyEngine` make one by `paying`, where a ledger
-is in use; `Telling` calls it as the last of the callbacks.
+"""Paying: reserves the cost of a training in a privacy ledger before it begins, and records the executed run's cost after it, so that a
+crash leaves no noise uncounted. `fit` and `PrivacyEngine` make one by `paying`; `Telling` calls it after the other callbacks.
 """
 
 import os
@@ -50,8 +49,8 @@ class Spender(Protocol):
 
 
 class Paying(Callback):
-    """Reserves, starts and settles; of several processes number 0 does. What is reserved for a training that breaks off stays counted,
-    and in the folder of its checkpoints, for it to go on.
+    """The callback that reserves the cost, notes the start and records the final cost; of several processes number 0 does. A training
+    that breaks off stays reserved, with a receipt in the folder of its checkpoints by which it is resumed.
     """
 
     def __init__(self, spender: object, folder: Path | None = None) -> None:
@@ -109,7 +108,7 @@ class Paying(Callback):
 
 
 def paying(ledger: object | None, checkpoints: Checkpoints | str | os.PathLike[str] | None) -> Paying | None:
-    """The callback that pays: what is given, or else what is in force; None where nothing does."""
+    """The `Paying` of the caller's ledger, else of the ledger in force (`lethe.ledger.spending`); None where there is none."""
     spender = spender_in_force() if ledger is None else ledger
     folder = None if checkpoints is None else Path(Checkpoints.of(checkpoints).folder)
     return None if spender is None else Paying(spender, folder)

@@ -58,7 +58,7 @@ class Telling:
             raise
 
     def begin(self, run: Run, *, seeded: bool, done: int = 0, budget: BudgetFilter | None = None) -> None:
-        """Tell that training begins; an error ends it.
+        """Call each callback's `on_train_begin`; an error ends the training.
 
         `done` steps were taken before; `seeded`: somebody can make its noise or secret batches again.
         """
@@ -80,7 +80,7 @@ class Telling:
         self._losses += len(record_losses)
 
     def step(self, recorder: Recorder) -> None:
-        """Tell those who are `live` of the step that was recorded last."""
+        """Call `on_step_end` of the `live` callbacks with the step that was recorded last."""
         assert self._run is not None
         step, last, run = recorder.steps, recorder.last, self._run
         loss = float(self._loss) / self._losses if self._losses else None
@@ -99,7 +99,7 @@ class Telling:
         self._each(f"step {step}", lambda callback: callback.on_step_end(whole if callback.private else public))
 
     def end(self, end: TrainingEnd) -> None:
-        """Tell that training ended well; once for each number of steps and run."""
+        """Call `on_train_end`, once for each number of steps and run."""
         if self._ended == (which := (end.steps, end.run.run_id)):
             return
         self._ended, public = which, replace(end, diagnostics=None)

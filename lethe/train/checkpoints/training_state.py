@@ -233,7 +233,7 @@ class Training:
 
 
 def as_told(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint as other processes than 0 are told it: without the memory of noise and the contents of what lies in shards."""
+    """A checkpoint as process 0 sends it to the others: without the memory of noise and the contents of shards."""
     divided = checkpoint["shards"]
     trained = {name: tensor.to("meta") if name in divided["trained"] else tensor for name, tensor in checkpoint["trained"].items()}
     shared_state = {**checkpoint, "trained": trained, "noise": checkpoint["noise"] and {**checkpoint["noise"], "memory": []}}
@@ -260,7 +260,7 @@ def _mapped(state: Mapping[str, Any], change: Any) -> dict[str, Any]:
 
 
 def _divided(state: Mapping[str, Any]) -> dict[str, int | None]:
-    """What of an optimiser's state lies in shards, and along which dimension; None: all processes have the same."""
+    """Which tensors of an optimiser's state lie in shards, and along which dimension; None: all processes have the same."""
     named: dict[str, Any] = {f"{number}.{key}": value for number, entries in state["state"].items() for key, value in entries.items()}
     shards: dict[str, Any] = {name: value for name, value in named.items() if isinstance(value, Tensor) and is_shard(value)}
     return {name: getattr(value.placements[0], "dim", None) for name, value in shards.items()}

@@ -1,7 +1,5 @@
-"""Clipper: the sum of the records' clipped gradients, for any function that maps a batch to one loss a record. It chooses the fastest way
-to single records' gradients that gives the right ones (rules of layers, vmap, one after another) and decides which batches are checked.
-`Trainer` calls `add` with each micro-batch and `take` once a step.
-"""
+"""Clipper: the sum of the records' clipped gradients, in the fastest way (rules of layers, vmap, one by one) that gives the right ones.
+`Trainer` calls `add` with each micro-batch and `take` once a step; some batches are checked (check.py)."""
 
 import sys
 import warnings
@@ -79,10 +77,9 @@ class Clipper:
             fast way a group is clipped and added as soon as its gradients are there, and nothing of them is kept: with `per_layer` groups,
             layer by layer. Not so in batches that are compared, for units, and with "normalise".
         method: "clip", "normalise" or "automatic", see METHODS.
-        isolation: "checked": the fast way, compared with records alone in some batches; where it differs or cannot be followed, records
-            are computed alone. "enforced": records are always computed alone, by `torch.func.vmap` or one after another. "declared": the
-            fast way, and nothing is compared but what a `MeanLoss` is a mean of. What modules or the loss keep in Python objects is
-            outside "enforced" and "declared".
+        isolation: "checked": the fast way, compared with records alone in some batches; where it differs or cannot be followed, they are
+            computed alone. "enforced": always alone, by `torch.func.vmap` or one after another. "declared": the fast way, and only what a
+            `MeanLoss` is a mean of is compared. Python objects of modules or the loss are outside "enforced" and "declared".
         margin: the share of C that is left for what float64 may put the sums off, see `margin_of`.
         gradient_memory: bytes that records' gradients may take, beside what the backward pass let go of; None: 8 MiB, on a GPU 64.
         contributing: tables whose sums have a last column more: what records, each of at most this norm, contribute to the row.

@@ -41,7 +41,7 @@ the same for all k rows, in blocks, of each record."""
 
 
 class _Hold(torch.autograd.Function):
-    """Saves tensors as autograd does."""
+    """Keeps tensors until the backward pass by autograd's own means, so that hooks for offloading see them."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, *tensors: Tensor) -> Tensor:

@@ -250,7 +250,7 @@ def draw_from(run: Run, generator: torch.Generator, anchor: Anchor, done: int) -
 
 
 def _part(batch: Batch, first: int, stop: int) -> Batch:
-    """Those records of a batch that exist of a range of places, without `stop`."""
+    """The records of a batch at positions of a range, `stop` excluded, as far as the batch has them."""
     if isinstance(batch, slice):
         return slice(min(batch.start + first, batch.stop), min(batch.start + stop, batch.stop))
     return batch[first:stop]

@@ -1,6 +1,5 @@
-"""A table of samplers, loaders and streams of other libraries: which are accepted, and what to use instead of those that are not. A run
-draws its own batches, since its privacy depends on how; an order that is the user's own would be ignored in silence, so it is refused where
-data are passed in (`records_of`, the integrations, `planned`).
+"""A table of other libraries' samplers, loaders and streams: which are accepted, and what to use instead of the others. A run draws its
+own batches, since privacy depends on how; a user's order would be ignored in silence, so `records_of` refuses it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ DESIGN = "which records meet which step is the batch design of the run, and part
 
 
 class Reading(NamedTuple):
-    """What it does; and what to give in its place, None: it is taken, and the run draws from its records."""
+    """One row of the table: what the object does; what to give in its place (None: it is accepted, and the run draws from its records)."""
 
     does: str
     instead: str | None = None

@@ -26,7 +26,7 @@ _ROUNDINGS = 16  # where shapes differ, sums within a record may be taken in ano
 
 
 class Padded(tuple[Tensor, ...]):
-    """A batch of which some records were padded, with `alone`: these as they are collated alone, by their place."""
+    """A batch of which some records were padded; `alone` has these as they are collated by themselves, by row number."""
 
     alone: dict[int, Tensors]
 

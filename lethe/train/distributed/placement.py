@@ -1,8 +1,6 @@
 r"""Where the trained parameters lie: whole in every process, or in shards that `fully_shard` (FSDP2) made.
 
-`Trainer` calls `gather`, `collect`, `let_go` and `add_up` in each step. A record's norm needs no shard of another process: each process has
-its own records, and computes them with whole layers. So a step is
-
+`Trainer` calls `gather`, `collect`, `let_go` and `add_up` in each step.
 A record's norm needs no shard of another process: each process has its own records, and computes them with whole layers. So a step is
 
 1. all processes wait for each other, and the layers are gathered whole: an ordinary model, without FSDP's hooks, in the policy's precision;

@@ -49,7 +49,7 @@ class Doing(IntEnum):
 
     @property
     def words(self) -> str:
-        """As an error says it."""
+        """The name in plain words, for an error."""
         return self.name.lower().replace("_", " ")
 
 
@@ -135,7 +135,7 @@ class Workers:
             raise
 
     def meet(self, doing: Doing, value: float = 0.0) -> list[float]:
-        """All processes' values, once all are here to do the same."""
+        """Wait until all processes are about to do the same; returns all processes' values."""
         if not self.several:
             return [value]
         with reached():

@@ -1,5 +1,5 @@
-"""Guard of the optimiser in a user's loop: it may step only with the clipped and noisy gradients that the engine handed over. Without it a
-stray `loss.backward()` would add an unclipped gradient unnoticed. `LoopState` puts it on and hands gradients to it.
+"""Guard of the optimiser in a user's loop: it may step only with the noisy gradients of `LoopState`, which puts the guard on. Without it a
+stray `loss.backward()` would add an unclipped gradient unnoticed.
 """
 
 from collections.abc import Callable, Generator, Mapping

@@ -185,7 +185,6 @@ class Linear(ModelDescription[LinearPredictor]):
 
     Examples:
         >>> import torch
-        >>> import lethe
         >>> from lethe.train import Linear, fit
         >>> run = lethe.Run(
         ...     records=200, batches=lethe.batches.Cyclic(20), passes=5, step_size=0.5, noise_multiplier=5.0,

@@ -186,7 +186,7 @@ def _refuse_table(losses: Tensor, outputs: Any, targets: Any) -> None:
 
 
 def units_of(unit_indices: Tensor) -> list[list[int]]:
-    """The rows of each unit that has any, of the unit of each row, shape (rows,)."""
+    """The rows of each unit that has any, from the unit of each row, shape (rows,)."""
     counts = unit_indices.unique(return_counts=True)[1]
     return [rows.tolist() for rows in unit_indices.argsort(stable=True).split(counts.tolist())]
 

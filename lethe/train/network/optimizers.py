@@ -37,13 +37,13 @@ class Optimizers(torch.optim.Optimizer):
             part.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """Those of all: the state of parameter number k of part i under "i.k"."""
+        """The states of all optimisers: that of parameter number k of part i under "i.k"."""
         parts = [part.state_dict() for part in self.parts]
         state = {f"{index}.{number}": value for index, part in enumerate(parts) for number, value in part["state"].items()}
         return {"state": state, "param_groups": [part["param_groups"] for part in parts]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What `state_dict` returned for as many."""
+        """Restore what `state_dict` returned for as many optimisers."""
         for index, (part, groups) in enumerate(zip(self.parts, state_dict["param_groups"], strict=True)):
             part_state = {name.split(".")[1]: value for name, value in state_dict["state"].items() if name.split(".")[0] == str(index)}
             part.load_state_dict({"state": {int(number): value for number, value in part_state.items()}, "param_groups": groups})

@@ -1,5 +1,5 @@
-"""Checks, before a network's training, that run, model and optimiser are what the run's certificate assumes; and makes the clipper.
-`Trainer` calls these functions before it reads a record; what a certificate does not cover is refused with an error.
+"""Checks, before a network's training, that run, model and optimiser are what the run's certificate assumes; makes the clipper. `Trainer`
+calls these functions before it reads a record; what a certificate does not cover is refused with an error.
 """
 
 from collections.abc import Mapping, Sequence

@@ -101,7 +101,7 @@ class FirstSteps:
             self._looks = self._looks - 1 if resting else 0
 
     def noised(self, noise_std: float) -> None:
-        """A step's noise was drawn."""
+        """Call once a step's noise was drawn."""
         self._steps += self._clipper.measured is not None
         if self._steps in (1, EARLY):
             unused = [name for name, parameter in self._named.items() if parameter.requires_grad and parameter not in self._clipper.reached]

@@ -47,7 +47,7 @@ _COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "isola
 
 
 class Trainer:
-    """A network that is about to be trained, once all that can be checked before the first batch was checked.
+    """A network ready to be trained: everything that can be checked before the first batch is checked when it is made.
 
     A loop of one's own gives a loss of torch.nn, or the function of a batch to one loss a record; it needs an optimiser, and asks no filter
     of a noise_budget. Everything else is as given to `fit`, and raised as there; the checkpoints are closed then.

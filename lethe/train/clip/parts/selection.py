@@ -1,6 +1,5 @@
 """SparseSelection: which rows of large tables get noise and a step, chosen by noisy counts of the records that contribute to them. An
-option of `fit` and `PrivacyEngine` for embeddings, where noise in every row would drown the few that are used. `clipper_of` makes
-`SelectedTables` of it, which `ClippedSums` and `NoisySums` read; z is the run's noise multiplier, s the share spent on the choice.
+option for embeddings, whose few used rows noise would drown; `clipper_of` reads it. z is the noise multiplier, s the choice's share.
 """
 
 from __future__ import annotations

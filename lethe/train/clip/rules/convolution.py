@@ -1,6 +1,6 @@
-"""Per-record gradients of convolutions and transposed convolutions, in one, two and three dimensions. The registry names `convolution` as
-the rule of these layers; it yields `Correlations`, which are measured without unfolding the input where that saves memory. B records, c
-input channels, p output channels, T places of the output.
+"""Per-record gradients of convolutions and transposed ones, in one, two and three dimensions; the registry names `convolution` as their
+rule. Its `Correlations` are measured without unfolding the input where that saves memory. B records, c inputs, p outputs, T output
+positions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WINDOWS, _WINDOWS_AT_MOST, _WINDOWS_ON_GPU = 2**18, 2**22, 2**25
 
 
 class Use(NamedTuple):
-    """What a kernel moved over, (B, C, *space), once padded; the gradient at each place, (B, p, *places); the layer, which says how."""
+    """One use of a kernel: what it moves over, (B, C, *space), its padding, the gradient in the output, (B, p, *places), the layer."""
 
     source: Tensor
     gradient: Tensor
@@ -33,12 +33,12 @@ class Use(NamedTuple):
 
     @property
     def places(self) -> int:
-        """T."""
+        """T, the number of positions of the output."""
         return prod(self.gradient.shape[2:])
 
     @property
     def reached(self) -> int:
-        """S, the places of the source once padded."""
+        """S, the number of positions of the padded source."""
         before, after = self.widths[::2], self.widths[1::2]  # of the last axis first
         return prod(sum(sizes) for sizes in zip(reversed(self.source.shape[2:]), before, after, strict=True))
 

@@ -78,7 +78,7 @@ def wide(tensor: Tensor) -> Tensor:
 
 
 def as_computed(layer_input: Tensor, gradient: Tensor) -> Tensor:
-    """What a layer was given, wide, rounded as autocast rounded it."""
+    """A layer's input in float32 or better, rounded as autocast rounded it."""
     if layer_input.is_floating_point() and gradient.dtype in (torch.bfloat16, torch.float16):
         layer_input = layer_input.to(gradient.dtype)
     return wide(layer_input)

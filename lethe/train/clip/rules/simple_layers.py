@@ -1,6 +1,5 @@
-"""Per-record gradients of affine maps, embedding tables and normalisations, and of layers without a rule (`any_layer`, by vmap). The
-registry names these functions as rules; each is called with one `Call` of the layer and yields (parameter name, part). $x_t$ is the input
-and $g_t$ the gradient in the output at position t of a record.
+"""Per-record gradients of affine maps, embeddings and normalisations, and of layers without a rule (`any_layer`, by vmap); rules of the
+registry. $x_t$ is the input and $g_t$ the gradient in the output at position t of a record; a `Call` has both for all records.
 """
 
 import warnings
@@ -95,7 +94,7 @@ def embedding_bag(call: Call) -> Parts:
 
 
 def _places(offsets: Tensor, tokens: int, bags: int) -> tuple[Tensor, Tensor]:
-    """Where each bag's indices are, (B, most), and which of these places are used."""
+    """The positions of each bag's indices, shape (B, most), and which of them are used."""
     starts = offsets[:bags]
     ends = torch.cat([offsets[1 : bags + 1], offsets.new_full((1,), tokens)])[:bags]
     lengths = ends - starts
@@ -168,7 +167,7 @@ def any_layer(call: Call) -> Parts:
 
 
 def tensors_of(output: Any) -> list[Tensor]:
-    """The tensors with gradients of what a layer gave, in order."""
+    """The tensors of a layer's output that have gradients, in order."""
     return [leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex())]
 
 

@@ -39,7 +39,7 @@ class CorrelatedNetworkNoise:
     draw moves, the shortest column of C, stands for $S_j$, without the factor 2 of a replaced record (`least_move`; docs/theory.md).
     $a_t$ is computed in float64, as the sums are in the parameters' type; what else is covered `secure.py` says.
 
-    **Taken up again.** What is kept is in the checkpoint; no generator is. Steps that were released after the checkpoint, or may have been,
+    **Resuming.** What is kept is in the checkpoint; no generator is. Steps that were released after the checkpoint, or may have been,
     are forgotten: their noise is not taken back from later steps, which would add it to a model that it is not in. What was executed is
     then a strategy with fewer entries, which protects no less, if none is negative. `dtype` is the coarsest of the parameters; `dimension`
     numbers are trained, over all processes; under a seed each step draws from a generator of its own (`stream_generator`).

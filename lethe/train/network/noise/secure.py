@@ -7,7 +7,7 @@ Adding a floating-point Gaussian to a floating-point number leaves traces in the
 from its neighbour (Mironov 2012, for Laplace noise; Holohan & Braghin 2021, for Gaussian). Here both the query and the noise are
 multiples of a power of two $\gamma$, and the noise is an exact Gaussian rounded to that grid.
 
-**Statement.** Let $v$ be the tensor that is given, R rounding of each coordinate to $\gamma\mathbb{Z}$, $\nu \sim N(0, \tau^2 I)$ exact.
+**Statement.** Let $v$ be the noiseless tensor, R rounding of each coordinate to $\gamma\mathbb{Z}$, $\nu \sim N(0, \tau^2 I)$ exact.
 What comes back is a function of $R(v) + R(\nu) = R(R(v) + \nu)$, since $R(v)$ is on the grid: a post-processing of the Gaussian mechanism
 with standard deviation $\tau$ and sensitivity at most $s + \gamma\sqrt d$, if that of $v$ is $s$. So whatever is proved for all iterates of
 that mechanism (composition, random batches, in GDP, Rényi or profile form) holds here, with that sensitivity. Of batches of random size
@@ -67,7 +67,7 @@ def grid_spacing(noise_std: float) -> float:
 
 
 def least_move(run: Run) -> float:
-    r"""What the rounding to a grid is weighed against: the least distance s that it may add $\gamma\sqrt d$ to.
+    r"""The sensitivity s that rounding to a grid enlarges to $s + \gamma\sqrt d$, at the least.
 
     How far apart one record's two contributions can be, where batches are of one size. Where a record is drawn, or thrown into a bin, by
     itself, a replaced one is a matter of three sums, without it, with it and with the other: G and -G away from the first, each of
