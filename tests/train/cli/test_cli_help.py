@@ -96,7 +96,7 @@ def _prepared(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if verb == "studio":
         pytest.importorskip("shiny")
         monkeypatch.setattr(
-            "lethe.studio.server.serve", lambda *_, told, **__: told("http://127.0.0.1:8421/")
+            "lethe.studio.server.serve", lambda *_, report_address, **__: report_address("http://127.0.0.1:8421/")
         )  # it would serve until somebody interrupts it
     if verb == "total":
         assert CliRunner().invoke(app, ["certify", "run.yaml", "--delta", "1e-6", "-o", "model.json"]).exit_code == 0
