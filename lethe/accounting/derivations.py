@@ -28,7 +28,7 @@ from lethe.mechanisms.bounded_sums import sums_sensitivity
 from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee
 from lethe.mechanisms.minimisers.output_perturbation import output_sensitivity, solver_tolerance
 from lethe.mechanisms.moments import channel_sensitivity, moment_sensitivity
-from lethe.mechanisms.quantiles.located import histogram_sensitivity
+from lethe.mechanisms.quantiles.located_quantiles import histogram_sensitivity
 from lethe.mechanisms.quantiles.quantile import rank_sensitivity
 from lethe.mechanisms.repetitions import repetitions_from_dict
 from lethe.mechanisms.selection import selection_guarantee

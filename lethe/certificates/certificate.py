@@ -39,7 +39,7 @@ from lethe.documents.shortened import html_table, page_in_few_lines
 from lethe.documents.strict import refuse_other_kind
 from lethe.documents.version import __version__
 from lethe.errors import InputError
-from lethe.run.descended import clipped_along_a_line
+from lethe.run.effective_loss import clipped_along_a_line
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 

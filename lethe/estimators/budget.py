@@ -23,7 +23,7 @@ from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.base import require_swap
-from lethe.run.in_force import known_in_force, spender_in_force
+from lethe.run.active_spender import known_in_force, spender_in_force
 from lethe.run.participation import Unit
 from lethe.run.run import Neighbours
 

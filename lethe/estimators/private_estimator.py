@@ -32,7 +32,7 @@ from lethe.estimators.choice.mechanism import RandomSources
 from lethe.estimators.choice.runs import certified
 from lethe.estimators.options import EstimatorOptions, answers, options_of
 from lethe.mechanisms.base import joint
-from lethe.run.in_force import spender_in_force
+from lethe.run.active_spender import spender_in_force
 from lethe.run.participation import NOUNS, Unit
 from lethe.run.run import Neighbours
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from lethe.calculus.domains import require_count
 from lethe.influence.data import AuxiliaryData, Estimate, PublicData, SyntheticData, require_public
 from lethe.influence.retraining import LinearProblem, Trajectory, left_to_retraining, linear_problem, refuse_pass_averages, repeat_seeds
-from lethe.run.descended import descends_envelope
+from lethe.run.effective_loss import descends_envelope
 from lethe.run.losses import Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.regularisers import Ball

@@ -15,7 +15,7 @@ import torch
 from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError
 from lethe.influence.data import AuxiliaryData, Estimate, PublicData, SyntheticData, require_public, require_statement
-from lethe.run.descended import gradients_by
+from lethe.run.effective_loss import gradients_by
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.run.schedules.shapes import Array

@@ -27,7 +27,7 @@ from lethe.jobs.datasets import RecordTable, centred_digits, load_table, split
 from lethe.jobs.saved import JobOutcome, SavedModel, SavedRule, weights_file
 from lethe.jobs.scores import score_lines
 from lethe.jobs.tables.columns import PublicColumns, StatedColumns
-from lethe.run.descended import descends_envelope
+from lethe.run.effective_loss import descends_envelope
 from lethe.run.losses import LOSSES, Tweedie
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run

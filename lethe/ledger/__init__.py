@@ -22,7 +22,7 @@ else:
 
 from lethe.ledger.budgets import Budget
 from lethe.ledger.ledger import Ledger
-from lethe.ledger.paying import Spending, spending
+from lethe.ledger.spender import Spending, spending
 
 __all__ = ["Budget", "Ledger", "Spending", "spending"]
 

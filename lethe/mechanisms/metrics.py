@@ -17,7 +17,7 @@ from lethe.calculus.domains import outside, require_positive
 from lethe.errors import InputError
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.bounded_sums import sums_sensitivity
-from lethe.mechanisms.quantiles.located import histogram_sensitivity
+from lethe.mechanisms.quantiles.located_quantiles import histogram_sensitivity
 from lethe.mechanisms.ranking import LEVELS, rank_counts, z_of
 from lethe.run.run import Neighbours
 

@@ -26,7 +26,7 @@ from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
 from lethe.mechanisms.base import Array, gaussian_statement
-from lethe.mechanisms.quantiles.located import histogram_sensitivity
+from lethe.mechanisms.quantiles.located_quantiles import histogram_sensitivity
 from lethe.run.run import Neighbours
 
 LEVELS = 12

@@ -17,7 +17,7 @@ import numpy as np
 from lethe.calculus.guarantees import Guarantee, NotPrivate, WithSlack
 from lethe.certificates.findings import Finding, fails, holds, require_all
 from lethe.certificates.parts import Citation, StepConstant
-from lethe.run.descended import descends_envelope
+from lethe.run.effective_loss import descends_envelope
 from lethe.run.fields import SHORTENING
 from lethe.run.known_fields import unknown_field
 from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation
@@ -92,7 +92,7 @@ def _precision(precision: Precision) -> Finding:
 
 
 Clipping = Literal["one norm", "projections", "projections and envelopes", "any"]
-"""The projection on one ball; groups too; these, and `lethe.run.descended`; whatever bounds the norm."""
+"""The projection on one ball; groups too; these, and `lethe.run.effective_loss`; whatever bounds the norm."""
 
 
 def _clipping(run: Run, allowed: Clipping) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from lethe.certificates.findings import Finding, fails, holds
 from lethe.certificates.parts import Citation
 from lethe.errors import InputError
 from lethe.run.batches import Batches
-from lethe.run.descended import descended_curvature
+from lethe.run.effective_loss import descended_curvature
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules.shapes import Array

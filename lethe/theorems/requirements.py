@@ -14,7 +14,7 @@ from lethe.calculus.rounding import round_down
 from lethe.calculus.sampled.renyi import Design
 from lethe.calculus.upward_formatting import shown, shown_down
 from lethe.certificates.findings import Finding, fails, holds, holds_by_declaration
-from lethe.run.descended import descended_curvature, descended_name, descends_envelope, gradient_error
+from lethe.run.effective_loss import descended_curvature, descended_name, descends_envelope, gradient_error
 from lethe.run.fields import COUNT_SHARE, SHORTENING
 from lethe.run.losses import Holder
 from lethe.run.participation import BatchSizes, Participation, unknown_sizes

@@ -12,7 +12,7 @@ from scipy import special
 
 from lethe.calculus.rounding import raised
 from lethe.certificates.parts import StepConstant
-from lethe.run.descended import clipped_along_a_line, descended_curvature, descended_name, descends_envelope, gradient_error
+from lethe.run.effective_loss import clipped_along_a_line, descended_curvature, descended_name, descends_envelope, gradient_error
 from lethe.run.participation import BatchSizes, Participation, unknown_participation, unknown_sizes
 from lethe.run.run import Run
 from lethe.run.schedules.shapes import Array

@@ -15,9 +15,9 @@ from lethe.run.known_fields import require_run
 from lethe.run.losses.base import Loss
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import Callback, TrainingEnd
-from lethe.train.callbacks.paying import paying
+from lethe.train.callbacks.ledger_callback import paying
+from lethe.train.callbacks.notifier import Notifier
 from lethe.train.callbacks.progress import ProgressBar
-from lethe.train.callbacks.telling import Telling
 from lethe.train.fitted import Fitted, ModelDescription
 from lethe.train.linear.convex_head import Head, train_head
 from lethe.train.linear.loop import train_linear
@@ -153,7 +153,7 @@ def fit(
         built_optimizer = optimizer_of(model, None, plan.settings["lr"], default="adamw")
         options = replace(options, lr_scheduler=options.lr_scheduler or "linear")
     watched = (ProgressBar(plan.delta),) if ProgressBar.wanted(options.progress) else ()
-    notifier = Telling(callbacks, paying(options.ledger, options.checkpoints), watched)
+    notifier = Notifier(callbacks, paying(options.ledger, options.checkpoints), watched)
     with notifier.preparing(plan.run):
         match model:
             case Linear():

@@ -15,7 +15,7 @@ import torch
 from lethe.errors import InputError
 from lethe.errors.names import SYNONYMS
 from lethe.run.run import Run
-from lethe.train.callbacks.paying import Spender
+from lethe.train.callbacks.ledger_callback import Spender
 from lethe.train.callbacks.progress import Progress
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip.groups import Group

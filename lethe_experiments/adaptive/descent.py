@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lethe.certificates.statement import Statement
 from lethe.errors import BudgetExceededError, InputError, LetheError
-from lethe.run.in_force import spender_in_force
+from lethe.run.active_spender import spender_in_force
 from lethe.run.losses.base import Loss
 from lethe.run.losses.linear import require_linear_loss
 from lethe.train.core.generators import fresh_generator, seeded_generators

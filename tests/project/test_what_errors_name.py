@@ -24,7 +24,7 @@ ASKED_OF_DELTA = {"as_target", "certify", "compare", "delta_for", "epsilon_at", 
 DELTA_IS_ITS_OWN = {
     "lethe/audit/trainers/fault_cases.py": "a constant",
     "lethe/estimators/choice/choose.py": "of a budget, that was looked at",
-    "lethe/ledger/paying.py": "the usual one, or a smaller one",
+    "lethe/ledger/spender.py": "the usual one, or a smaller one",
 }
 ELSEWHERE = {"--nproc-per-node", "--help"}  # of torchrun; of every verb
 

@@ -54,3 +54,8 @@ def test_at_most_one_name_in_a_hundred_is_vague() -> None:
     names = [name for path in (ROOT / "lethe").rglob("*.py") for name in bound_names(ast.parse(path.read_text()))]
     vague = [name for name in names if name.strip("_").lower() in VAGUE]
     assert len(vague) <= 0.01 * len(names), sorted(set(vague))
+
+
+def test_the_site_is_no_longer_than_a_reader_takes_in() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert sum(len(page.read_text().split()) for page in pages) <= 55_000

@@ -19,7 +19,7 @@ from lethe.audit.statistics.curves import Threat
 from lethe.audit.trainers.training import Canary, RunTraining, Scores, unknown_threat
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
-from lethe.run.descended import descends_envelope
+from lethe.run.effective_loss import descends_envelope
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.train import Fitted, Linear, TrainOptions, fit

@@ -10,7 +10,7 @@ from lethe.calculus.domains import require_count
 from lethe.errors import HypothesisError
 from lethe.estimators.choice.mechanism import AnyRecords, RandomSources
 from lethe.mechanisms.base import Array
-from lethe.run.descended import descends_envelope
+from lethe.run.effective_loss import descends_envelope
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.precision import Precision
 from lethe.run.run import Run

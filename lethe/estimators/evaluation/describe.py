@@ -18,8 +18,14 @@ from lethe.errors.names import in_other_words
 from lethe.estimators.budget import paid, whole_budget
 from lethe.mechanisms.base import Array, gaussian_noise_std, joint
 from lethe.mechanisms.bounded_sums import noisy_sums, sums_sensitivity
-from lethe.mechanisms.quantiles.located import ColumnsInMemory, counts_between, histogram_sensitivity, located_quantiles, noisy_counts
-from lethe.mechanisms.quantiles.read_off import quantiles_of
+from lethe.mechanisms.quantiles.histogram_quantiles import quantiles_of
+from lethe.mechanisms.quantiles.located_quantiles import (
+    ColumnsInMemory,
+    counts_between,
+    histogram_sensitivity,
+    located_quantiles,
+    noisy_counts,
+)
 from lethe.run.run import Neighbours
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)

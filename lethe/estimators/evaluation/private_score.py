@@ -24,7 +24,7 @@ from lethe.estimators.inputs.tables import public_labels
 from lethe.mechanisms.base import gaussian_noise_std, joint
 from lethe.mechanisms.bounded_sums import noisy_sums
 from lethe.mechanisms.metrics import CLASSIFIES, COLUMNS, NAMES, TWO_CLASSES, Interval, PublicBounds, numbers_of, score_of, sensitivity_of
-from lethe.mechanisms.quantiles.located import noisy_counts
+from lethe.mechanisms.quantiles.located_quantiles import noisy_counts
 from lethe.mechanisms.ranking import rank_counts, share_interval
 from lethe.run.run import Neighbours
 

@@ -35,7 +35,7 @@ from lethe.heavy_tailed.private_moments import COMPARISONS, blocks_for, private_
 from lethe.heavy_tailed.solution import Solution, composed
 from lethe.heavy_tailed.solution import parallel as worst_of
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, joint
-from lethe.mechanisms.quantiles.located import CountedColumns
+from lethe.mechanisms.quantiles.located_quantiles import CountedColumns
 from lethe.run.run import Neighbours
 
 PRIVATE = "private"

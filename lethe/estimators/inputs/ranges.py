@@ -19,7 +19,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.estimators.budget import PrivacyBudget, planned_statement
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.located import (
+from lethe.mechanisms.quantiles.located_quantiles import (
     LARGEST,
     SMALLEST,
     ColumnsInMemory,

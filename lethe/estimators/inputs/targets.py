@@ -33,7 +33,7 @@ from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.inputs.tables import declared_switch
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std
 from lethe.mechanisms.moments import channel_moments, channel_sensitivity
-from lethe.mechanisms.quantiles.located import CountedColumns, located_cost
+from lethe.mechanisms.quantiles.located_quantiles import CountedColumns, located_cost
 from lethe.partitions.block import Values
 
 # Of the total squared mu: as much as makes n mu 50, within these bounds. A larger part is worth its price where records are few: a range

@@ -31,7 +31,7 @@ from lethe.estimators.partitioned.tables import norms_of
 from lethe.estimators.private_estimator import PrivateEstimator, with_constructor
 from lethe.mechanisms.base import Array
 from lethe.partitions.table import ExaminedTable
-from lethe.run.in_force import known_in_force
+from lethe.run.active_spender import known_in_force
 from lethe.run.losses import LeastSquares, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
 from lethe.run.losses.inverse_links import ridge_shift, ridge_shifts
 from lethe.run.losses.linear import LinearLoss

@@ -19,7 +19,7 @@ from lethe.errors import InputError
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import FEWEST_RECORDS, Labels, public_labels, readable
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.located import ColumnsInMemory
+from lethe.mechanisms.quantiles.located_quantiles import ColumnsInMemory
 from lethe.partitions.block import Block, Values, looked_at_numbers, refused, targets_of
 from lethe.partitions.readers import OuterReader
 from lethe.partitions.table import ConsecutiveRecords, ExaminedTable, PartitionedTable

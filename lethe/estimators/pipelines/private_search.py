@@ -54,7 +54,7 @@ from lethe.mechanisms.metrics import CLASSIFIES, TWO_CLASSES, PublicBounds, area
 from lethe.mechanisms.selection import choose, selection_guarantee
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ExaminedTable
-from lethe.run.in_force import paid_as_a_whole
+from lethe.run.active_spender import paid_as_a_whole
 
 
 class _Tried(NamedTuple):

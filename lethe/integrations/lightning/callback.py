@@ -22,7 +22,7 @@ from lethe.integrations.training import LogicalBatch, LogicalBatches, PlannedTra
 from lethe.run.participation import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine, TrainOptions
-from lethe.train.callbacks.paying import Spender
+from lethe.train.callbacks.ledger_callback import Spender
 from lethe.train.data.foreign_order import refuse_foreign_order
 from lethe.train.data.loaders import records_of
 from lethe.train.data.sources import Source, fields_of

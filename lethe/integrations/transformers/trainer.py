@@ -35,7 +35,7 @@ from lethe.integrations.transformers.records import (
 from lethe.run.participation import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine, TrainOptions
-from lethe.train.callbacks.paying import Spender
+from lethe.train.callbacks.ledger_callback import Spender
 from lethe.train.core.training_records import released_states
 from lethe.train.data.users import ids_of
 

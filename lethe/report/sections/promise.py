@@ -14,7 +14,7 @@ from lethe.report.model import Block, Facts, Heading, Items, Notice, Section, Ta
 from lethe.report.sections.evidence import total_table
 from lethe.report.subject import Subject
 from lethe.report.wording import CHANGES, MORE_THAN_SEEN, RELATIONS, SEEN, explained_terms, factor, of_unit, percent, proved_by, times
-from lethe.run.descended import descends_envelope
+from lethe.run.effective_loss import descends_envelope
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules.shapes import Schedule

@@ -22,7 +22,7 @@ from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import above, square_above
 from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation, StepConstant
-from lethe.run.descended import clipped_along_a_line
+from lethe.run.effective_loss import clipped_along_a_line
 from lethe.run.losses import Holder
 from lethe.run.run import Run
 from lethe.run.schedules.shapes import Array

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation, StepConstant
-from lethe.run.descended import clipped_along_a_line
+from lethe.run.effective_loss import clipped_along_a_line
 from lethe.run.run import Run
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Standing, Theorem

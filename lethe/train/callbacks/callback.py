@@ -1,5 +1,5 @@
 """Callback: what a logger of training implements, and the facts about each step that it receives, private ones apart. A user passes
-callbacks to `fit` or `PrivacyEngine`; `Telling` calls their methods, in process 0 only.
+callbacks to `fit` or `PrivacyEngine`; `Notifier` calls their methods, in process 0 only.
 """
 
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lethe.errors import HypothesisError, InputError
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import METHODS
-from lethe.train.clip.kept_state import digests
+from lethe.train.clip.module_state import digests
 from lethe.train.clip.rules.registry import quantised, settle
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import contents, is_shard, local, whole

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
 from lethe.train.clip.isolated import MeanLoss, gradient_of, records_of, rows_of
-from lethe.train.clip.kept_state import Attributes, digests
+from lethe.train.clip.module_state import Attributes, digests
 from lethe.train.clip.parts.part import ParameterGradients
 from lethe.train.clip.parts.row_sums import added, of_rows
 from lethe.train.clip.record_gradients import RecordGradients
-from lethe.train.clip.same_draws import SameDraws
+from lethe.train.clip.shared_draws import SameDraws
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
 from lethe.train.core.tensors import is_shard
 

@@ -19,7 +19,7 @@ from lethe.train.clip.fast import LAYOUTS, Gradients
 from lethe.train.clip.full_precision import full_precision
 from lethe.train.clip.groups import METHODS, Group, as_groups, group_of
 from lethe.train.clip.isolated import Losses, MeanLoss, of_records, records_of
-from lethe.train.clip.kept_state import Attributes
+from lethe.train.clip.module_state import Attributes
 from lethe.train.clip.parts.part import UnitRows
 from lethe.train.clip.record_gradients import ALONE, FAST, VMAP, RecordGradients, Way
 from lethe.train.clip.sum_error import shorter

@@ -23,7 +23,7 @@ from lethe.train.clip.parts.outer_products import Memory, OuterProducts
 from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.registry import Layer
 from lethe.train.clip.rules.rule import Parts, as_computed, positions, wide
-from lethe.train.clip.same_draws import of_no_record
+from lethe.train.clip.shared_draws import of_no_record
 
 _BINARY = ("add", "sub", "mul", "div", "truediv")
 _OF_NUMBERS = {*_BINARY, *(f"r{name}" for name in _BINARY), *(f"i{name}" for name in _BINARY), "where", "maximum", "minimum", "pow"}

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from lethe.errors import InputError
 from lethe.run.run import Run
+from lethe.train.clip.float64_sums import CHAIN
 from lethe.train.clip.groups import Group
-from lethe.train.clip.in_float64 import CHAIN
 from lethe.train.clip.parts.part import CANCELLED
 
 # Of products that are not formed, a record's lengths add up to at most CANCELLED clip norms (`parts`), and none of them goes through more

@@ -14,8 +14,8 @@ from lethe.errors import InputError, UnknownNameError
 from lethe.errors.names import answering
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import Callback, TrainingEnd
-from lethe.train.callbacks.paying import paying
-from lethe.train.callbacks.telling import Telling
+from lethe.train.callbacks.ledger_callback import paying
+from lethe.train.callbacks.notifier import Notifier
 from lethe.train.clip.isolated import Losses
 from lethe.train.core.training_records import claims, network_record
 from lethe.train.distributed.start import bare_module, bare_optimizer, without_reducer
@@ -100,7 +100,7 @@ class PrivacyEngine(LoopState):
         self._options = options = TrainOptions.of(options)
         options.refuse("PrivacyEngine", *_OF_FIT)
         self._workers = Workers.current()
-        self._told = Telling(callbacks, paying(options.ledger, options.checkpoints))
+        self._told = Notifier(callbacks, paying(options.ledger, options.checkpoints))
         with self._workers.watched():
             if not callable(losses):
                 raise InputError(

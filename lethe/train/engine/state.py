@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from lethe.errors import InputError, LetheWarning
 from lethe.run.run import Run
-from lethe.train.callbacks.telling import Telling
+from lethe.train.callbacks.notifier import Notifier
 from lethe.train.clip.isolated import records_of
 from lethe.train.core.iterates import refuse_overflow
 from lethe.train.core.tensors import as_part_of, local
@@ -40,7 +40,7 @@ class LoopState:
     resumed: int
     _epoch_end: int | None = None
     diagnostics: Diagnostics | None = None
-    _told: Telling
+    _told: Notifier
 
     def _begin(self, trainer: Trainer, optimizer: torch.optim.Optimizer) -> None:
         """The loop begins, or goes on from its checkpoints; from here on the optimiser is guarded, and callbacks are told of its steps."""

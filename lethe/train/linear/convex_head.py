@@ -14,7 +14,7 @@ from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.losses.linear import LinearLoss, ManyClassLoss, require_linear_loss
 from lethe.run.run import Run
-from lethe.train.callbacks.telling import Telling
+from lethe.train.callbacks.notifier import Notifier
 from lethe.train.core.iterates import onto_ball
 from lethe.train.core.training_records import released_states
 from lethe.train.fitted import Fitted, ModelDescription
@@ -72,7 +72,7 @@ class Head(ModelDescription[nn.Sequential]):
     head: nn.Linear
 
 
-def train_head(described: Head, data: Any, run: Run, options: TrainOptions, notifier: Telling) -> Fitted[nn.Sequential]:
+def train_head(described: Head, data: Any, run: Run, options: TrainOptions, notifier: Notifier) -> Fitted[nn.Sequential]:
     """Train a head on the features of its backbone by `train_linear`."""
     backbone, head = described.backbone, described.head
     loss = require_linear_loss(require_run(run, correlated=True).loss)

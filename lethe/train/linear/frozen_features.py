@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
-from lethe.train.clip.kept_state import digests
+from lethe.train.clip.module_state import digests
 from lethe.train.core.comparison import ALLOWED
 from lethe.train.data.map_style import Padded
 from lethe.train.data.sources import Source, fetched

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
-from lethe.run.descended import descended_curvature
+from lethe.run.effective_loss import descended_curvature
 from lethe.run.fields import SHORTENING, ClipMethod
 from lethe.run.losses import LeastSquares, Logistic, Softmax, Tweedie
 from lethe.run.losses.linear import LinearLoss

@@ -14,13 +14,13 @@ from torch import Tensor
 from lethe.certificates.records import HypothesisClaim
 from lethe.errors import InputError
 from lethe.partitions.dask_tables import table_in_blocks
-from lethe.run.descended import gradients_by
+from lethe.run.effective_loss import gradients_by
 from lethe.run.known_fields import refuse_users, require_run
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
+from lethe.train.callbacks.notifier import Notifier
 from lethe.train.callbacks.progress import progress_of
-from lethe.train.callbacks.telling import Telling
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
 from lethe.train.core.iterates import PassAverage, keep_within, precision_of, radius_of, refuse_overflow
 from lethe.train.core.proximal import Proximal, bounded, proximal_step
@@ -154,7 +154,7 @@ def descend(
 
 
 def train_linear(
-    described: Linear, data: Any, run: Run, options: TrainOptions, notifier: Telling, *, backbone: Backbone | None = None
+    described: Linear, data: Any, run: Run, options: TrainOptions, notifier: Notifier, *, backbone: Backbone | None = None
 ) -> Fitted[LinearPredictor]:
     """Train a linear model, of the features that a backbone makes or that are given, as `lethe.train.fit` says."""
     ready = prepared(described, data, run, backbone=backbone)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lethe.calculus.domains import require_vector
 from lethe.errors import InputError
 from lethe.train.clip.isolated import by_vmap
-from lethe.train.clip.kept_state import Attributes
+from lethe.train.clip.module_state import Attributes
 
 Vector = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

@@ -16,7 +16,7 @@ from lethe.run.participation import BatchSizes
 from lethe.run.run import Run
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.full_precision import tf32_in_convolutions, tf32_in_products
-from lethe.train.clip.kept_state import digests_of
+from lethe.train.clip.module_state import digests_of
 from lethe.train.core.comparison import coarser
 from lethe.train.core.tensors import local
 from lethe.train.core.training_records import adapter_states

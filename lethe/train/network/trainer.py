@@ -12,8 +12,8 @@ from torch.nn.modules.loss import _Loss  # pyright: ignore[reportPrivateUsage]
 
 from lethe.errors import InputError, LetheError
 from lethe.run.known_fields import require_run
+from lethe.train.callbacks.notifier import Notifier
 from lethe.train.callbacks.progress import Progress, progress_of
-from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.checkpointing import Checkpointing
 from lethe.train.checkpoints.training_state import HeldParameters, Training
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
@@ -71,7 +71,7 @@ class Trainer:
         plan: TrainingPlan,
         options: TrainOptions,
         optimizer: torch.optim.Optimizer | None,
-        notifier: Telling,
+        notifier: Notifier,
         *,
         own_loop: bool,
     ) -> None:
@@ -273,7 +273,12 @@ class Trainer:
 
 @ending_together
 def train_network(
-    model: Module, loss: LossFunction, plan: TrainingPlan, options: TrainOptions, optimizer: torch.optim.Optimizer | None, notifier: Telling
+    model: Module,
+    loss: LossFunction,
+    plan: TrainingPlan,
+    options: TrainOptions,
+    optimizer: torch.optim.Optimizer | None,
+    notifier: Notifier,
 ) -> Fitted[Module]:
     """Train a module in place, as `lethe.train.fit` says: checks, the loop, checks."""
     model = bare_module(model)

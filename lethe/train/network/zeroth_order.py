@@ -18,11 +18,11 @@ from lethe.certificates.records import HypothesisClaim
 from lethe.errors import HypothesisError, InputError
 from lethe.run.known_fields import refuse_users, require_run
 from lethe.run.run import Run
+from lethe.train.callbacks.notifier import Notifier
 from lethe.train.callbacks.progress import progress_of
-from lethe.train.callbacks.telling import Telling
 from lethe.train.clip.clipper import ISOLATIONS
 from lethe.train.clip.isolated import records_of, rows_of
-from lethe.train.clip.kept_state import digests
+from lethe.train.clip.module_state import digests
 from lethe.train.clip.rules.registry import refuse_model
 from lethe.train.core.comparison import ALLOWED, BATCH_STATISTICS, sample
 from lethe.train.core.generators import fresh_generator, seeded_generators
@@ -110,7 +110,7 @@ class Slopes:
 
 @torch.no_grad()
 def train_along_directions(
-    model: Module, loss: LossFunction, plan: TrainingPlan, options: TrainOptions, notifier: Telling, optimizer: object
+    model: Module, loss: LossFunction, plan: TrainingPlan, options: TrainOptions, notifier: Notifier, optimizer: object
 ) -> Fitted[Module]:
     """Train a module in place without gradients, as `lethe.train.fit` says of the method "directional"."""
     losses = BatchLosses(model, loss, source := as_source(plan.data))
@@ -125,7 +125,7 @@ def train_along_directions(
 
 
 def _trained(
-    model: Module, losses: BatchLosses, source: Any, plan: TrainingPlan, options: TrainOptions, notifier: Telling, optimizer: object
+    model: Module, losses: BatchLosses, source: Any, plan: TrainingPlan, options: TrainOptions, notifier: Notifier, optimizer: object
 ) -> Fitted[Module]:
     named = trained_parameters(model)
     run = _checked(plan.run, options, optimizer, named)

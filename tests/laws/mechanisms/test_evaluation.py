@@ -18,7 +18,7 @@ from lethe.errors import BudgetExceededError, InputError
 from lethe.estimators import PrivateScores, private_score
 from lethe.ledger import Budget, Ledger, Spending
 from lethe.mechanisms.metrics import COLUMNS, NAMES, PublicBounds, numbers_of
-from lethe.mechanisms.quantiles.located import histogram_sensitivity
+from lethe.mechanisms.quantiles.located_quantiles import histogram_sensitivity
 from lethe.mechanisms.ranking import LEVELS, RankCounts, rank_counts
 from tests.support.constant_noise import Constant
 from tests.support.how_many import by_night

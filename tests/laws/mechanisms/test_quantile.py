@@ -16,8 +16,8 @@ from lethe.accounting.derivations import computed
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, RDPCurve
 from lethe.mechanisms.base import gaussian_noise_std
 from lethe.mechanisms.bounded_range import guarantee_for, range_delta, range_mu, range_of_mu, range_of_target, range_renyi
-from lethe.mechanisms.quantiles import located
-from lethe.mechanisms.quantiles.located import (
+from lethe.mechanisms.quantiles import located_quantiles as located
+from lethe.mechanisms.quantiles.located_quantiles import (
     LARGEST,
     SMALLEST,
     ColumnsInMemory,

@@ -13,7 +13,7 @@ from theorem_bounds import mu_of
 import lethe
 from lethe.calculus.guarantees import WithSlack
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
-from lethe.run.descended import descended_curvature, descends_envelope
+from lethe.run.effective_loss import descended_curvature, descends_envelope
 from lethe.run.losses import Softmax
 from lethe.run.run import Run
 from lethe.theorems.holder.path import HolderPath

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from lethe.train.clip import in_float64
+from lethe.train.clip import float64_sums
 from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.float64_sums import CHAIN
 from lethe.train.clip.groups import METHODS
-from lethe.train.clip.in_float64 import CHAIN
 from lethe.train.clip.parts import outer_products
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts
 from lethe.train.clip.parts.part import CANCELLED
@@ -150,7 +150,7 @@ def test_what_is_formed_for_the_sum_is_made_no_longer_than_what_was_measured(mon
     batch[RECORD, 31] = batch[RECORD, 1] * torch.tensor([1.0] * WIDTH + [-1.0] * WIDTH)
     batch = batch[RECORD : RECORD + 1]
     assert 0.999 < float(added(Cotangents("linear"), batch, 1e-9, memory=0).norm()) / 1e-9 <= 1
-    monkeypatch.setattr(outer_products, "no_longer", lambda weights, measured, formed: in_float64.weighed(weights, formed))
+    monkeypatch.setattr(outer_products, "no_longer", lambda weights, measured, formed: float64_sums.weighed(weights, formed))
     assert float(added(Cotangents("linear"), batch, 1e-9, memory=0).norm()) / 1e-9 > 1.001
 
 

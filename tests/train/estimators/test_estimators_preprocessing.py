@@ -19,7 +19,7 @@ from lethe.estimators.inputs.ranges import RangeEndWarning, UndetectedRangeWarni
 from lethe.estimators.preprocessing.scaler import gaussian_cost
 from lethe.features import PublicWhitening, RecordNormalizer
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
-from lethe.mechanisms.quantiles.located import LARGEST, SMALLEST, LocatedQuantiles
+from lethe.mechanisms.quantiles.located_quantiles import LARGEST, SMALLEST, LocatedQuantiles
 
 NO_NOISE = {"epsilon": 1e12, "delta": 1e-5}
 

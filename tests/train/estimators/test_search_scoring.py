@@ -15,7 +15,7 @@ from lethe.errors import InputError
 from lethe.estimators import EstimatorOptions, LinearRegression, LinearSVC, LogisticRegression, PrivateSearch, PublicScaler, privacy_of
 from lethe.estimators.pipelines import searched_steps
 from lethe.estimators.pipelines.searched_steps import SidesInMemory
-from lethe.mechanisms.quantiles.located import histogram_sensitivity
+from lethe.mechanisms.quantiles.located_quantiles import histogram_sensitivity
 from lethe.mechanisms.ranking import LEVELS
 
 DELTA, COUNT = 1e-5, 1500

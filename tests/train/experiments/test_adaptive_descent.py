@@ -21,7 +21,7 @@ from lethe.calculus import conversions
 from lethe.calculus.guarantees import ZCDP
 from lethe.errors import InputError
 from lethe.report.subject import subject_of
-from lethe.run.in_force import in_force
+from lethe.run.active_spender import in_force
 from lethe.run.losses import Logistic, Softmax, parse_loss
 from lethe.run.losses.linear import LinearLoss
 from lethe.train.core.budgeted_noise import Observed

@@ -34,7 +34,7 @@ from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned import tables as gathered
 from lethe.estimators.partitioned.tables import BlockColumns, norms_of, nothing_else
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.mechanisms.quantiles.located import ColumnsInMemory
+from lethe.mechanisms.quantiles.located_quantiles import ColumnsInMemory
 from lethe.partitions import array_table, dask_table
 from lethe.partitions.table import PartitionedTable, chosen_records
 from lethe.run.losses import LeastSquares, Logistic

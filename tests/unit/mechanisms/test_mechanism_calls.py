@@ -38,7 +38,7 @@ from lethe.mechanisms.bounded_sums import noisy_sums, with_noise
 from lethe.mechanisms.minimisers.objective_perturbation import minimiser_profile, objective_noise_std, objective_perturbation
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
 from lethe.mechanisms.moments import channel_moments, second_moment
-from lethe.mechanisms.quantiles.located import ColumnsInMemory, located_quantiles, noisy_counts
+from lethe.mechanisms.quantiles.located_quantiles import ColumnsInMemory, located_quantiles, noisy_counts
 from lethe.mechanisms.quantiles.quantile import private_quantile
 from lethe.mechanisms.ranking import rank_counts
 from lethe.mechanisms.repetitions import PoissonRepetitions, TruncatedNegativeBinomial

@@ -13,7 +13,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lethe.train.clip.in_float64 import lengths_of, products_added, squares_of
+from lethe.train.clip.float64_sums import lengths_of, products_added, squares_of
 from lethe.train.clip.parts.part import Grouping, MaterialisedGradients, ParameterGradients, TokenRows, at_least, no_longer, norms_of
 from lethe.train.clip.parts.row_sums import added
 from lethe.train.core.tensors import has_fast_doubles

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from lethe.errors import InputError
-from lethe.train.clip.in_float64 import looked_up_added, squares_of, weighed
+from lethe.train.clip.float64_sums import looked_up_added, squares_of, weighed
 from lethe.train.clip.parts.row_sums import NARROW, contributions, row_sum
 
 Grouping = Callable[[Tensor], Tensor]

@@ -10,7 +10,7 @@ Rounded down to multiples of $2^{-30}$, the maps of $2^{22}$ records add up with
 import torch
 from torch import Tensor
 
-from lethe.train.clip.in_float64 import looked_up_added
+from lethe.train.clip.float64_sums import looked_up_added
 
 _UNITS = 2.0**30
 NARROW = 2**14

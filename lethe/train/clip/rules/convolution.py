@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lethe.train.clip.in_float64 import squares_of
+from lethe.train.clip.float64_sums import squares_of
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts, forming
 from lethe.train.clip.parts.part import Grouping, MaterialisedGradients, ParameterGradients, no_longer
 from lethe.train.clip.rules.rule import Call, Parts

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lethe.train.clip.in_float64 import products_added
+from lethe.train.clip.float64_sums import products_added
 from lethe.train.clip.parts.outer_products import PAIRED, PAIRED_ON_GPU, Memory, OuterProducts
 from lethe.train.clip.parts.part import Grouping, ParameterGradients, at_least, norms_of
 from lethe.train.clip.rules.rule import Parts, Watch, as_computed, wide

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lethe.train.clip.kept_state import digests_of
+from lethe.train.clip.module_state import digests_of
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int8, torch.bool, torch.complex64])

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 import lethe
 from lethe.errors import InputError
-from lethe.train.clip import groups, in_float64, sums
+from lethe.train.clip import float64_sums, groups, sums
 from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.float64_sums import squares_of
 from lethe.train.clip.groups import METHODS, Group
-from lethe.train.clip.in_float64 import squares_of
 from lethe.train.clip.parts import outer_products
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts, Several, together
 from lethe.train.clip.parts.part import CANCELLED, MaterialisedGradients, ParameterGradients, TokenRows
@@ -33,7 +33,7 @@ def test_squared_norms_are_right_to_a_few_roundings(width: int) -> None:
     few[1, width // 3], few[4, -1], few[5] = 1e-30, 1e30, 1e-25
     for rows in (few, *(random * size for size in (0.0, 1e-40, 1e-22, 1e-13, 1.0, 1e16, 1e30))):
         for at_once in (1, 2**18):
-            with patch("lethe.train.clip.in_float64._AT_ONCE", at_once):
+            with patch("lethe.train.clip.float64_sums._AT_ONCE", at_once):
                 torch.testing.assert_close(squares_of(rows), rows.double().square().sum(1), rtol=22 * 2.0**-23, atol=0)
     for kind in (torch.bfloat16, torch.float16):
         rows = random.to(kind)
@@ -68,8 +68,8 @@ def test_a_group_is_given_the_room_of_its_coarsest_gradients_and_of_all_its_numb
 @pytest.mark.parametrize("width", [3, 2**17, 2**18 + 5])
 def test_records_are_never_added_in_less_than_float64(width: int) -> None:
     rows, weights = torch.ones(2, width), torch.tensor([1.0, 2.0**-40], dtype=torch.float64)
-    assert bool((in_float64.weighed(weights, rows) == 1 + 2.0**-40).all())
-    exact = in_float64.products_added(weights, rows[:, None, :3], rows[:, None, :4])
+    assert bool((float64_sums.weighed(weights, rows) == 1 + 2.0**-40).all())
+    exact = float64_sums.products_added(weights, rows[:, None, :3], rows[:, None, :4])
     assert bool((exact == 1 + 2.0**-40).all())
 
 
@@ -164,12 +164,12 @@ def test_terms_that_cancel_count_as_a_share_of_their_lengths(monkeypatch: pytest
 @pytest.mark.parametrize("rows", [3, 5, 17, 50])
 def test_long_sums_are_taken_in_pieces(rows: int) -> None:
     torch.manual_seed(0)
-    with patch.object(in_float64, "CHAIN", 4):
+    with patch.object(float64_sums, "CHAIN", 4):
         x, g, weights = torch.randn(rows, 2, 3), torch.randn(rows, 2, 2), torch.rand(rows, dtype=torch.float64)
         exact = torch.einsum("b,btp,btd->pd", weights, g.double(), x.double())
-        torch.testing.assert_close(in_float64.products_added(weights, g, x), exact)
+        torch.testing.assert_close(float64_sums.products_added(weights, g, x), exact)
         tokens = torch.tensor([[0, 2]]).expand(rows, 2)
-        found = in_float64.looked_up_added(weights, tokens, g, 3)
+        found = float64_sums.looked_up_added(weights, tokens, g, 3)
         torch.testing.assert_close(found[[0, 2]], torch.einsum("b,btp->tp", weights, g.double()))
         assert float(found[1].abs().max()) == 0
 

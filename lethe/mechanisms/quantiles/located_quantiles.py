@@ -29,7 +29,7 @@ from lethe.calculus.rounding import round_down, round_up
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, gaussian_statement, joint, require_swap
-from lethe.mechanisms.quantiles.read_off import SIZE, Flags, bin_of_largest, two_quantiles
+from lethe.mechanisms.quantiles.histogram_quantiles import SIZE, Flags, bin_of_largest, two_quantiles
 from lethe.run.run import Neighbours
 
 SMALLEST, LARGEST = 2.0**-30, 2.0**40  # sizes that are told apart

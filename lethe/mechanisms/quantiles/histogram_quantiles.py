@@ -1,6 +1,7 @@
 r"""Reading noisy histograms: which bins hold records, the power of two that sizes stay below, and quantiles of values.
 
-located.py calls it between its histograms, and `describe` with counts of known bins; it sees noisy counts only, so it costs nothing.
+`located_quantiles` calls it between its histograms, and `describe` with counts of known bins; it sees noisy counts only, which costs
+nothing.
 
 Of counts $\hat c$ with noise $\sigma$ that run $[i, j]$ of bins holds records whose $\sum_{i..j}\hat c/\sqrt{j - i + 1}$ is the largest,
 if it is large beside $\sigma$; then the same on either side of it, until nothing is left that noise cannot explain. Quantiles are read off

@@ -1,4 +1,4 @@
-"""Telling: calls the callbacks of one training, in process 0 only, and turns an error of a callback into a warning instead of a lost
+"""Notifier: calls the callbacks of one training, in process 0 only, and turns an error of a callback into a warning instead of a lost
 training. Every training loop (`fit`'s for linear models and networks, and `PrivacyEngine`) has one, and calls `begin`, `step` and `end`.
 """
 
@@ -16,11 +16,11 @@ from lethe.errors import CallbackWarning, InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import Callback, PrivateStep, StepEnd, TrainingEnd
-from lethe.train.callbacks.paying import Paying
+from lethe.train.callbacks.ledger_callback import Paying
 from lethe.train.core.recorder import Recorder
 
 
-class Telling:
+class Notifier:
     """The callbacks of one training, and one that pays, told of the beginning only where no other objected. Without any, all return at
     once.
     """

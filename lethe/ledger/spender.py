@@ -23,7 +23,7 @@ from lethe.ledger.accounts import State
 from lethe.ledger.documents import more_than_reserved, needed_slack, presented, priced
 from lethe.ledger.ledger import Ledger
 from lethe.ledger.prices import has_exact_price
-from lethe.run.in_force import in_force
+from lethe.run.active_spender import in_force
 from lethe.run.run import Run
 
 _MARGIN = 1e-5

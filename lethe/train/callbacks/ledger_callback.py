@@ -1,5 +1,5 @@
 """Paying: reserves the cost of a training in a privacy ledger before it begins, and records the executed run's cost after it, so that a
-crash leaves no noise uncounted. `fit` and `PrivacyEngine` make one by `paying`; `Telling` calls it after the other callbacks.
+crash leaves no noise uncounted. `fit` and `PrivacyEngine` make one by `paying`; `Notifier` calls it after the other callbacks.
 """
 
 import os
@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from lethe.certificates.records import TrainingRecord
 from lethe.errors import InputError, LetheError
-from lethe.run.in_force import spender_in_force
+from lethe.run.active_spender import spender_in_force
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import Callback, TrainingEnd
