@@ -1,10 +1,12 @@
-r"""The last iterate under random batches: sampled Gaussian steps over a window, and a Gaussian shift paid in the same noise.
+r"""A guarantee for a training with random batches of which only the last model is released.
 
-A window is the last w steps; its shift cost `shift_mus` is what `theorems.windowed` computes for hiding, in the noise of these steps alone,
-how far apart two runs on neighbouring data were before them. That theorem builds this guarantee.
+Composition adds up the cost of every step. Where only the last model is seen, the last w steps, a window, are enough: their noise hides
+whether a record was drawn in them, and also how far apart two runs on neighbouring data had come before them. What that distance costs is
+`shift_mus`, one number a window. So early steps cost less the longer ago they are, and a long training has a smaller epsilon.
 
-Of each noise in the window a share $\beta$ hides whether the record was drawn, and the rest hides how far apart the two runs were when
-the window began. Every window and every share is a bound by itself, so the smallest counts.
+The theorem in `theorems/windowed.py` computes the distances of a run and builds this guarantee. Of each noise in the window a share
+$\beta$ hides the draw and the rest the distance. Every window and every share is a bound by itself, so the smallest counts. The base class
+`Built` calls `_build` once, when an epsilon is first asked for.
 """
 
 import math

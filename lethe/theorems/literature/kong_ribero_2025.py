@@ -1,11 +1,13 @@
-r"""Kong & Ribero 2025, the revised version: Theorems 2.2 and 2.3, and Corollaries C.2, as stated and corrected, and C.3.
+r"""Bounds of Kong & Ribero 2025 on the privacy of the last model of noisy SGD that reads its data in a fixed order, pass after pass.
 
+Here are Theorems 2.2 (bounded domain) and 2.3 (several passes, clipped or not), Corollary C.2 as stated and corrected, and Corollary C.3.
 Kept to compare: `lethe.compare` shows it beside Lethe's own bounds, and `certify` tries it only if asked by name. What is refuted, or
-beaten by another bound, stands here for that comparison only. Symbols are those of `kong_ribero_setting`: $\lambda$ the step size, C the
-clip norm, b the batch size, $\sigma$ the noise, $\ell$ the steps a pass, E the whole passes, m and M the bounds on curvature, $\theta$ the
-share of a privacy loss that is left after some steps.
+beaten by another bound, stands here for that comparison only. Symbols: $\lambda$ the step size, C the
+clip norm, b the batch size, $\sigma$ the noise, $\ell$ the steps a pass, E the whole passes, m and M the bounds on curvature, $\theta(t)$
+the factor by which t later noisy steps shrink what one step cost. A touch is a step whose batch holds the record: one in each pass.
 
-Theorem 2.3 counts one touch in full and E with a whole pass behind them, at twice what its proof pays for each. Corollary C.2, without
+Theorem 2.3 counts the last touch in full, and each of E earlier ones times $\theta$ of a whole pass, at twice what its proof needs.
+Corollary C.2, without
 clipping, takes $\lambda = \frac{1}{2(M+m)}$ and $\ell \ge \frac{\log2}{\log(1+m\lambda)}$, so that $\theta_{L_\lambda}(\ell)$ is at most
 $\frac{4m}{M+m}$, and says how much noise makes the run $(\alpha, \epsilon)$-Rényi-DP at one order. Solved for
 $\epsilon$, as here, it says what a noise gives.

@@ -1,6 +1,7 @@
-r"""Norms of per-record gradients and their weighted sums, with proved rounding errors: no two numbers are added in less than float64.
+r"""Norms of per-record gradients and their weighted sums, with proved rounding errors.
 
-The parts in `parts/` call it; rounding in float32 could make a record's share longer than the clip norm. eps is the spacing of the
+Weighted sums are added in float64. Norms of float32 gradients are added in float32 within blocks of 256 numbers, and in float64 beyond.
+The parts in `parts/` call it; rounding alone could else make a record's share longer than the clip norm. eps is the spacing of the
 gradients' type at 1, C' the clip norm less the margin for rounding, v a record's gradient. For a weight used at T positions, $x_t$ (d
 numbers) is the input and $g_t$ (p numbers) the gradient in the output at position t, $\Lambda = \sum_t\|x_t\|\|g_t\|$.
 
@@ -27,7 +28,7 @@ _AT_ONCE, _AT_ONCE_ON_GPU = 2**18, 2**24
 _WIDENED, _WIDENED_ON_GPU = 2**17, 2**24
 
 CHAIN = 2**10
-"""How many products whose lengths may be far above that of their sum are added one after another, see `sum_error`."""
+"""How many products whose lengths may be far above that of their sum are added one after another: `sum_error.py` bounds the rounding."""
 
 
 def squares_of(formed: Tensor) -> Tensor:
