@@ -5,11 +5,11 @@ The parts in `parts/` call it; rounding alone could else make a record's share l
 gradients' type at 1, C' the clip norm less the margin for rounding, v a record's gradient. For a weight used at T positions, $x_t$ (d
 numbers) is the input and $g_t$ (p numbers) the gradient in the output at position t, $\Lambda = \sum_t\|x_t\|\|g_t\|$.
 
-No record is longer than C' (docs/theory.md, section 15). Gradients that are held are measured as they are added. Those that are formed for
-the sum are measured there once more, and brought back to the first norm where they came out longer. Those that are never formed are
-measured and added in float64: their squared norm $\sum_{ts}(x_t\cdot x_s)(g_t\cdot g_s)$ is off by at most $\gamma_n\Lambda^2$ with $n = d
-+ p + 2T$, which is added to it, before the root. A norm in float32 is right to 11 eps (squares of 256 numbers by eight partial sums or
-more, then float64), of a product of two lengths to 22; $w = C'/(\|v\|\sqrt{1 + 64\,\mathrm{eps}})$ covers both.
+That no record is longer than C' is proved in docs/theory.md, section 15. This file is responsible for two facts of that proof. A norm in
+float32 is right to 11 eps (squares of 256 numbers by eight partial sums or more, then float64), a product of two norms to 22 eps. And where
+a gradient is never formed, its squared norm $\sum_{ts}(x_t\cdot x_s)(g_t\cdot g_s)$, computed in float64, is off by at most
+$\gamma_n\Lambda^2$, $n = d + p + 2T$, $\gamma_n = nu/(1 - nu)$ with u the unit roundoff. The rest is elsewhere: the parts add this error to
+the square, and measure once more what they form for the sum; `clip_weights` in sums.py takes $w = C'/(\|v\|\sqrt{1 + 64\,\mathrm{eps}})$.
 """
 
 import torch

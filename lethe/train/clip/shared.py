@@ -48,8 +48,16 @@ _SHARED, _BATCH, _ROWS = "shared", "batch", "rows"
 class Shared(TorchFunctionMode):
     """Follows one batch; copies of shared tensors are watched by a `Recording`, and `gathered` turns their gradients into the parameters'.
 
-    Parameters are shared but where a layer that has a rule is given something of the batch. Constants that have a row for each record, as
-    far as sizes tell, are of the batch where they are combined with a shared tensor, unless they were not in a batch that was checked.
+    A parameter is "shared", except in the call of a layer whose rule takes something of the batch. A constant with as many rows as there
+    are records counts as made of records where it is combined with a shared tensor. The first batches of a training are compared with their records
+    alone; in later ones a constant is taken as it was in those.
+
+    Args:
+        recording: the `Recording` (fast.py) of this batch. It registers how each layer call forms gradients (`watched`), knows how the
+            same call was taken in the batches that were compared (`expects`, `choices`), and in which layout records lie (`layout`).
+        model: whose forward pass runs in this mode; calls outside its layers are registered under it.
+        trained: the trained parameters; each gets a "twin", a copy that the forward pass uses and whose gradient is read.
+        batch: its tensors are marked "batch".
     """
 
     def __init__(self, recording: Any, model: nn.Module, trained: Iterable[nn.Parameter], batch: Any) -> None:
