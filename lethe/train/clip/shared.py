@@ -49,8 +49,8 @@ class Shared(TorchFunctionMode):
     """Follows one batch; copies of shared tensors are watched by a `Recording`, and `gathered` turns their gradients into the parameters'.
 
     A parameter is "shared", except in the call of a layer whose rule takes something of the batch. A constant with as many rows as there
-    are records counts as made of records where it is combined with a shared tensor. The first batches of a training are compared with their records
-    alone; in later ones a constant is taken as it was in those.
+    are records counts as made of records where it is combined with a shared tensor. The first batches of a training are compared with
+    their records alone; in later ones a constant is taken as it was in those.
 
     Args:
         recording: the `Recording` (fast.py) of this batch. It registers how each layer call forms gradients (`watched`), knows how the
