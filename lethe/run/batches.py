@@ -348,8 +348,8 @@ class BallsInBins(_Varying):
 
 
 DESIGNS: dict[str, type[Batches]] = {
-    design.design: design
-    for design in (Full, Cyclic, ShuffledOnce, Shuffled, Poisson, CyclicPoisson, WithoutReplacement, RandomAllocation, BallsInBins)
+    batches.design: batches
+    for batches in (Full, Cyclic, ShuffledOnce, Shuffled, Poisson, CyclicPoisson, WithoutReplacement, RandomAllocation, BallsInBins)
 }
 
 

@@ -163,5 +163,5 @@ def test_every_mechanism_is_in_the_table_and_what_a_try_may_spend_is_as_stated()
     assert all(f"| `{name}` |" in PAGES["estimators"] for name in MECHANISMS)
     budget, law = PrivacyBudget(epsilon=1.0, delta=1e-5), law_of_tries(10.0)
     gaussian, point = (one_try(budget, law, gaussian=kind).target for kind in (True, False))
-    assert f"epsilon = {gaussian.epsilon_bound:.2f} where" in PAGES["private_search"]
-    assert f"and {point.epsilon_bound:.2f} (at delta = {point.delta_bound:.0e}".replace("e-0", "e-") in PAGES["private_search"]
+    assert f"| {gaussian.epsilon_bound:.2f} |" in PAGES["private_search"]
+    assert f"| {point.epsilon_bound:.2f}, at delta = {point.delta_bound:.0e} |".replace("e-0", "e-") in PAGES["private_search"]
