@@ -32,10 +32,14 @@ class ModuleGradients:
         loss: (outputs, targets) of a batch -> its loss, such as `torch.nn.functional.mse_loss`.
     Attributes: `dimension`, d, and `start`, the parameters as they are, shape (d,): where a solver may begin, and public if they are.
     Raises:
-        InputError: nothing is trained, or records are no pair of arrays.
+        InputError: the model is no module, the loss no function, nothing is trained, or records are no pair of arrays.
     """
 
     def __init__(self, model: nn.Module, loss: Callable[[Any, Any], Tensor]) -> None:
+        if not isinstance(model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
+        if not callable(loss):
+            raise InputError(f"loss: got {type(loss).__name__}; it needs a function (outputs, targets) -> loss.")
         self._model, self._loss = model, loss
         self._trained = tuple(parameter for parameter in model.parameters() if parameter.requires_grad)
         if not self._trained:

@@ -147,3 +147,11 @@ def test_records_that_are_no_pair_are_refused(records: Any) -> None:
     assert module.dimension == 8
     with pytest.raises(InputError, match="records: got"):
         module(module.start, records)
+
+
+@pytest.mark.parametrize("value", [None, 1.0, "linear", []])
+def test_what_is_no_module_and_no_loss_is_refused(value: Any) -> None:
+    with pytest.raises(InputError, match=r"model: got .*Module"):
+        ModuleGradients(value, nn.functional.mse_loss)
+    with pytest.raises(InputError, match=r"loss: got .*function"):
+        ModuleGradients(nn.Linear(1, 1), value)
